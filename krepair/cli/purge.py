@@ -16,10 +16,8 @@ def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 
     Example: krepair purge offsets.krplan
     """
-    if is_log_dir(plan, options.plan_id):
-        from krepair.ops import by_id
-
-        carry_out_by_id("purge", plan, by_id.purge_by_id, options)
     from krepair.ops import purge as ops
 
+    if is_log_dir(plan, options.plan_id):
+        carry_out_by_id("purge", plan, ops.purge_by_id, options)
     carry_out("purge", plan, ops.purge, options)

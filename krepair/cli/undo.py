@@ -16,10 +16,8 @@ def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
 
     Example: krepair undo offsets.krplan
     """
-    if is_log_dir(plan, options.plan_id):
-        from krepair.ops import by_id
-
-        carry_out_by_id("undo", plan, by_id.undo_by_id, options)
     from krepair.ops import undo as ops
 
+    if is_log_dir(plan, options.plan_id):
+        carry_out_by_id("undo", plan, ops.undo_by_id, options)
     carry_out("undo", plan, ops.undo, options)

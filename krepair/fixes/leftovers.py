@@ -25,7 +25,7 @@ from krepair.formats.filenames import (
     parse_file_name,
 )
 from krepair.formats.words import count_text
-from krepair.journal.beside import half_done
+from krepair.journal.status import half_done
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition

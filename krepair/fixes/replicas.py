@@ -32,7 +32,7 @@ from krepair.fixes.leftovers import (
 )
 from krepair.formats.arrays import Int64s
 from krepair.formats.words import count_text
-from krepair.journal.beside import half_done
+from krepair.journal.status import half_done
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.reading import why

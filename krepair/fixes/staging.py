@@ -67,7 +67,7 @@ class Staging:
     """Changes of one partition, or of the root, on their way.
 
     Attributes:
-        plan: its part of the plan; of the root, see ``krepair.journal.root.as_partition``.
+        plan: its part of the plan; of the root, see ``krepair.journal.folder.as_partition``.
         partition: as listed now; None of the root.
         folder: for the journal.
         changes: those that have to be staged, or verified.

@@ -6,6 +6,7 @@ are compared as one file only at one moment.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -18,13 +19,21 @@ from msgspec.structs import replace
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
-from krepair.formats.filenames import SEGMENT_SUFFIXES, SWAP, private_folder, segment_name
+from krepair.formats.filenames import (
+    SEGMENT_SUFFIXES,
+    SWAP,
+    private_folder,
+    root_private_folder,
+    segment_name,
+)
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
 from krepair.journal.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.logdir.fingerprint import digest_batches, digest_content, has_parts
 from krepair.logdir.reading import kind_of
-from krepair.plan.model import FileFingerprint
+from krepair.plan.model import FileFingerprint, PartitionPlan, RootPlan
 
+ROOT: Final = "."
+"""What stands for the root where a partition folder has its name."""
 _Key = tuple[int, int, int]
 SYNCED_WHEN_OPENED: Final = 5
 """Folders of a partition that an earlier run has left, see ``PartitionFolder.sync_all``."""
@@ -191,6 +200,12 @@ class PartitionFolder:
             OSError: it could not be looked at.
         """
         return self._has_private_folders or self.tree.is_folder(self.private)
+
+    def was_begun(self) -> bool:
+        """Whether an earlier run has left a private sub-folder. If it cannot be reached, its own run says why."""
+        with contextlib.suppress(OSError):
+            return self.tree.is_folder(self.private)
+        return False
 
     @property
     def is_unsynced(self) -> bool:
@@ -517,6 +532,42 @@ class PartitionFolder:
         for original in group.originals:
             if original.name not in finals and self.state(original.name) is not None:
                 raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
+
+
+class RootFolder(PartitionFolder):
+    """The root of a log directory: its checkpoint files, replaced one by one.
+
+    A folder of ours in the root would keep every broker from starting, so what is staged and kept lies in a sub-folder
+    of one partition folder, as the fence's files do; it has a journal of its own and lives and goes by itself. A root
+    file is replaced as an index is: kept by a hard link, then renamed over, so that every instant has the old file or
+    the new one.
+
+    Args:
+        disk: what writes.
+        log_dir: absolute path of the log directory.
+        keeper: name of the partition folder that holds the private sub-folder.
+        plan_id: names the private sub-folder.
+    """
+
+    def __init__(self, disk: Disk, log_dir: str, keeper: str, plan_id: str) -> None:
+        super().__init__(disk, log_dir, ROOT, plan_id)
+        self.path = log_dir
+        self.names = Names(f"{keeper}/{root_private_folder(plan_id)}")
+        self.private = f"{log_dir}/{self.names.private}"
+        self.holder = f"{log_dir}/{keeper}"
+
+
+def as_partition(root: RootPlan) -> PartitionPlan:
+    """The root's changes in the form in which the runner carries changes out."""
+    return PartitionPlan(
+        topic="",
+        partition=0,
+        folder=ROOT,
+        status="change",
+        files=root.files,
+        changes=root.changes,
+        notes=root.notes,
+    )
 
 
 def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:

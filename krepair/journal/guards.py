@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Protocol
 
 from krepair.durable import medium
-from krepair.errors import KrepairError, LockLostError, UnwritableError
+from krepair.errors import InterruptedAtSafePointError, KrepairError, LockLostError, UnwritableError
 from krepair.journal.fence import Watch
 from krepair.journal.folder import SYNCED_WHEN_OPENED, PartitionFolder
-from krepair.journal.safe_points import SafePoints
 from krepair.plan.model import Change
 
 
@@ -19,6 +22,50 @@ class HeldLock(Protocol):
 
     def check(self) -> None:
         """Raises ``LockedError`` or ``RefusedError`` when it is no longer ours."""
+
+
+class SafePoints:
+    """Whether somebody asked to stop; looked at between two groups only."""
+
+    def __init__(self) -> None:
+        self.requested = ""
+
+    def request(self, why: str) -> None:
+        """Asks to stop at the next safe point."""
+        self.requested = why
+
+    def check(self) -> None:
+        """Stops here if somebody asked.
+
+        Raises:
+            InterruptedAtSafePointError: somebody asked to stop.
+        """
+        if self.requested:
+            message = (
+                f"stopped by {self.requested} between two groups; run the same command again to continue"
+            )
+            raise InterruptedAtSafePointError(message)
+
+
+@contextlib.contextmanager
+def signals_wait(safe_points: SafePoints) -> Iterator[SafePoints]:
+    """While it is open, SIGINT and SIGTERM only ask for a stop at the next safe point.
+
+    Outside the main thread signals cannot be caught, and nothing is changed.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        safe_points.request(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield safe_points
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield safe_points
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass
@@ -34,21 +81,17 @@ class Guards:
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
         taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
-        asked_for: what to type next, of each failure that says it, in the order in which they were met.
-        by_hand: lines that a person types where a journal is damaged.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
     lock: HeldLock
     safe_points: SafePoints
-    check_space: Callable[[Change], None]
+    check_space: Callable[[Change], None] = lambda change: None
     watch: Watch | None = None
     begun: bool = False
     settled: bool = False
     not_given_back: list[str] = field(default_factory=list)
     taken_back: list[str] = field(default_factory=list)
-    asked_for: list[str] = field(default_factory=list)
-    by_hand: list[str] = field(default_factory=list)
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self, change: Change) -> None:
@@ -77,7 +120,7 @@ class Guards:
         Raises:
             UnwritableError: something could not be written.
         """
-        there = [folder for folder in folders if _was_begun(folder)]
+        there = [folder for folder in folders if folder.was_begun()]
         if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
             return
         first = there[0]
@@ -86,11 +129,3 @@ class Guards:
         except OSError as error:
             message = f"{error.filename or first.log_dir}: {error.strerror}; nothing was changed"
             raise UnwritableError(message) from error
-
-
-def _was_begun(folder: PartitionFolder) -> bool:
-    """Whether an earlier run has left a private sub-folder. If the folder cannot be reached, its own run says why."""
-    try:
-        return folder.tree.is_folder(folder.private)
-    except OSError:
-        return False

@@ -1,15 +1,22 @@
-"""What became of each change of a plan, read from the journal and the disk; writes nothing."""
+"""What became of each change of a plan, and which other plans are at work beside it; writes nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import RefusedError
+from krepair.formats.filenames import ROOT_SUFFIX
 from krepair.journal.actions.action import Found, StagedGroup
 from krepair.journal.actions.table import action_for
-from krepair.journal.folder import PartitionFolder
+from krepair.journal.folder import ROOT, PartitionFolder
 from krepair.journal.record import Journal
 from krepair.journal.unrecorded import is_all_recorded
+from krepair.logdir.reading import opened_folder
+from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 
@@ -92,3 +99,102 @@ def _without_journal(
         return ChangeState.PLANNED
     purged = action.is_made(folder, change, found) and is_all_recorded(folder, journal)
     return ChangeState.PURGED if purged else ChangeState.UNKNOWN
+
+
+# -- the private sub-folders of other plans that are for the same files: whether one of them has to end first
+
+
+class Beside(NamedTuple):
+    """A private sub-folder of another plan that is for the same files.
+
+    Attributes:
+        holder: the partition folder that it lies in.
+        private: the sub-folder.
+    """
+
+    holder: Partition
+    private: PrivateFolder
+
+
+def half_done(partition: Partition) -> str:
+    """A change of krepair's own that was interrupted here: its swap is not a broker's. Empty if there is none."""
+    return why_half_done(
+        Beside(partition, private) for private in partition.private if not private.name.endswith(ROOT_SUFFIX)
+    )
+
+
+def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Beside]:
+    """The sub-folders of other plans for the files of a partition, or of the root (None).
+
+    Args:
+        view: the log directory.
+        partition: as it was listed; None for the root.
+        but: id of the plan whose own do not count.
+    """
+    holders = view.partitions if partition is None else (partition,)
+    return [
+        Beside(holder, private)
+        for holder in holders
+        for private in holder.private
+        if private.plan_id != but and private.name.endswith(ROOT_SUFFIX) == (partition is None)
+    ]
+
+
+def why_half_done(others: Iterable[Beside]) -> str:
+    """Why another plan has to go on, or to be undone, before anything begins beside it; or empty."""
+    for one in others:
+        try:
+            changes = _journal(*one).unfinished()
+        except (RefusedError, OSError) as error:
+            return f"{one.private.name}: its journal could not be read: {error}"
+        if changes:
+            what = f"{changes[0]} of plan {one.private.plan_id} is half done here"
+            return f"{what}: krepair apply or undo that plan first"
+    return ""
+
+
+def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
+    """Why another plan has to go on, or to be undone, before one more begins with these files; or empty.
+
+    What a plan has staged will replace the files of these names. One that has staged nothing yet may remove any file.
+
+    Args:
+        others: sub-folders of other plans.
+        names: of the files that shall be touched.
+    """
+    half = why_half_done(others)
+    return half or next((why for one in others if (why := _why_begun(one, names))), "")
+
+
+def _why_begun(one: Beside, names: Collection[str]) -> str:
+    journal, staged = _journal(*one), _staged(one.private)
+    begun = not staged.isdisjoint(names) or (not staged and not journal.states)
+    if journal.purging or not begun:
+        return ""
+    return (
+        f"plan {one.private.plan_id} has begun here and has not ended: krepair apply or undo that plan first"
+    )
+
+
+def applied_here(others: Iterable[Beside]) -> str:
+    """Id of a plan whose change is applied here and can be taken back; empty if there is none.
+
+    Raises:
+        RefusedError: a journal is damaged.
+        OSError: a journal could not be read.
+    """
+    return next((one.private.plan_id for one in others if _journal(*one).at_work()), "")
+
+
+def _journal(holder: Partition, private: PrivateFolder) -> Journal:
+    is_root = private.name.endswith(ROOT_SUFFIX)
+    return Journal(RealDisk(), private.path, private.plan_id, ROOT if is_root else holder.folder)
+
+
+def _staged(private: PrivateFolder) -> frozenset[str]:
+    """Names of the files that wait there for their commit."""
+    try:
+        with opened_folder(f"{private.path}/stage") as descriptor:
+            return frozenset(os.listdir(descriptor))
+    except OSError:
+        return frozenset()

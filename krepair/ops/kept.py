@@ -16,10 +16,9 @@ from krepair.durable.tree import Tree
 from krepair.errors import AS_A_READER, KrepairError, StalePlanError, is_forbidden
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder
 from krepair.journal.actions.table import action_of
-from krepair.journal.folder import PartitionFolder
+from krepair.journal.folder import PartitionFolder, RootFolder
 from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
 from krepair.journal.record import JOURNAL_NAME, Intent, Journal
-from krepair.journal.root import RootFolder
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
@@ -155,7 +154,7 @@ def load_kept(log_dir: str, plan_id: str) -> Plan:
     """The plan of an id, read from the copy that lies with what it keeps.
 
     The copy may be from anybody who can write the directory. It is proven here that it is a whole plan of this id;
-    ``krepair.ops.target.check_target`` has to review it as any plan.
+    ``krepair.ops.ready.check_target`` has to review it as any plan.
 
     Args:
         log_dir: as typed.
@@ -197,6 +196,11 @@ def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) 
     if private.name.endswith(ROOT_SUFFIX):
         return RootFolder(disk, log_dir, partition, private.plan_id)
     return PartitionFolder(disk, log_dir, partition, private.plan_id)
+
+
+def folders_of(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
+    """What a plan keeps something in."""
+    return [folder_of(disk, view.path, one.folder, private) for one, private in private_of(view, plan_id)]
 
 
 # -- one private sub-folder

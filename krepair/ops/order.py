@@ -8,25 +8,32 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
+from krepair.durable.scratch import Scratch
+from krepair.errors import PersonDecidesError, RefusedError, UsageError
 from krepair.fixes.context import Context, told_version
 from krepair.fixes.logs import read_last_logs
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.table import action_for
-from krepair.journal.commit_order import DamagedSegment, choose_commit, damage_in_reach
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
+from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import LogDir, Partition
-from krepair.plan.model import Commit, PartitionPlan
+from krepair.ops.plan_command import plan_command
+from krepair.options import Options
+from krepair.pipeline.engines.engine import Engine
+from krepair.plan.model import Commit, PartitionPlan, Plan
 from krepair.rules.model import SegmentFacts
 
+_LAST_WITH_P1: Final = (2, 8)
 _LAST: Final[Sight[SegmentFacts]] = Sight("facts of an active segment whose log is not read otherwise")
 
 
@@ -67,7 +74,50 @@ def active_segments(view: LogDir) -> str:
     return digest.hexdigest()
 
 
-def damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
+def why_not_in_order(
+    plan: Plan,
+    view: LogDir,
+    left: Sequence[PartitionPlan],
+    engine: Engine,
+    scratch: Scratch,
+    keeps_marker: bool,
+) -> str:
+    """Why the order of commit of a plan is no longer right, or empty.
+
+    Other active segments than those of the plan are read again. Without the fence the order is that of the broker's
+    version, which is right whatever there is.
+
+    Args:
+        plan: that is applied.
+        view: the log directory now.
+        left: targets with the changes that are still to do; each has one that depends on the order.
+        engine: reads logs.
+        scratch: for what does not fit into memory.
+        keeps_marker: whether a fence holds the clean-shutdown marker, which it will give back.
+
+    Raises:
+        RefusedError: it depends on the version of the broker, and nothing says which it is.
+    """
+    if not plan.commit.fence and left and not (plan.policy.broker_version or told_version(view)):
+        raise RefusedError(
+            f"plan {plan.plan_id} goes without the fence, and nothing says which broker will be started, so "
+            "the safe order of the swaps is not known; plan again with --broker-version",
+            next_command=plan_command(plan),
+        )
+    if not plan.commit.fence or not left or plan.commit.looked_at == active_segments(view):
+        return ""
+    options, settings = Options(now_ms=plan.policy.now_ms), load_settings(None, None, {})
+    clean = view._replace(clean_shutdown=view.clean_shutdown or keeps_marker)
+    met = _damage_met(Context(clean, settings, options, engine, scratch), left)
+    if not met:
+        return ""
+    return (
+        f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
+        "the fence a broker that is started meanwhile would cut it"
+    )
+
+
+def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
     """What a recovery under the fence would cut now, of all active segments; closed ones are known by fingerprints.
 
     Without a clean-shutdown marker active segments are recovered in any case, with the fence and without it.
@@ -140,3 +190,70 @@ def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
             return not any(data) if facts.summary.damage == D_ZEROS else not holds_whole_batch(data)
     except OSError:
         return False  # what cannot be read is not taken for harmless
+
+
+# -- pure: which order, and whether with the fence
+
+
+class DamagedSegment(NamedTuple):
+    """A segment that a recovery would cut.
+
+    Attributes:
+        folder: name of its partition folder.
+        base_offset: its base offset.
+        active: whether it is the last of its partition.
+    """
+
+    folder: str
+    base_offset: int
+    active: bool
+
+
+def damage_in_reach(
+    lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment]
+) -> list[DamagedSegment]:
+    """The damaged segments that a recovery under the fence would meet, and cut together with all behind them.
+
+    Args:
+        lowest_groups: partition folder -> base offset of its first group.
+        damaged: every damaged segment of the log directory that is known.
+    """
+    return sorted(
+        segment
+        for segment in damaged
+        if segment.active
+        or (segment.folder in lowest_groups and segment.base_offset >= lowest_groups[segment.folder])
+    )
+
+
+def choose_commit(
+    lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment], broker_version: str
+) -> Commit:
+    """P1 with the fence; the version's own order without it where recovery would meet damage.
+
+    Args:
+        lowest_groups: partition folder -> base offset of its first group.
+        damaged: every damaged segment of the log directory that is known.
+        broker_version: of the broker that would be started on the directory next, as ``3.9.2``; empty if unknown.
+
+    Raises:
+        PersonDecidesError: the fence would meet damage and the version is not known.
+        UsageError: the version is malformed.
+    """
+    reach = damage_in_reach(lowest_groups, damaged)
+    if not reach:
+        why = "safe at every moment on every version, since the fence is up"
+        return Commit(order="P1", fence=True, why=why)
+    first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
+    if not broker_version:
+        message = (
+            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that is started meanwhile "
+            "would cut it there. Without the fence the safe order of renames depends on the broker's version, and that "
+            "is not known"
+        )
+        raise PersonDecidesError(message, next_command="krepair plan --broker-version VERSION ...")
+    version = version_of(broker_version)
+    if version is None:
+        raise UsageError(f"--broker-version {broker_version}: expected a version like 3.9.2")
+    why = f"without the fence, since recovery would meet damage in {first}; the order for broker {broker_version}"
+    return Commit(order="P1" if version[:2] <= _LAST_WITH_P1 else "P2", fence=False, why=why)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from krepair.durable.disk import Disk
 from krepair.errors import (
-    ExitCode,
     KrepairError,
     LockLostError,
     RefusedError,
@@ -21,24 +20,23 @@ from krepair.errors import (
 )
 from krepair.fixes.gone_ends import gone_of
 from krepair.formats.filenames import FolderKind, parse_folder_name
-from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards, HeldLock
-from krepair.journal.permission import check_may_purge
+from krepair.journal.folder import ROOT, PartitionFolder
+from krepair.journal.guards import Guards, HeldLock, SafePoints
 from krepair.journal.purge import check_all_finished, purge_partition
-from krepair.journal.root import ROOT
-from krepair.journal.safe_points import SafePoints
+from krepair.journal.result import ChangeOutcome, ChangeResult, failed
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult, next_of
-from krepair.ops.result_lines import failed_by, failed_whole
-from krepair.ops.target import (
+from krepair.ops.kept import folders_of, search_of
+from krepair.ops.ready import (
+    check_may_purge,
     check_target,
-    disk_of,
+    disk_below,
     journal_folder,
     targets_of,
     why_left_alone,
 )
+from krepair.ops.reports import ApplyReport, next_of
 from krepair.options import Options
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import Plan
@@ -63,16 +61,63 @@ def purge(
         UnreadableError: something could not be looked at.
     """
     plan = check_target(plan)
-    with disk_of(plan, disk) as writes, hold_own_lock(plan.log_dir, writes) as lock:
-        folders = [journal_folder(writes, plan, target) for target in targets_of(plan)]
+
+    def folders(writes: Disk) -> list[PartitionFolder]:
+        return [journal_folder(writes, plan, target) for target in targets_of(plan)]
+
+    return _purge(plan.log_dir, plan.plan_id, folders, progress, disk)
+
+
+def purge_by_id(
+    log_dir: str,
+    plan_id: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    disk: Disk | None = None,
+) -> ApplyReport:
+    """Free what the plan of an id keeps.
+
+    The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may
+    be. So it also works where the copy is missing or damaged.
+
+    Args:
+        log_dir: its path.
+        plan_id: of the plan.
+        options: none of them counts.
+        progress: told of partitions.
+        disk: what writes; a test may wrap it.
+
+    Raises:
+        NotALogDirError: it is no log directory.
+        StalePlanError: nothing is kept by a plan of this id.
+        LockedError: another krepair is at work in the directory.
+        RefusedError: something of the plan is half done.
+    """
+    view = read_log_dir(log_dir)
+    search_of(view, plan_id)
+    return _purge(
+        view.path, plan_id, lambda writes: folders_of(read_log_dir(log_dir), plan_id, writes), progress, disk
+    )
+
+
+def _purge(
+    log_dir: str,
+    plan_id: str,
+    folders_in: Callable[[Disk], list[PartitionFolder]],
+    progress: Progress | None,
+    disk: Disk | None,
+) -> ApplyReport:
+    with disk_below(log_dir, disk) as writes, hold_own_lock(log_dir, writes) as lock:
+        folders = folders_in(writes)
         _check_ground(folders)
         results = purge_folders(folders, lock, progress or SilentProgress())
     return ApplyReport(
         verb="purge",
-        plan_id=plan.plan_id,
-        log_dir=plan.log_dir,
+        plan_id=plan_id,
+        log_dir=log_dir,
         results=tuple(results),
-        next_command=next_of(results, "krepair purge PLAN", f"krepair verify {shlex.quote(plan.log_dir)}"),
+        next_command=next_of(results, "krepair purge PLAN", f"krepair verify {shlex.quote(log_dir)}"),
     )
 
 
@@ -99,7 +144,7 @@ def purge_folders(
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     check_all_finished(folders)
     gone = _gone_ends(folders)
-    guards = Guards(lock, SafePoints(), lambda change: None)
+    guards = Guards(lock, SafePoints())
     results: list[ChangeResult] = []
     progress.start("purge", len(folders))
     try:
@@ -111,7 +156,7 @@ def purge_folders(
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
-        results += [_failed(folder, error) for folder in folders[len(results) :]]
+        results += [failed(folder.folder, error) for folder in folders[len(results) :]]
     progress.finish()
     return results
 
@@ -127,13 +172,13 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
     """The undo of a partition that keeps its originals begins with the lines of the root, so these stay with it."""
     if folder.folder != ROOT:
         return None
-    failed = next((result.partition for result in results if result.outcome == "failed"), "")
-    if not failed or not folder.tree.is_folder(folder.private):
+    stays = next((result.partition for result in results if result.failed), "")
+    if not stays or not folder.tree.is_folder(folder.private):
         return None
     text = (
-        f"{folder.private}: stays, because {failed} keeps its originals, and an undo of it needs this one too"
+        f"{folder.private}: stays, because {stays} keeps its originals, and an undo of it needs this one too"
     )
-    return _failed(folder, RefusedError(text))
+    return failed(folder.folder, RefusedError(text))
 
 
 def _gone_ends(folders: Sequence[PartitionFolder]) -> dict[str, GoneEnd]:
@@ -152,7 +197,9 @@ def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> C
         f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or a "
         "broker was started"
     )
-    return _failed(folder, RefusedError(text, next_command=f"krepair check {shlex.quote(folder.log_dir)}"))
+    return failed(
+        folder.folder, RefusedError(text, next_command=f"krepair check {shlex.quote(folder.log_dir)}")
+    )
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:
@@ -182,7 +229,7 @@ def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
         _check(folder)
         freed = purge_partition(folder)
     except (KrepairError, OSError) as error:
-        return _gone(folder) if _went(folder, error) else _failed(folder, error)
+        return _gone(folder) if _went(folder, error) else failed(folder.folder, error)
     return ChangeResult(change_id=folder.folder, partition=folder.folder, outcome=outcome, bytes_freed=freed)
 
 
@@ -208,9 +255,3 @@ def _gone(folder: PartitionFolder) -> ChangeResult:
         outcome="gone",
         why=f"{folder.holder}: a broker has deleted this folder, or will: what was kept in it goes with it",
     )
-
-
-def _failed(folder: PartitionFolder, error: KrepairError | OSError) -> ChangeResult:
-    if isinstance(error, KrepairError):
-        return failed_by(folder.folder, error)
-    return failed_whole(folder.folder, f"{error.filename}: {why(error)}", ExitCode.PARTLY)

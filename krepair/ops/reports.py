@@ -9,10 +9,9 @@ from msgspec import Struct
 
 from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.errors import ExitCode
+from krepair.journal.result import ChangeResult
 from krepair.logdir.config import Setting
 from krepair.start.line import ForecastLine
-
-ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
 
@@ -200,34 +199,6 @@ class CheckReport(Report, frozen=True, kw_only=True):
         return ExitCode.FOUND if found else ExitCode.DONE
 
 
-class ChangeResult(Struct, frozen=True, kw_only=True):
-    """How one change of the plan, or one whole partition, ended.
-
-    Attributes:
-        change_id: of the change; the partition folder when the partition was refused as a whole.
-        partition: folder name.
-        outcome: ``committed`` now, ``already`` done before, ``skipped`` because one of the partition failed that
-            comes first, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
-            what was kept.
-        exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
-        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was
-            expected; else empty.
-        bytes_freed: bytes of the disk that came free (negative: taken): of ``purge`` by it; of ``apply`` and ``undo``
-            in its whole partition, at the first of its results.
-        next_command: of ``failed``: what to type next; may be empty.
-        again: of ``failed``: when, or as whom, the same command can be typed again; may be empty.
-    """
-
-    change_id: str
-    partition: str
-    outcome: ChangeOutcome
-    exit_code: int = 0
-    why: str = ""
-    bytes_freed: int = 0
-    next_command: str = ""
-    again: str = ""
-
-
 class ApplyReport(Report, frozen=True, kw_only=True):
     """What ``apply``, ``undo`` or ``purge`` did.
 
@@ -293,7 +264,7 @@ def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
         otherwise: where no failure asks for anything.
     """
     failed = [result for result in results if result.outcome == "failed"]
-    told = next((result.next_command for result in failed if result.next_command), "")
+    told = next((result.next_command for result in (*failed, *results) if result.next_command), "")
     told = told or next((typed_again(again, result.again) for result in failed if result.again), "")
     goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
     return told or (again if goes_on else otherwise)

@@ -24,9 +24,9 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.plan_command import left_alone_command, options_of, plan_command, with_options
+from krepair.ops.ready import is_root, targets_of
 from krepair.ops.removable import removable
 from krepair.ops.show import around_of
-from krepair.ops.target import is_root, targets_of
 from krepair.options import Options
 from krepair.plan.facts import OnDisk, fix_names
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply

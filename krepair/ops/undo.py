@@ -1,10 +1,20 @@
-"""``krepair undo``: puts the kept originals back, byte for byte, last change first."""
+"""``krepair undo``: puts the kept originals back, byte for byte, last change first.
+
+Every kept original is read before anything is put back: what is damaged must not replace what is whole. A kept log is
+held against the plan's digest over its batches' headers, and every batch against its CRC. A log with bytes outside of
+valid batches, and every other file, is held against the digest that was journalled when it was kept.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.errors import (
@@ -15,48 +25,84 @@ from krepair.errors import (
     LockLostError,
     RefusedError,
 )
+from krepair.formats.filenames import LOG
+from krepair.formats.java_numbers import INT64_MAX
+from krepair.journal.actions.action import KeptFile
+from krepair.journal.actions.table import action_of
 from krepair.journal.by_hand import by_hand
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards
-from krepair.journal.journals_seen import JournalsSeen
+from krepair.journal.guards import Guards, SafePoints, signals_wait
+from krepair.journal.partition import fence_of, undo_partition
 from krepair.journal.record import Journal
-from krepair.journal.run import fence_of
-from krepair.journal.runner import undo_partition
-from krepair.journal.safe_points import SafePoints, signals_wait
+from krepair.journal.result import ChangeResult, failed
 from krepair.journal.status import ChangeState, status_in
+from krepair.kernels.classes import D_NONE
+from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.logdir.lock import hold_lock
-from krepair.ops.kept import private_of
-from krepair.ops.kept_copies import BadCopies, bad_copies, bytes_to_read, kept_in
-from krepair.ops.reports import ApplyReport, ChangeResult, next_of
-from krepair.ops.result_lines import (
+from krepair.logdir.view import read_log_dir
+from krepair.ops.carried_out import (
     Measured,
-    failed_by,
     failed_partition,
     failed_whole,
     notes_of_fences,
-    result_of,
     with_taken_back,
 )
-from krepair.ops.target import (
-    check_ground,
+from krepair.ops.kept import folders_of, load_kept, nothing_to_undo, private_of, search_of
+from krepair.ops.purge import purge_folders
+from krepair.ops.ready import (
     check_no_fence,
     check_target,
-    disk_of,
+    disk_below,
     is_root,
     journal_folder,
+    ready,
     undo_order,
-    view_of,
     why_left_alone,
 )
+from krepair.ops.reports import ApplyReport, next_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.changes import trusted_after
 from krepair.plan.keep import can_all_be_taken_back
-from krepair.plan.model import PartitionPlan, Plan
+from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 
 _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
+_AGAIN = "krepair undo PLAN"
+
+
+def undo_by_id(
+    log_dir: str,
+    plan_id: str,
+    options: Options,
+    progress: Progress | None = None,
+    *,
+    disk: Disk | None = None,
+) -> ApplyReport:
+    """Take back the plan of an id, by the copy that lies with what it keeps.
+
+    Raises:
+        NotALogDirError: it is no log directory.
+        StalePlanError: nothing is kept by a plan of this id; or what ``undo`` raises.
+        RefusedError: no copy can be used, or the review objects.
+        LockedError: a broker is using the directory.
+    """
+    view = read_log_dir(log_dir)
+    search_of(view, plan_id)
+    try:
+        plan = load_kept(log_dir, plan_id)
+    except RefusedError:
+        # An undo that was interrupted at its very end has taken the copy away, and only left-over files are there.
+        with disk_below(view.path, disk) as writes, hold_lock(view.path, writes) as lock:
+            if not nothing_to_undo(read_log_dir(log_dir), plan_id):
+                raise
+            folders = folders_of(read_log_dir(log_dir), plan_id, writes)
+            results = purge_folders(folders, lock, progress or SilentProgress(), "already")
+            return _report(view.path, plan_id, results)
+    return undo(plan, options, progress, disk=disk, log_dir=view.path)
 
 
 def undo(
@@ -74,7 +120,7 @@ def undo(
         options: ``engine`` and ``master``: where the kept logs are read.
         progress: told of partitions' bytes.
         disk: what writes; a test may wrap it.
-        log_dir: see ``krepair.ops.target.check_target``.
+        log_dir: see ``krepair.ops.ready.check_target``.
 
     Raises:
         LockedError: a broker is using the directory.
@@ -83,131 +129,132 @@ def undo(
         UnwritableError: what apply left could not be written out.
     """
     plan = check_target(plan, log_dir)
-    progress = progress or SilentProgress()
-    with disk_of(plan, disk) as writes:
-        check_ground(plan, writes)
-        folders = [journal_folder(writes, plan, target) for target in undo_order(plan)]
-        with hold_lock(plan.log_dir, writes) as lock, signals_wait(SafePoints()) as safe_points:
-            journals = JournalsSeen()
-            watch, measured = Watch(writes, plan.log_dir), Measured(writes.tree, folders)
-            _check_names_all(plan, list(zip(undo_order(plan), folders, strict=True)), journals)
-            guards = Guards(lock, safe_points, lambda change: None, watch)
-            results, interrupted = _undo_all(plan, options, writes, guards, progress, journals)
-            notes = notes_of_fences(guards.not_given_back)
+    with ready(plan, disk) as (writes, lock), signals_wait(SafePoints()) as safe_points:
+        parts = [(target, journal_folder(writes, plan, target)) for target in undo_order(plan)]
+        kept = _look_at_kept(plan, parts)
+        measured = Measured(writes.tree, [folder for _, folder in parts])
+        guards = Guards(lock, safe_points, watch=Watch(writes, plan.log_dir))
+        engine = choose_engine(options.engine, options.master, {WorkKind.READ: _bytes_of(kept)}, progress)
+        with closing(engine):
+            bad = bad_copies(plan, kept, engine)
+        guards.settle([folder for _, folder in parts])
+        undoing = _Undo(plan, guards, bad, progress or SilentProgress())
+        interrupted = undoing.is_interrupted(parts)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
-    again = "krepair undo PLAN"
-    report = ApplyReport(
-        verb="undo",
-        plan_id=plan.plan_id,
-        log_dir=plan.log_dir,
-        results=tuple(sorted(results, key=lambda one: (order.get(one.partition, -1), one.change_id))),
+    results = sorted(undoing.results, key=lambda one: (order.get(one.partition, -1), one.change_id))
+    report = _report(plan.log_dir, plan.plan_id, results)
+    report = replace(
+        report,
         interrupted=interrupted,
-        notes=notes,
-        by_hand=tuple(guards.by_hand),
-        next_command=again
-        if interrupted
-        else next_of(
-            results, again, next(iter(guards.asked_for), f"krepair verify {shlex.quote(plan.log_dir)}")
-        ),
+        notes=notes_of_fences(guards.not_given_back),
+        by_hand=tuple(undoing.by_hand),
+        next_command=_AGAIN if interrupted else report.next_command,
     )
     return with_taken_back(measured.told_in(report), guards.taken_back)
 
 
-def _check_names_all(
-    plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]], journals: JournalsSeen
-) -> None:
-    """Check that the plan names everything that is kept under its id: whoever may write the directory may edit a copy.
-
-    Raises:
-        RefusedError: it does not; nothing was changed.
-    """
-    changes: dict[str, set[str]] = {}
-    for target, folder in parts:
-        named = changes.setdefault("/".join(folder.private.split("/")[-2:]), set())
-        named.update(change.change_id for change in target.changes)
-    there = [f"{one.folder}/{private.name}" for one, private in private_of(view_of(plan), plan.plan_id)]
-    unknown = [path for path in there if path not in changes]
-    for _, folder in parts:
-        named = changes["/".join(folder.private.split("/")[-2:])]
-        with suppress(KrepairError, OSError):  # the partition's own undo says what is wrong
-            unknown += [f"{folder.private}: {one}" for one in journals.of(folder).states if one not in named]
-    if unknown:
-        raise RefusedError(
-            f"{unknown[0]}: is kept by plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing was "
-            "changed",
-            next_command="krepair undo PLAN-FILE",
-        )
+def _report(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> ApplyReport:
+    return ApplyReport(
+        verb="undo",
+        plan_id=plan_id,
+        log_dir=log_dir,
+        results=tuple(results),
+        next_command=next_of(results, _AGAIN, f"krepair verify {shlex.quote(log_dir)}"),
+    )
 
 
-def _undo_all(
-    plan: Plan,
-    options: Options,
-    disk: Disk,
-    guards: Guards,
-    progress: Progress,
-    journals: JournalsSeen,
-) -> tuple[list[ChangeResult], bool]:
-    """What became of each partition and of the root, and whether it was interrupted."""
-    targets = undo_order(plan)
-    parts = [(target, journal_folder(disk, plan, target)) for target in targets]
-    kept = kept_in(parts, journals)
-    with closing(
-        choose_engine(options.engine, options.master, {WorkKind.READ: bytes_to_read(kept)}, progress)
-    ) as engine:
-        bad = bad_copies(plan, kept, engine)
-    results: list[ChangeResult] = []
-    guards.settle([folder for _, folder in parts])
-    progress.start("undo", sum(target.log_bytes_before for target in targets))
-    try:
+# -- a directory
+
+
+class _Undo:
+    def __init__(self, plan: Plan, guards: Guards, bad: Mapping[str, str], progress: Progress) -> None:
+        self.plan = plan
+        self.guards = guards
+        self.bad = bad
+        self.progress = progress
+        self.results: list[ChangeResult] = []
+        self.by_hand: list[str] = []
+        """Lines that a person types where a journal is damaged."""
+
+    def is_interrupted(self, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> bool:
+        """Take back one target after the other; returns whether somebody asked to stop."""
         still_trusted: frozenset[tuple[str, int]] = frozenset()
-        for number, (target, folder) in enumerate(parts):
-            # A damaged file of the root was replaced first, so that fences could read it: it comes back last.
-            if is_root(target) and number and any(result.outcome == "failed" for result in results):
-                continue
-            if (target.topic, target.partition) in still_trusted and not is_root(target):
-                why = f"{folder.path}: its recovery point is still raised, which has to be taken back first"
-                results.append(failed_whole(target.folder, why, ExitCode.REFUSED))
-                continue
-            done = _undo_one(plan, target, folder, guards, bad.get(target.folder, {}))
-            if any(result.outcome == "failed" for result in done):
-                still_trusted |= trusted_after(target.changes)
-            results.extend(done)
-            progress.advance(target.log_bytes_before)
-    except InterruptedAtSafePointError:
-        return results, True
-    except LockLostError as error:
-        known = {result.partition for result in results}
-        results += [failed_partition(target, error) for target in targets if target.folder not in known]
-    progress.finish()
-    return results, False
+        self.progress.start("undo", sum(target.log_bytes_before for target, _ in parts))
+        try:
+            for number, (target, folder) in enumerate(parts):
+                # A damaged file of the root was replaced first, so that fences could read it: it comes back last.
+                if is_root(target) and number and any(result.failed for result in self.results):
+                    continue
+                if (target.topic, target.partition) in still_trusted and not is_root(target):
+                    why = (
+                        f"{folder.path}: its recovery point is still raised, which has to be taken back first"
+                    )
+                    self.results.append(failed_whole(target.folder, why, ExitCode.REFUSED))
+                    continue
+                done = self._undo_one(target, folder)
+                if any(result.failed for result in done):
+                    still_trusted |= trusted_after(target.changes)
+                self.results += done
+                self.progress.advance(target.log_bytes_before)
+        except InterruptedAtSafePointError:
+            return True
+        except LockLostError as error:
+            known = {result.partition for result in self.results}
+            self.results += [
+                failed(target.folder, error) for target, _ in parts if target.folder not in known
+            ]
+        self.progress.finish()
+        return False
 
+    # -- a partition
 
-def _undo_one(
-    plan: Plan, partition: PartitionPlan, folder: PartitionFolder, guards: Guards, bad: BadCopies
-) -> Sequence[ChangeResult]:
-    try:
-        gone = why_left_alone(folder)
-        if gone:
-            return [failed_whole(partition.folder, gone, ExitCode.STALE_PLAN)]
-        journal = folder.journal(to_write=True)
-        states = status_in(folder, partition, journal)
-        if _BEGUN & set(states.values()):
-            check_no_fence(partition, guards.watch)
-        if ChangeState.PURGED in states.values() and not _are_still_staged(
-            folder, journal, partition, states
-        ):
-            return [failed_whole(partition.folder, _why_purged(folder, journal, partition), ExitCode.REFUSED)]
-        outcomes = undo_partition(folder, partition, plan.commit, guards, bad_copies=bad, journal=journal)
-    except DamagedJournalError as error:
-        return [_by_hand(partition, folder, guards, error)]
-    except OSError as error:
-        why = f"{error.filename or folder.path}: {error.strerror}"
-        return [failed_whole(partition.folder, why, ExitCode.PARTLY)]
-    except (InterruptedAtSafePointError, LockLostError):
-        raise
-    except KrepairError as error:
-        return [failed_by(partition.folder, error)]
-    return [result_of(partition.folder, outcome) for outcome in outcomes]
+    def _undo_one(self, target: PartitionPlan, folder: PartitionFolder) -> Sequence[ChangeResult]:
+        try:
+            gone = why_left_alone(folder)
+            if gone:
+                return [failed_whole(target.folder, gone, ExitCode.STALE_PLAN)]
+            journal = folder.journal(to_write=True)
+            states = status_in(folder, target, journal)
+            if _BEGUN & set(states.values()):
+                check_no_fence(target, self.guards.watch)
+            if ChangeState.PURGED in states.values() and not _are_still_staged(
+                folder, journal, target, states
+            ):
+                return [failed_whole(target.folder, _why_purged(folder, journal, target), ExitCode.REFUSED)]
+            commit = self.plan.commit
+            return undo_partition(folder, target, commit, self.guards, bad_copies=self.bad, journal=journal)
+        except DamagedJournalError as error:
+            return [self._told_by_hand(target, folder, error)]
+        except (InterruptedAtSafePointError, LockLostError):
+            raise
+        except (KrepairError, OSError) as error:
+            return [failed(target.folder, error)]
+
+    def _told_by_hand(
+        self, target: PartitionPlan, folder: PartitionFolder, error: DamagedJournalError
+    ) -> ChangeResult:
+        """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
+        purge, again = (
+            f"krepair {verb} {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
+            for verb in ("purge", "undo")
+        )
+        try:
+            told = by_hand(folder, target)
+        except (KrepairError, OSError) as failure:
+            return failed_partition(target, failure)
+        if not told.lines and not told.left:
+            fence = fence_of(folder, target, self.guards.watch or Watch(folder.disk, folder.log_dir))
+            self.guards.hold()
+            if fence.is_up():
+                fence.lift()
+            why = f"{error.message}; every original is in its place"
+            return replace(
+                failed_whole(target.folder, why, ExitCode.DONE, next_command=purge), outcome="already"
+            )
+        self.by_hand += told.lines
+        way = "type the lines under By hand, which put its originals back, and then undo again"
+        why = f"{error.message}; {way if told.lines else told.left}"
+        return failed_whole(target.folder, why, ExitCode.REFUSED, next_command=again if told.lines else purge)
 
 
 def _are_still_staged(
@@ -249,30 +296,147 @@ def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionP
     )
 
 
-def _by_hand(
-    partition: PartitionPlan, folder: PartitionFolder, guards: Guards, error: DamagedJournalError
-) -> ChangeResult:
-    """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
-    purge = f"krepair purge {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
-    again = f"krepair undo {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
-    try:
-        told = by_hand(folder, partition)
-    except (KrepairError, OSError) as failure:
-        return failed_partition(partition, failure)
-    if not told.lines and not told.left:
-        fence = fence_of(folder, partition, guards.watch or Watch(folder.disk, folder.log_dir))
-        guards.hold()
-        if fence.is_up():
-            fence.lift()
-        guards.asked_for.append(purge)
-        return ChangeResult(
-            change_id=partition.folder,
-            partition=partition.folder,
-            outcome="already",
-            why=f"{error.message}; every original is in its place",
+# -- what would be put back
+
+
+class KeptOriginal(NamedTuple):
+    """An original that undo would put back.
+
+    Attributes:
+        partition: its part of the plan.
+        folder: as the journal sees it.
+        change_id: of its change.
+        file: where it is, and what it was.
+    """
+
+    partition: PartitionPlan
+    folder: PartitionFolder
+    change_id: str
+    file: KeptFile
+
+
+def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> list[KeptOriginal]:
+    """What undo would put back; where that cannot be told, the partition's own undo says what is wrong.
+
+    The plan has to name everything that is kept under its id: whoever may write the directory may edit a copy.
+
+    Raises:
+        RefusedError: it does not; nothing was changed.
+    """
+    named: dict[str, set[str]] = {}
+    for target, folder in parts:
+        named.setdefault(_place(folder), set()).update(change.change_id for change in target.changes)
+    there = private_of(read_log_dir(plan.log_dir), plan.plan_id)
+    unknown = [path for one, private in there if (path := f"{one.folder}/{private.name}") not in named]
+    kept: list[KeptOriginal] = []
+    for target, folder in parts:
+        with suppress(KrepairError, OSError):
+            journal = folder.journal()
+            unknown += [
+                f"{folder.private}: {one}" for one in journal.states if one not in named[_place(folder)]
+            ]
+            with folder.tree.keeping_folders():
+                kept += [KeptOriginal(target, folder, *one) for one in _kept_by(folder, journal)]
+    if unknown:
+        raise RefusedError(
+            f"{unknown[0]}: is kept by plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing was "
+            "changed",
+            next_command="krepair undo PLAN-FILE",
         )
-    guards.by_hand += told.lines
-    lines = ["type the lines under By hand, which put its originals back, and then undo again"]
-    back = lines if told.lines else [told.left]
-    why = "; ".join([error.message, *back])
-    return failed_whole(partition.folder, why, ExitCode.REFUSED, next_command=again if told.lines else purge)
+    return kept
+
+
+def _place(folder: PartitionFolder) -> str:
+    """The private sub-folder, relative to the log directory."""
+    return "/".join(folder.private.split("/")[-2:])
+
+
+def _kept_by(folder: PartitionFolder, journal: Journal) -> Iterator[tuple[str, KeptFile]]:
+    for change_id, state in journal.states.items():
+        if state in {"committing", "committed", "undoing"}:
+            intent = journal.intents[change_id]
+            if state != "committing" or action_of(intent).is_committed(folder, intent):
+                for kept in action_of(intent).kept(folder, intent):
+                    yield change_id, kept
+
+
+def _bytes_of(kept: Iterable[KeptOriginal]) -> int:
+    """How much there is to read, for the choice of the engine."""
+    return sum(one.file.original.size for one in kept)
+
+
+def bad_copies(plan: Plan, kept: Sequence[KeptOriginal], engine: Engine) -> dict[str, str]:
+    """Read what undo would put back.
+
+    Args:
+        plan: reviewed.
+        kept: of its partitions.
+        engine: where logs are read.
+
+    Returns:
+        Change id -> what is wrong with its kept originals, for those where something is.
+    """
+    from krepair.pipeline.scan import scan
+
+    bad: dict[str, str] = {}
+    logs: list[tuple[KeptOriginal, ScanItem]] = []
+    planned: dict[str, Mapping[str, FileFingerprint]] = {}
+    for one in kept:
+        with suppress(KrepairError, OSError):  # undo itself meets it, and says so
+            if one.file.original.digest or not one.file.original.name.endswith(LOG):
+                if wrong := _file_problem(one.folder, one.file):
+                    bad.setdefault(one.change_id, wrong)
+            elif one.folder.state(one.file.path) is not None:
+                logs.append((one, _scan_of(plan, one)))
+                if one.partition.folder not in planned:
+                    planned[one.partition.folder] = one.partition.by_name
+    for index, result in engine.map(scan, [item for _, item in logs]):
+        one, _ = logs[index]
+        fingerprint = planned[one.partition.folder].get(one.file.original.name)
+        digest = fingerprint.digest if fingerprint is not None else ""
+        if wrong := _log_problem(one.folder.at(one.file.path), one.file.original.size, digest, result):
+            bad.setdefault(one.change_id, wrong)
+    return bad
+
+
+def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
+    path = folder.at(kept.path)
+    if folder.state(kept.path) is None or not kept.original.digest:
+        return ""  # that it is gone, undo itself says; a log of whole batches has the digest of the plan
+    digest = digest_file if kept.plain else digest_content
+    return (
+        "" if digest(path) == kept.original.digest else _bad(path, "its bytes are not those that were kept")
+    )
+
+
+def _scan_of(plan: Plan, one: KeptOriginal) -> ScanItem:
+    return ScanItem(
+        place=Place(
+            host=socket.gethostname(),
+            log_dir=plan.log_dir,
+            log_dir_inode=os.stat(plan.log_dir).st_ino,
+            folder=f"{one.partition.folder}/{one.folder.names.keep()}",
+        ),
+        base_offset=int(one.file.original.name.partition(".")[0]),
+        size=one.file.original.size,
+        now_ms=plan.policy.now_ms,
+        high_watermark=INT64_MAX,
+    )
+
+
+def _log_problem(path: str, size: int, digest: str, result: ScanResult | Failed) -> str:
+    if isinstance(result, Failed):
+        return _bad(path, result.why)
+    summary = result.summary
+    if digest and summary.headers == digest:
+        return ""  # it may have been damaged before: of such a log an older krepair knows the batches, not the bytes
+    if summary.damage != D_NONE or summary.valid_bytes != size:
+        return _bad(path, f"there is no valid batch at position {summary.valid_bytes}")
+    return _bad(path, "the headers of its batches are not those that the plan was made of") if digest else ""
+
+
+def _bad(path: str, text: str) -> str:
+    return (
+        f"{path}: the kept original is damaged: {text}; what is in its place now stays, and so does all that lies "
+        "below it; fetch this partition from another replica, or purge"
+    )

@@ -18,17 +18,16 @@ from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.formats.words import count_text, names_text
-from krepair.journal.folder import PartitionFolder
+from krepair.journal.folder import ROOT, PartitionFolder
 from krepair.journal.purge import check_not_half_done
 from krepair.journal.record import Journal
-from krepair.journal.root import ROOT
 from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.ops.log_dirs_given import check_named
+from krepair.ops.ready import check_target, disk_below, is_root, journal_folder, listed, targets_of
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, typed_again
-from krepair.ops.target import check_target, disk_of, is_root, journal_folder, listed, targets_of, view_of
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
@@ -191,13 +190,13 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         RefusedError: the review objects.
     """
     plan = check_target(plan)
-    view = view_of(plan)
+    view = read_log_dir(plan.log_dir)
     targets = targets_of(plan)
     total = sum(change.work.verify for target in targets for change in target.changes)
     with (
         closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine,
         closing(Scratch(options.scratch, (plan.log_dir,))) as scratch,
-        disk_of(plan) as disk,
+        disk_below(plan.log_dir) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         seen = _ChangesSeen()

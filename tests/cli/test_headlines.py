@@ -11,7 +11,8 @@ import pytest
 
 from krepair.cli.views.reports import apply_view
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.ops.reports import ApplyReport, ChangeResult
+from krepair.journal.result import ChangeResult
+from krepair.ops.reports import ApplyReport
 
 OUTCOMES = {
     "apply": ("committed", "already", "failed", "skipped"),

@@ -20,9 +20,9 @@ from krepair import errors
 from krepair.checks.catalogue import Finding
 from krepair.cli import main as cli_main
 from krepair.cli.main import app
+from krepair.journal.result import ChangeResult
 from krepair.ops.reports import (
     ApplyReport,
-    ChangeResult,
     CheckedFiles,
     CheckReport,
     ForecastLine,

@@ -14,8 +14,8 @@ import pytest
 
 from krepair.cli.outcome import guarded
 from krepair.errors import ExitCode, UnreadableError
-from krepair.journal import permission
 from krepair.logdir.reading import why
+from krepair.ops import ready
 from tests.hostile.verbs import Ran, run
 from tests.ops.conftest import memory_dir
 from tools.torture.scenes import Placed, build
@@ -88,7 +88,7 @@ def test_a_wrong_user_types_it_again_as_the_right_one(
 ) -> None:
     if verb != "apply":
         assert typed("apply", site.plan_file).code == 0
-    monkeypatch.setattr(permission.os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(ready.os, "geteuid", lambda: 12345)
     ran = typed(verb, site.plan_file)
     assert ran.code == 13
     assert next_of(ran) == f"krepair {verb} {site.plan_file}   # as that user, or as root"

@@ -16,14 +16,8 @@ from krepair.cli.views.check import CheckPage, check_view, verdict
 from krepair.cli.views.reports import apply_view
 from krepair.cli.views.text import on_screen, plain
 from krepair.errors import ExitCode
-from krepair.ops.reports import (
-    ApplyReport,
-    ChangeResult,
-    CheckReport,
-    ForecastLine,
-    LogDirReport,
-    PartitionSummary,
-)
+from krepair.journal.result import ChangeResult
+from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport, PartitionSummary
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,6 +25,7 @@ from krepair.cli.views.groups import groups_view
 from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.text import COLUMNS, markdown, on_screen, plain
 from krepair.cli.views.transactions import transactions_view
+from krepair.journal.result import ChangeOutcome, ChangeResult
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.diff import diff_plans
 from krepair.ops.dump import Dump
@@ -33,8 +34,6 @@ from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
 from krepair.ops.reports import (
     ApplyReport,
-    ChangeOutcome,
-    ChangeResult,
     CheckedFiles,
     CheckReport,
     ForecastLine,

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError
+from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError
 from krepair.formats.arrays import Int64s
 from krepair.formats.offset_set import as_text, of_text, packed, unpacked
-from krepair.journal.safe_points import InterruptedAtSafePointError, SafePoints
+from krepair.journal.guards import SafePoints
 from krepair.pipeline.compaction import partitions
 from krepair.pipeline.compaction import stays as compaction_stays
 from krepair.pipeline.engines.engine import InlineEngine

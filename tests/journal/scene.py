@@ -13,10 +13,9 @@ from pathlib import Path
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards
-from krepair.journal.outcome import Outcome
-from krepair.journal.runner import commit_partition, undo_partition
-from krepair.journal.safe_points import SafePoints
+from krepair.journal.guards import Guards, SafePoints
+from krepair.journal.partition import commit_partition, undo_partition
+from krepair.journal.result import ChangeResult
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import (
     Change,
@@ -163,7 +162,6 @@ class Scene:
             for base, _ in GROUPS
         }
         self.new_index = b"mended index"
-        self.damaged: frozenset[int] = frozenset()
         changes: list[Change] = [
             rewrite(
                 self.path,
@@ -223,21 +221,20 @@ class Scene:
         return PartitionFolder(disk or UnsyncedDisk(), str(self.root), FOLDER, PLAN_ID)
 
     def guards(self, safe_points: SafePoints | None = None) -> Guards:
-        return Guards(FreeLock(), safe_points or SafePoints(), lambda change: None)
+        return Guards(FreeLock(), safe_points or SafePoints())
 
     def apply(
         self, commit: Commit = FENCED, disk: Disk | None = None, stage: Callable[[Change], None] | None = None
-    ) -> tuple[Outcome, ...]:
+    ) -> list[ChangeResult]:
         return commit_partition(
             self.folder(disk),
             self.partition,
             commit,
             self.guards(),
             stage or self.stage,
-            damaged=self.damaged,
         )
 
-    def undo(self, commit: Commit = FENCED, disk: Disk | None = None) -> tuple[Outcome, ...]:
+    def undo(self, commit: Commit = FENCED, disk: Disk | None = None) -> list[ChangeResult]:
         return undo_partition(self.folder(disk), self.partition, commit, self.guards())
 
     def now(self) -> Tree:

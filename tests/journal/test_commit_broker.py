@@ -12,10 +12,9 @@ import pytest
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards
-from krepair.journal.outcome import ChangeFailed, Outcome
-from krepair.journal.runner import commit_partition, undo_partition
-from krepair.journal.safe_points import SafePoints
+from krepair.journal.guards import Guards, SafePoints
+from krepair.journal.partition import commit_partition, undo_partition
+from krepair.journal.result import ChangeResult
 from krepair.plan.model import Change, Commit, PartitionPlan, RewriteSegments
 from tests.durable.disks import NAME_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.journal import txfixture
@@ -75,11 +74,11 @@ class TxScene:
     def folder(self, disk: Disk) -> PartitionFolder:
         return PartitionFolder(disk, str(self.root), "t-0", PLAN_ID)
 
-    def apply(self, commit: Commit, disk: Disk | None = None) -> tuple[Outcome, ...]:
+    def apply(self, commit: Commit, disk: Disk | None = None) -> list[ChangeResult]:
         folder = self.folder(disk or UnsyncedDisk())
         return commit_partition(folder, self.partition, commit, self.guards(), self.stage)
 
-    def undo(self, commit: Commit, disk: Disk | None = None) -> tuple[Outcome, ...]:
+    def undo(self, commit: Commit, disk: Disk | None = None) -> list[ChangeResult]:
         return undo_partition(self.folder(disk or UnsyncedDisk()), self.partition, commit, self.guards())
 
 
@@ -142,8 +141,8 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         outcome = scene.apply(commit)[0]
         after = verdict(load_copy(judge(version), scene.root, tmp_path / "copy"))
-        if isinstance(outcome, ChangeFailed):
-            assert (outcome.code, outcome.rolled_back) == (ExitCode.STALE_PLAN, True), (stops, outcome)
+        if outcome.failed:
+            assert outcome.exit_code == ExitCode.STALE_PLAN, (stops, outcome)
             assert (served, after) == ("OLD", "OLD"), (stops, outcome)
             ended.add("refused")
         else:
@@ -151,7 +150,7 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
             ended.add("committed")
         assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
         undone = scene.undo(commit)[0]
-        assert not isinstance(undone, ChangeFailed), (stops, undone)
+        assert not undone.failed, (stops, undone)
         assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
         logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
         assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops
@@ -176,7 +175,7 @@ def test_after_a_crash_and_a_broker_at_any_call_of_undo_it_still_ends_right(
         assert verdict(load(judge(version), scene.root)) in {"OLD", "NEW"}, stops
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
         undone = scene.undo(commit)[0]
-        assert not isinstance(undone, ChangeFailed), (stops, undone)
+        assert not undone.failed, (stops, undone)
         assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
         logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
         assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
+from krepair.journal.folder import RootFolder
 from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.record import MAGIC, VERSION, Done, Intent, JournalHeader, Order, decode_lines
-from krepair.journal.root import RootFolder
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments
 from tests.journal.scene import PLAN_ID, Scene, UnsyncedDisk, name, put

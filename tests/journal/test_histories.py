@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from krepair.errors import ExitCode
-from krepair.journal.outcome import ChangeFailed, Outcome
+from krepair.journal.result import ChangeResult
 from krepair.plan.model import Commit
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.journal.loader_model import loading, served
@@ -36,7 +36,7 @@ class Histories(RuleBasedStateMachine):
         finally:
             shutil.rmtree(self.scratch)
 
-    def _run(self, verb: str, commit: Commit, stop_before: int) -> tuple[Outcome, ...]:
+    def _run(self, verb: str, commit: Commit, stop_before: int) -> list[ChangeResult]:
         try:
             return getattr(self.scene, verb)(commit, StoppingDisk(UnsyncedDisk(), stop_before, FILE_CHANGING))
         except SimulatedCrash:
@@ -45,18 +45,18 @@ class Histories(RuleBasedStateMachine):
     @rule(commit=st.sampled_from([FENCED, P2]), stop_before=st.integers(1, 110))
     def apply(self, commit: Commit, stop_before: int) -> None:
         for outcome in self._run("apply", commit, stop_before):
-            if isinstance(outcome, ChangeFailed):
-                assert outcome.code in {ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.PARTLY}, outcome
+            if outcome.failed:
+                assert outcome.exit_code in {ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.PARTLY}, outcome
                 # Partly: the group is half done, and a broker that was started then has removed a file of it.
-                assert outcome.code is not ExitCode.PARTLY or "by a broker started in between" in outcome.why
-                assert outcome.code is not ExitCode.REFUSED or outcome.next_command == "krepair undo PLAN", (
+                assert outcome.exit_code == ExitCode.PARTLY or "by a broker started in between" in outcome.why
+                assert outcome.exit_code == ExitCode.REFUSED or outcome.next_command == "krepair undo PLAN", (
                     outcome
                 )
 
     @rule(commit=st.sampled_from([FENCED, P2]), stop_before=st.integers(1, 110))
     def undo(self, commit: Commit, stop_before: int) -> None:
         for outcome in self._run("undo", commit, stop_before):
-            assert not isinstance(outcome, ChangeFailed), outcome
+            assert not outcome.failed, outcome
 
     @rule(stopped_cleanly=st.booleans(), loses_snapshots=st.booleans())
     def broker(self, stopped_cleanly: bool, loses_snapshots: bool) -> None:
@@ -100,7 +100,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def undo_whole(self) -> None:
         outcomes = self.scene.undo(FENCED)
-        assert not [each for each in outcomes if isinstance(each, ChangeFailed)], outcomes
+        assert not [each for each in outcomes if each.failed], outcomes
         now = self.scene.now()
         closed = [f"t-0/{name(base, e)}" for base in BASES[:-1] for e in EXTENSIONS]
         assert {k: v for k, v in self.scene.before.items() if k in closed} == {

@@ -13,7 +13,7 @@ import pytest
 
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.journal.permission import check_may_change, check_may_change_root, check_may_purge
+from krepair.ops.ready import check_may_change, check_may_change_root, check_may_purge
 from tests.durable.descriptors import open_descriptors
 from tests.journal.scene import PLAN_ID, Scene, name
 

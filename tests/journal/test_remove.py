@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
-from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Undone
 from krepair.journal.purge import purge_partition
+from krepair.journal.result import ChangeResult
 from krepair.journal.status import ChangeState, status_in
 from krepair.plan.model import Change, KeepOriginal, ReplaceFile
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
@@ -56,7 +56,7 @@ def stage(scene: Scene, change: Change) -> None:
         scene.stage(change)
 
 
-def apply(scene: Scene, disk: Disk | None = None) -> tuple[Outcome, ...]:
+def apply(scene: Scene, disk: Disk | None = None) -> list[ChangeResult]:
     return scene.apply(FENCED, disk, lambda change: stage(scene, change))
 
 
@@ -75,12 +75,12 @@ def after(scene: Scene) -> dict[str, tuple[int, int, bytes]]:
 def test_files_that_go_are_gone_and_kept_and_come_back_with_their_inode(tmp_path: Path) -> None:
     scene = removing(tmp_path / "logs")
     inodes = [(scene.path / file).stat().st_ino for file in GOING]
-    assert [Committed] * 3 == [type(o) for o in apply(scene)]
+    assert [o.outcome for o in apply(scene)] == ["committed"] * 3
     assert after(scene) == scene.now()
     keep = scene.path / f"krepair~{PLAN_ID}" / "keep"
     assert inodes == [(keep / file).stat().st_ino for file in GOING]
     assert states(scene) == [ChangeState.COMMITTED] * 3
-    assert [Undone] * 3 == [type(o) for o in scene.undo()]
+    assert [o.outcome for o in scene.undo()] == ["undone"] * 3
     assert scene.before == tree(scene.root)
     assert inodes == [(scene.path / file).stat().st_ino for file in GOING]
     assert states(scene) == [ChangeState.PLANNED] * 3
@@ -101,8 +101,8 @@ def test_a_file_that_changed_since_the_plan_stays_and_one_that_a_broker_removed_
     scene = removing(tmp_path / "logs")
     os.utime(scene.path / GOING[0], ns=(5, 5))
     outcome = apply(scene)[0]
-    assert isinstance(outcome, ChangeFailed)
-    assert outcome.code is ExitCode.STALE_PLAN
+    assert outcome.failed
+    assert outcome.exit_code == ExitCode.STALE_PLAN
     assert (scene.path / GOING[0]).exists()
 
     other = removing(tmp_path / "other")
@@ -111,7 +111,7 @@ def test_a_file_that_changed_since_the_plan_stays_and_one_that_a_broker_removed_
     (other.path / GOING[0]).unlink()
     assert states(other)[0] is ChangeState.COMMITTING
     outcomes = other.undo()
-    assert not [o for o in outcomes if isinstance(o, ChangeFailed)]
+    assert not [o for o in outcomes if o.failed]
     assert not list(other.path.glob("krepair~*"))
 
 
@@ -121,6 +121,6 @@ def test_a_file_that_a_broker_made_anew_is_not_overwritten_by_undo(tmp_path: Pat
     (scene.path / GOING[0]).write_bytes(b"made by a broker")
     outcomes = scene.undo()
     failure = outcomes[-1]
-    assert isinstance(failure, ChangeFailed)
-    assert failure.code is ExitCode.STALE_PLAN
+    assert failure.failed
+    assert failure.exit_code == ExitCode.STALE_PLAN
     assert (scene.path / GOING[0]).read_bytes() == b"made by a broker"

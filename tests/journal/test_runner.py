@@ -25,11 +25,11 @@ from krepair.errors import (
 from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.outcome import ChangeFailed, Committed, Skipped, Undone
+from krepair.journal.guards import SafePoints, signals_wait
+from krepair.journal.partition import commit_partition, undo_partition
 from krepair.journal.purge import purge_partition
 from krepair.journal.record import Intent
-from krepair.journal.runner import commit_partition, undo_partition
-from krepair.journal.safe_points import SafePoints, signals_wait
+from krepair.journal.result import ChangeResult
 from krepair.journal.status import ChangeState, status_in
 from krepair.plan.model import Commit
 from tests.durable.disks import (
@@ -51,7 +51,7 @@ commits = pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS.keys()
 
 def applied(tmp_path: Path, commit: Commit) -> Tree:
     scene = Scene(tmp_path / "whole")
-    assert all(isinstance(outcome, Committed) for outcome in scene.apply(commit))
+    assert all(outcome.outcome == "committed" for outcome in scene.apply(commit))
     return scene.now()
 
 
@@ -85,7 +85,9 @@ def test_apply_puts_the_new_files_in_place_and_nothing_else(tmp_path: Path, comm
             expected[f"t-0/{name(base, extension)}"] = (0o640, mtime_s * 10**9 + 7, content)
     expected[f"t-0/{name(0, '.timeindex')}"] = (0o640, 3_000 * 10**9 + 7, scene.new_index)
     assert expected == scene.now()
-    assert tuple(Committed(c.change_id) for c in scene.partition.changes) == outcomes
+    assert [(one.change_id, one.outcome) for one in outcomes] == [
+        (c.change_id, "committed") for c in scene.partition.changes
+    ]
     assert states(scene) == [ChangeState.COMMITTED] * 3
 
 
@@ -97,7 +99,9 @@ def test_undo_in_any_order_gives_back_every_byte_time_and_mode(
     scene = Scene(tmp_path / "logs")
     scene.apply(commit)
     outcomes = scene.undo(undo_commit)
-    assert tuple(Undone(c.change_id) for c in scene.partition.changes[::-1]) == outcomes
+    assert [(one.change_id, one.outcome) for one in outcomes] == [
+        (c.change_id, "undone") for c in scene.partition.changes[::-1]
+    ]
     assert scene.before == tree(scene.root)
     assert states(scene) == [ChangeState.PLANNED] * 3
 
@@ -141,7 +145,7 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     theirs.write_bytes(b"of a cleaner")
     was = scene.now()
     outcomes = scene.undo(commit)
-    assert [type(outcome) for outcome in outcomes] == [ChangeFailed, Skipped]
+    assert [outcome.outcome for outcome in outcomes] == ["failed", "skipped"]
     assert f"{theirs}: " in outcomes[0].why
     assert scene.now() == was
     theirs.unlink()
@@ -149,7 +153,7 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     assert scene.before == tree(scene.root)
 
 
-def check_swapped_or_rolled_back(scene: Scene, failure: ChangeFailed) -> None:
+def check_swapped_or_rolled_back(scene: Scene, failure: ChangeResult) -> None:
     """A broker serves the new log exactly when the failure says that the next run has to go on."""
     if failure.change_id == f"{FOLDER}/fence":
         assert states(scene) == [ChangeState.COMMITTED] * 3
@@ -157,7 +161,7 @@ def check_swapped_or_rolled_back(scene: Scene, failure: ChangeFailed) -> None:
     base = int(failure.change_id.rpartition("/")[2].partition(".")[0])
     if base in scene.staged:
         new = served(scene.path).get(name(base)) == scene.staged[base][".log"]
-        assert new is not failure.rolled_back
+        assert new is (ChangeState.COMMITTING in states(scene))
         assert new or not [*scene.path.glob("*.swap"), *scene.path.glob("*.cleaned")]
 
 
@@ -176,26 +180,14 @@ def test_a_failure_at_every_call_of_apply_is_an_outcome_and_the_next_run_ends_ri
         disk = FailingDisk(UnsyncedDisk(), fails, number, forever=forever, kinds=ALL_KINDS)
         outcomes = scene.apply(commit, disk)
         assert disk.failed
-        if any(isinstance(o, ChangeFailed) for o in outcomes):
-            failure = next(o for o in outcomes if isinstance(o, ChangeFailed))
-            assert failure.code is ExitCode.PARTLY
+        if any(o.failed for o in outcomes):
+            failure = next(o for o in outcomes if o.failed)
+            assert failure.exit_code == ExitCode.PARTLY
             assert os.strerror(number) in failure.why
             if not forever:
                 check_swapped_or_rolled_back(scene, failure)
-        assert [Committed] * 3 == [type(o) for o in scene.apply(commit)], fails
+        assert [o.outcome for o in scene.apply(commit)] == ["committed"] * 3, fails
         assert whole == scene.now(), fails
-
-
-def test_damaged_sources_are_kept_and_put_back_as_real_copies(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
-    scene.damaged = frozenset({200})
-    original = (scene.path / name(200)).stat().st_ino
-    scene.apply()
-    kept = scene.path / f"krepair~{PLAN_ID}" / "keep" / name(200)
-    assert (original, 1) != (kept.stat().st_ino, kept.stat().st_nlink)
-    assert kept.read_bytes() == scene.before[f"t-0/{name(200)}"][2]
-    scene.undo()
-    assert scene.before == tree(scene.root)
 
 
 def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Path) -> None:
@@ -206,7 +198,7 @@ def test_purge_removes_what_is_kept_and_then_nothing_can_be_undone(tmp_path: Pat
     assert whole == tree(scene.root)
     assert states(scene) == [ChangeState.PURGED] * 3
     assert purge_partition(scene.folder()) == 0
-    assert all(isinstance(outcome, Skipped) for outcome in scene.undo())
+    assert all(outcome.outcome == "already" for outcome in scene.undo())
     assert whole == tree(scene.root)
 
 
@@ -224,8 +216,8 @@ def test_stopped_at_every_call_of_purge_it_goes_on_and_undo_refuses(tmp_path: Pa
         if stops > 3 and (scene.path / f"krepair~{PLAN_ID}" / "journal").exists():
             assert states(scene) == [ChangeState.PURGED] * 3
             refused = scene.undo()[0]
-            assert isinstance(refused, ChangeFailed)
-            assert ExitCode.REFUSED is refused.code
+            assert refused.failed
+            assert refused.exit_code == ExitCode.REFUSED
         purge_partition(scene.folder())
         assert whole == tree(scene.root), stops
     assert stops > 20
@@ -256,7 +248,7 @@ def test_a_stop_asked_for_takes_effect_between_groups_and_the_fence_is_down(tmp_
     assert states(scene) == [ChangeState.COMMITTED, ChangeState.PLANNED]
     assert not (scene.path / f"krepair~{PLAN_ID}" / "fence").exists()
     assert scene.before[".kafka_cleanshutdown"] == scene.now()[".kafka_cleanshutdown"]
-    assert [Committed] * 2 == [type(o) for o in scene.apply()]
+    assert [o.outcome for o in scene.apply()] == ["committed"] * 2
 
 
 def test_a_lost_lock_stops_before_the_next_group(tmp_path: Path) -> None:
@@ -269,7 +261,7 @@ def test_a_lost_lock_stops_before_the_next_group(tmp_path: Path) -> None:
     guards = dataclasses.replace(scene.guards(), lock=LostLock())
     with pytest.raises(LockLostError) as caught:
         commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
-    assert caught.value.exit_code is ExitCode.LOCKED
+    assert caught.value.exit_code == ExitCode.LOCKED
     with pytest.raises(LockLostError):
         undo_partition(scene.folder(), scene.partition, FENCED, guards)
     assert scene.before == tree(scene.root)
@@ -302,7 +294,7 @@ def test_a_lock_lost_in_the_middle_is_partly_and_nothing_more_is_touched(tmp_pat
             assert "nothing more is changed" in lost.message
         else:
             assert lock.left >= 0
-        assert all(isinstance(outcome, Committed) for outcome in scene.apply())
+        assert all(outcome.outcome == "committed" for outcome in scene.apply())
         assert whole == scene.now()
 
 
@@ -314,8 +306,8 @@ def test_no_space_refuses_the_group_and_skips_the_rest(tmp_path: Path) -> None:
 
     guards = dataclasses.replace(scene.guards(), check_space=full)
     outcomes = commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
-    assert [ChangeFailed, Skipped, Skipped] == [type(o) for o in outcomes]
-    assert outcomes[0].code is ExitCode.REFUSED  # type: ignore[union-attr]
+    assert [o.outcome for o in outcomes] == ["failed", "skipped", "skipped"]
+    assert outcomes[0].exit_code == ExitCode.REFUSED
     assert scene.before == tree(scene.root)
 
 
@@ -337,10 +329,10 @@ def test_a_file_that_changed_since_the_plan_is_named_and_nothing_is_swapped(
         file.write(b"more")
     was = scene.now()
     outcomes = scene.apply()
-    assert [ChangeFailed, Skipped] == [type(o) for o in outcomes]
+    assert [o.outcome for o in outcomes] == ["failed", "skipped"]
     failure = outcomes[0]
-    assert isinstance(failure, ChangeFailed)
-    assert (failure.code, failure.rolled_back) == (ExitCode.STALE_PLAN, True)
+    assert failure.failed
+    assert failure.exit_code == ExitCode.STALE_PLAN
     assert changed in failure.why
     assert was == scene.now()
 
@@ -352,21 +344,21 @@ def test_the_newest_snapshot_is_never_taken(tmp_path: Path) -> None:
             snapshot.unlink()
     was = scene.now()
     failure = scene.apply()[0]
-    assert isinstance(failure, ChangeFailed)
-    assert ExitCode.REFUSED is failure.code
+    assert failure.failed
+    assert failure.exit_code == ExitCode.REFUSED
     assert was == scene.now()
 
 
 def test_an_empty_or_missing_staged_log_is_refused(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs", index_change=False)
     failure = scene.apply(stage=lambda change: None)[0]
-    assert isinstance(failure, ChangeFailed)
-    assert ExitCode.REFUSED is failure.code
+    assert failure.failed
+    assert failure.exit_code == ExitCode.REFUSED
     assert "is missing" in failure.why
     scene.staged[100][".log"] = b""
     failure = scene.apply()[0]
-    assert isinstance(failure, ChangeFailed)
-    assert ExitCode.REFUSED is failure.code
+    assert failure.failed
+    assert failure.exit_code == ExitCode.REFUSED
     assert scene.before == scene.now()
 
 
@@ -378,8 +370,8 @@ def test_staged_log_without_bytes_is_refused_even_where_the_plan_expects_none(tm
     changes = (msgspec.structs.replace(first, log_bytes=0), second)
     scene.partition = msgspec.structs.replace(scene.partition, changes=changes)
     failure = scene.apply()[0]
-    assert isinstance(failure, ChangeFailed)
-    assert (failure.code, scene.now()) == (ExitCode.REFUSED, scene.before)
+    assert failure.failed
+    assert (failure.exit_code, scene.now()) == (ExitCode.REFUSED, scene.before)
     assert "has no bytes" in failure.why
 
 
@@ -388,7 +380,7 @@ def test_stale_group_is_refused_before_anything_is_staged_for_it(tmp_path: Path)
     put(scene.path / name(200), b"written since", 5_000)
     staged: list[str] = []
     outcomes = scene.apply(stage=lambda change: staged.append(change.change_id))
-    assert [type(outcome) for outcome in outcomes] == [ChangeFailed, Skipped]
+    assert [outcome.outcome for outcome in outcomes] == ["failed", "skipped"]
     assert staged == []
 
 
@@ -428,10 +420,10 @@ def test_undo_refuses_when_the_new_segment_was_written_since(
         log.write_bytes(b"cleaned by a broker")
     was = scene.now()
     outcomes = scene.undo(commit)
-    assert [ChangeFailed, Skipped] == [type(o) for o in outcomes]
+    assert [o.outcome for o in outcomes] == ["failed", "skipped"]
     failure = outcomes[0]
-    assert isinstance(failure, ChangeFailed)
-    assert ExitCode.STALE_PLAN is failure.code
+    assert failure.failed
+    assert failure.exit_code == ExitCode.STALE_PLAN
     assert name(400) in failure.why
     assert was == scene.now()
 
@@ -458,7 +450,7 @@ def test_undo_is_not_called_done_while_an_original_is_not_in_its_place(
         (scene.path / name(200)).unlink(missing_ok=True)
 
     monkeypatch.setattr(PartitionFolder, "remove_litter", and_another_process_takes_one)
-    failures = [outcome for outcome in scene.undo() if isinstance(outcome, ChangeFailed)]
+    failures = [outcome for outcome in scene.undo() if outcome.failed]
     assert [failure.why for failure in failures if "is not the original that was kept" in failure.why]
     assert ChangeState.UNDOING in states(scene)
 
@@ -469,8 +461,8 @@ def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
     with pytest.raises(SimulatedCrash):
         scene.undo(FENCED, StoppingDisk(UnsyncedDisk(), 12, FILE_CHANGING))
     assert ChangeState.UNDOING in states(scene)
-    failure = next(o for o in scene.apply() if isinstance(o, ChangeFailed))
-    assert (failure.code, failure.next_command) == (ExitCode.REFUSED, "krepair undo PLAN")
+    failure = next(o for o in scene.apply() if o.failed)
+    assert (failure.exit_code, failure.next_command) == (ExitCode.REFUSED, "krepair undo PLAN")
     scene.undo()
     assert scene.before == tree(scene.root)
 
@@ -491,7 +483,7 @@ def test_what_a_broker_left_of_a_swap_is_removed_and_its_own_leftovers_stay(
     os.link(keep / name(300), scene.path / name(300, ".log.deleted"))
     put(scene.path / name(0, ".log.deleted"), b"not ours", 5_000)
     outcomes = scene.apply(P1) if verb == "apply" else scene.undo(P1)
-    assert not [o for o in outcomes if isinstance(o, ChangeFailed)]
+    assert not [o for o in outcomes if o.failed]
     left = sorted(p.name for p in scene.path.iterdir() if p.name.endswith((".swap", ".cleaned", ".deleted")))
     assert left == [name(0, ".log.deleted")]
     if verb == "apply":
@@ -538,7 +530,7 @@ def test_a_lost_last_record_of_the_journal_never_costs_an_original(tmp_path: Pat
         lines = journal.read_bytes().split(b"\n")
         journal.write_bytes(b"\n".join(lines[:-2]) + b"\n" + lines[-2][:-1] + b"!\n")
         try:
-            failed = any(isinstance(outcome, ChangeFailed) for outcome in scene.undo(commit))
+            failed = any(outcome.failed for outcome in scene.undo(commit))
         except DamagedJournalError:
             failed = True
         refused += failed

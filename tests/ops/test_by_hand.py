@@ -17,11 +17,10 @@ from krepair.journal.plan_copy import COPY_NAME
 from krepair.logdir.lock import hold_lock
 from krepair.ops import show
 from krepair.ops.apply import apply
-from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.kept import kept_report
-from krepair.ops.purge import purge
+from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
-from krepair.ops.undo import undo
+from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.flips import flip

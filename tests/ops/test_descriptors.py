@@ -21,9 +21,8 @@ import pytest
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.ops.apply import apply
-from krepair.ops.by_id import purge_by_id, undo_by_id
-from krepair.ops.purge import purge
-from krepair.ops.undo import undo
+from krepair.ops.purge import purge, purge_by_id
+from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from tests.ops.stops import EVERY_CALL
 from tools.torture.scenes import Placed, Scene, build

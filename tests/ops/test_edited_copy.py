@@ -15,7 +15,7 @@ import pytest
 
 from krepair.errors import RefusedError
 from krepair.ops.apply import apply
-from krepair.ops.by_id import undo_by_id
+from krepair.ops.undo import undo_by_id
 from krepair.plan.objection import OBJECTIONS
 from tools.torture.resealed import changed, exchange_copy
 from tools.torture.scenes import build, look

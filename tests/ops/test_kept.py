@@ -13,11 +13,11 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, StalePlanError, UsageError
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME
 from krepair.logdir.view import read_log_dir
-from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.check import check
 from krepair.ops.kept import kept_originals, kept_report, load_kept
-from krepair.ops.purge import purge
+from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import KeptPlan
+from krepair.ops.undo import undo_by_id
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps, seal
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
@@ -317,11 +317,9 @@ def test_a_link_in_the_place_of_the_copy_is_refused_before_anything_is_done(
     copy_of(bloat, plan).unlink()
     copy_of(bloat, plan).symlink_to(tmp_path / "victim")
     before = tree(bloat.path)
-    if verb == "purge by id":
-        assert purge_by_id(str(bloat.path), plan.plan_id, bloat.options()).exit_code is ExitCode.REFUSED
-    else:
-        with pytest.raises(RefusedError):
-            bloat.undo(plan) if verb == "undo" else undo_by_id(str(bloat.path), plan.plan_id, bloat.options())
+    by_id = purge_by_id if verb == "purge by id" else undo_by_id
+    with pytest.raises(RefusedError):
+        bloat.undo(plan) if verb == "undo" else by_id(str(bloat.path), plan.plan_id, bloat.options())
     assert tree(bloat.path) == before
     assert (tmp_path / "victim").read_bytes() == dumps(plan)
 

@@ -14,12 +14,11 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, StalePlanError
 from krepair.ops.apply import apply
-from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
-from krepair.ops.purge import purge
+from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
-from krepair.ops.undo import undo
+from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.flips import flip

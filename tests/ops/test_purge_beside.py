@@ -20,11 +20,10 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.logdir.view import read_log_dir
-from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.kept import kept_originals
-from krepair.ops.purge import purge
+from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
-from krepair.ops.undo import undo
+from krepair.ops.undo import undo, undo_by_id
 from krepair.plan.model import Plan
 from tests.durable.disks import ALL_KINDS, Call, PassingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.by_hand import type_lines

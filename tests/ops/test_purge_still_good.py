@@ -10,8 +10,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.by_id import purge_by_id
-from krepair.ops.purge import purge
+from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import RewriteSegments

@@ -148,7 +148,7 @@ def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
     assert run(apply, first, KilledAtSwap) == 9
     second = planned(log_dir, "1500")
     with monkeypatch.context() as earlier:  # an earlier krepair began a second plan there
-        earlier.setattr("krepair.ops.may_begin.why_not_ended", lambda *_, **__: "")
+        earlier.setattr("krepair.ops.ready.why_not_ended", lambda *_, **__: "")
         assert run(apply, second, KilledBehindSwap) == 9
     half_done = content(log_dir)
     assert (log_dir / SWAP).exists()
@@ -238,7 +238,7 @@ def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_fil
     assert f"plan {first[0].plan_id} has begun here and has not ended" in report.results[0].why
     assert content(log_dir) == staged
     with monkeypatch.context() as earlier:  # an earlier krepair did not look at what waits to be committed
-        earlier.setattr("krepair.ops.may_begin.why_not_ended", lambda *_, **__: "")
+        earlier.setattr("krepair.ops.ready.why_not_ended", lambda *_, **__: "")
         assert run(apply, second) == 0
     made = content(log_dir)
     assert run(undo, first) == 0

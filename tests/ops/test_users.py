@@ -13,10 +13,9 @@ import pytest
 from krepair.errors import ExitCode, KrepairError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
-from krepair.ops.by_id import purge_by_id
 from krepair.ops.findings.kept import kept_findings
 from krepair.ops.kept import kept_originals, kept_report
-from krepair.ops.purge import purge
+from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,17 +11,13 @@ from msgspec.structs import replace
 
 from krepair.fixes import second_readings
 from krepair.fixes.staging import Staging
-from krepair.journal import forward
 from krepair.journal.actions.action import KeptFile, Target
-from krepair.journal.outcome import ChangeFailed, Committed
+from krepair.journal.folder import ROOT
 from krepair.journal.record import FileState
-from krepair.journal.root import ROOT
-from krepair.journal.runner import commit_partition
 from krepair.ops import purge
-from krepair.ops.kept_copies import Kept, bad_copies
+from krepair.ops.undo import KeptOriginal, bad_copies
 from krepair.plan.model import FileFingerprint, PartitionPlan, ReplaceFile
 from krepair.plan.space import verify_seconds
-from tests.journal.scene import P1, Scene
 from tests.plan.plans import fingerprint, good_plan, nothing, replaced_file
 
 FEW, MANY = 2, 6
@@ -73,11 +68,16 @@ def kept(partition: PartitionPlan) -> None:
         state=lambda path: "there", at=lambda path: path, names=SimpleNamespace(keep=lambda: "keep")
     )
     files = [
-        (str(base), KeptFile("p", FileState(name=f"{base:020d}.log", size=1, mtime_ns=1)))
+        KeptOriginal(
+            partition,
+            folder,
+            str(base),
+            KeptFile("p", FileState(name=f"{base:020d}.log", size=1, mtime_ns=1)),
+        )
         for base in range(len(partition.changes))
     ]
     engine: Any = SimpleNamespace(map=lambda function, items: iter(()))
-    bad_copies(good_plan(), [Kept(partition, folder, files)], engine)
+    bad_copies(good_plan(), files, engine)
 
 
 @pytest.mark.parametrize("work", [verified, carried_out, read_again, kept])
@@ -101,35 +101,9 @@ def test_what_was_purged_before_is_gone_through_for_the_root_alone(number: int) 
             Results.times += 1
             return super().__iter__()
 
-    failed = Results([SimpleNamespace(outcome="failed", partition="t-0")])
+    failed = Results([SimpleNamespace(failed=True, partition="t-0")])
     tree = SimpleNamespace(is_folder=lambda path: True)
     for name in [*(f"t-{one}" for one in range(number)), ROOT]:
         folder: Any = SimpleNamespace(folder=name, tree=tree, private="/private")
         assert (purge._why_root_stays(folder, failed) is not None) == (name == ROOT)
     assert Results.times == 1
-
-
-@pytest.mark.parametrize("number", [FEW, MANY])
-def test_outcomes_of_changes_are_gone_through_as_often_for_many_changes_as_for_few(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
-    asked: list[object] = []
-
-    class Asking(type):
-        def __instancecheck__(cls, outcome: object) -> bool:
-            asked.append(outcome)
-            return isinstance(outcome, ChangeFailed)
-
-    class Counted(metaclass=Asking):
-        pass
-
-    scene = Scene(tmp_path / "logs")
-    (first,) = [change for change in scene.partition.changes if isinstance(change, ReplaceFile)]
-    names = [f"{base:020d}.timeindex" for base in range(0, 100 * number, 100)]
-    changes = tuple(replace(first, change_id=f"t-0/{name}", name=name) for name in names)
-    monkeypatch.setattr(forward, "in_batches", lambda changes: [[change] for change in changes])
-    monkeypatch.setattr(forward, "ChangeFailed", Counted)
-    partition = replace(scene.partition, changes=changes)
-    outcomes = commit_partition(scene.folder(), partition, P1, scene.guards(), scene.stage)
-    assert [type(one) for one in outcomes] == [Committed] * number
-    assert len(asked) == number

@@ -56,7 +56,7 @@ def test_an_undo_that_takes_the_swap_of_another_plan_is_found_out() -> None:
         + f"""
 import krepair.journal.actions.rewrite as rewrite
 from krepair.journal.folder import PartitionFolder
-from krepair.ops.may_begin import MayBegin
+from krepair.ops import ready
 from tools.torture import two_plans
 known = two_plans.known_of(runner, "markers", 0, work)
 def wrong():
@@ -65,7 +65,7 @@ def wrong():
 sound = wrong()
 rewrite._check_swap_is_ours = lambda *_: None
 PartitionFolder.is_of_somebody_else = lambda *_: False
-MayBegin._check_no_other_plan = lambda *_: None
+ready._check_no_other_plan = lambda *_: None
 print(sound, wrong())
 """
     )

@@ -18,7 +18,7 @@ from krepair.formats.cleanup_policy import compacts
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name, root_private_folder
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.view import read_log_dir
-from krepair.ops.target import journal_folder, listed
+from krepair.ops.ready import journal_folder, listed
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.pipeline.engines.engine import InlineEngine

@@ -38,12 +38,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from krepair.errors import ExitCode, KrepairError
-from krepair.ops import target
+from krepair.ops import ready
 from krepair.ops.apply import apply
-from krepair.ops.by_id import purge_by_id, undo_by_id
 from krepair.ops.plan import make_plan
-from krepair.ops.purge import purge
-from krepair.ops.undo import undo
+from krepair.ops.purge import purge, purge_by_id
+from krepair.ops.undo import undo, undo_by_id
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from krepair.plan.review import review
@@ -457,7 +456,7 @@ def _placed(scene: Scene, work: Path) -> Iterator[Placed]:
 
 
 def _tried(name: str, rows: int, legs: Sequence[str], every: int) -> list[Tried]:
-    target.review = lambda plan: []  # type: ignore[attr-defined]
+    ready.review = lambda plan: []  # type: ignore[attr-defined]
     scene = build(name.partition(",")[0], **SCENES_TOO.get(name, {}))
     with tempfile.TemporaryDirectory(prefix="krepair-resealed-", dir=MEMORY) as work:
         return list(of_scene(name, scene, Path(work), rows, legs, every))

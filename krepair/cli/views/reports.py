@@ -9,15 +9,8 @@ from typing import Final
 
 from krepair.checks.recovery_time import duration_text
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.ops.reports import (
-    ApplyReport,
-    ChangeOutcome,
-    ChangeResult,
-    KeptPlan,
-    KeptReport,
-    VerifyEachReport,
-    VerifyReport,
-)
+from krepair.journal.result import ChangeOutcome, ChangeResult
+from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachReport, VerifyReport
 from krepair.plan.view import (
     Section,
     View,

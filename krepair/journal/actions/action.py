@@ -37,14 +37,12 @@ class Target:
         folder: the partition folder.
         partition: its part of the plan.
         order: of the renames of a swap.
-        damaged: base offsets of segments known to be damaged: they are kept as real copies.
         staged: change id -> how the staged files of a rewritten group are known.
     """
 
     folder: PartitionFolder
     partition: PartitionPlan
     order: Order
-    damaged: frozenset[int] = frozenset()
     staged: Mapping[str, StagedGroup] = field(default_factory=dict)
 
     @cached_property

@@ -12,7 +12,6 @@ from krepair.formats.filenames import (
     SEGMENT_SUFFIXES,
     SWAP,
     NameState,
-    offset_name,
     parse_file_name,
     segment_name,
 )
@@ -80,12 +79,6 @@ class RewriteGroups(OfGroup[RewriteSegments]):
         """
         folder, staged = target.folder, target.staged.get(change.change_id, StagedGroup())
         originals = check_fresh(folder, target.partition, change)
-        sources = tuple(source.base_offset for source in change.sources)
-        bad = {offset_name(base) for base in target.damaged & set(sources)}
-        copied = tuple(state.name for state in originals if state.name.partition(".")[0] in bad)
-        originals = tuple(
-            folder.digested(state.name, state) if state.name in copied else state for state in originals
-        )
         log, *indexes = check_staged(folder, change, staged.made)
         originals, log = told_apart(folder, originals, log, folder.names.stage(log.name))
         return Intent(
@@ -94,7 +87,6 @@ class RewriteGroups(OfGroup[RewriteSegments]):
             originals=originals,
             made=(log, *indexes),
             order=target.order,
-            copied=copied,
             parts=staged.parts,
             digests=dict(staged.made),
         )

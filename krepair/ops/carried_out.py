@@ -1,4 +1,4 @@
-"""Lines of the report of ``apply`` and ``undo``: how a change, or a whole partition, ended."""
+"""What ``apply`` and ``undo`` report alike: what failed whole, what came free, what an earlier run had left."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.outcome import ChangeFailed, Committed, Outcome, Undone
+from krepair.journal.result import ChangeResult, failed
 from krepair.logdir.space import taken_below
-from krepair.ops.reports import ApplyReport, ChangeOutcome, ChangeResult
+from krepair.ops.reports import ApplyReport
 from krepair.plan.model import PartitionPlan
 
 _MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
 
-def failed_whole(
-    folder: str, why: str, code: ExitCode, *, next_command: str = "", again: str = ""
-) -> ChangeResult:
+def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: str = "") -> ChangeResult:
     """The line of a partition that failed as a whole."""
     return ChangeResult(
         change_id=folder,
@@ -31,44 +29,15 @@ def failed_whole(
         exit_code=int(code),
         why=why,
         next_command=next_command,
-        again=again,
     )
 
 
-def failed_partition(plan: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
-    """The same, by what stopped it."""
+def failed_partition(target: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
+    """The same, by what stopped it before anything of it was changed."""
     if isinstance(error, KrepairError):
-        return failed_by(plan.folder, error)
+        return failed(target.folder, error)
     code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else ExitCode.REFUSED
-    return failed_whole(plan.folder, f"{error.filename}: {error.strerror}", code)
-
-
-def failed_by(folder: str, error: KrepairError) -> ChangeResult:
-    """The same, of a folder."""
-    return failed_whole(
-        folder, error.message, error.exit_code, next_command=error.next_command, again=error.again
-    )
-
-
-def result_of(folder: str, outcome: Outcome, *, already: bool = False) -> ChangeResult:
-    """One line of the report."""
-    if isinstance(outcome, ChangeFailed):
-        return ChangeResult(
-            change_id=outcome.change_id,
-            partition=folder,
-            outcome="failed",
-            exit_code=int(outcome.code),
-            why=outcome.why,
-            next_command=outcome.next_command,
-            again=outcome.again,
-        )
-    if isinstance(outcome, Committed):
-        word: ChangeOutcome = "already" if already else "committed"
-        return ChangeResult(change_id=outcome.change_id, partition=folder, outcome=word)
-    if isinstance(outcome, Undone):
-        return ChangeResult(change_id=outcome.change_id, partition=folder, outcome="undone")
-    as_it_is: ChangeOutcome = "already" if outcome.as_wanted else "skipped"
-    return ChangeResult(change_id=outcome.change_id, partition=folder, outcome=as_it_is, why=outcome.why)
+    return failed(target.folder, error, code=code)
 
 
 class Measured:

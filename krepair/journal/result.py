@@ -1,0 +1,72 @@
+"""How one change of a plan, or one whole partition, ended: one partition's failure never stops the others."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from krepair.errors import ExitCode, KrepairError
+
+ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
+
+
+class ChangeResult(Struct, frozen=True, kw_only=True):
+    """How one change of the plan, or one whole partition, ended.
+
+    Attributes:
+        change_id: of the change; the partition folder when the partition was refused as a whole.
+        partition: folder name.
+        outcome: ``committed`` now, ``already`` done before, ``skipped`` because one of the partition failed that
+            comes first, ``failed``, ``undone``, ``purged``, ``gone``: a broker deletes the partition and with it
+            what was kept.
+        exit_code: of ``failed`` and ``skipped``: what it would be on its own; else 0.
+        why: of ``failed``, ``skipped`` and ``gone``: one line with file, position and what was
+            expected; else empty.
+        bytes_freed: bytes of the disk that came free (negative: taken): of ``purge`` by it; of ``apply`` and ``undo``
+            in its whole partition, at the first of its results.
+        next_command: of ``failed``: what to type next; may be empty.
+        again: of ``failed``: when, or as whom, the same command can be typed again; may be empty.
+    """
+
+    change_id: str
+    partition: str
+    outcome: ChangeOutcome
+    exit_code: int = 0
+    why: str = ""
+    bytes_freed: int = 0
+    next_command: str = ""
+    again: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it stopped its partition."""
+        return self.outcome == "failed"
+
+
+def failed(
+    partition: str, error: KrepairError | OSError, change_id: str = "", *, code: ExitCode | None = None
+) -> ChangeResult:
+    """The failure that an exception stands for.
+
+    Args:
+        partition: folder name.
+        error: what stopped it.
+        change_id: of the change; empty: the partition failed as a whole.
+        code: exit code in place of the error's own, which is PARTLY for one of the operating system.
+    """
+    next_command = again = ""
+    if isinstance(error, KrepairError):
+        own, why, next_command, again = error.exit_code, error.message, error.next_command, error.again
+    else:
+        where = error.filename if isinstance(error.filename, str) else "the disk"
+        own, why = ExitCode.PARTLY, f"{where}: {error.strerror or error}"
+    return ChangeResult(
+        change_id=change_id or partition,
+        partition=partition,
+        outcome="failed",
+        exit_code=int(own if code is None else code),
+        why=why,
+        next_command=next_command,
+        again=again,
+    )

@@ -1,0 +1,552 @@
+"""Whether a plan may be carried out, or taken back: everything that can refuse it, in the order in which it is asked.
+
+1. The plan (``check_target``): it is a preview; the review objects; its directory is not there, or of another broker.
+2. The ground (``ready``): a link stands where a folder of krepair's own should be; this user may not change the files;
+   a broker, or another krepair, has the lock.
+3. What apply rests on (``check_evidence``): another log directory that was searched is in use, gone, or another one.
+4. Each partition, once what was half done is finished (``may_begin``): its folder is gone, or cannot be read; its files
+   are neither those of the plan nor what it makes; another plan has begun here, or is applied.
+5. The disk (``room.check_fits``), and the fence (``order.check_still_right``).
+6. The files of the root (``check_no_fence``): they wait until every fence is down.
+
+Right before each change its files are looked at once more (``journal.freshness``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.errors import RefusedError, StalePlanError, UnreadableError, WrongUserError
+from krepair.fixes.evidence import read_metadata, why_not_only_now
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    FolderKind,
+    FolderName,
+    parse_folder_name,
+)
+from krepair.journal.actions.table import action_for
+from krepair.journal.fence import Watch
+from krepair.journal.folder import ROOT, PartitionFolder, RootFolder, as_partition
+from krepair.journal.status import (
+    Beside,
+    ChangeState,
+    applied_here,
+    plans_beside,
+    status_in,
+    why_not_ended,
+)
+from krepair.logdir.lock import Lock, hold_lock
+from krepair.logdir.reading import kind_of, opened_folder, why
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import meta_of, read_log_dir
+from krepair.ops.plan_command import after_stop_command, plan_command
+from krepair.options import EVERY_TOPIC
+from krepair.plan.model import Evidence, PartitionPlan, Plan, Preview, SearchedDir
+from krepair.plan.review import review
+from krepair.plan.space import apply_order
+from krepair.rules.evidence import OtherLog
+
+_SHOWN_OBJECTIONS: Final = 5
+NOT_DONE: Final = frozenset({ChangeState.PLANNED, ChangeState.UNDONE})
+"""The states of a change that still has to be staged."""
+
+# -- the plan and its directory
+
+
+def check_target(plan: Plan, log_dir: str = "") -> Plan:
+    """Review the plan, and see that its directory is there and is of the plan's broker.
+
+    Whether it is as the plan has left it, its journals and what its files hold tell: so a copy of the directory, or one
+    that was restored, is as good as the directory.
+
+    Args:
+        plan: as read from its file.
+        log_dir: absolute path of the directory in which a copy of the plan lies; empty: the plan's path.
+
+    Returns:
+        The plan, of that directory.
+
+    Raises:
+        RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
+        StalePlanError: the directory is not there, or is of another broker or cluster.
+    """
+    if isinstance(plan.preview, Preview):
+        raise RefusedError(
+            f"plan {plan.plan_id} is a preview, made while a broker may have been running: it is never applied",
+            next_command=after_stop_command(plan),
+        )
+    _review(plan)
+    plan = replace(plan, log_dir=log_dir or plan.log_dir)
+    _check_broker(plan)
+    return plan
+
+
+def _check_broker(plan: Plan) -> None:
+    """Refuse a directory of another broker. What the plan does not know (2.2 writes no cluster id) is not asked."""
+    try:
+        meta = meta_of(plan.log_dir)
+    except OSError as error:
+        raise StalePlanError(
+            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted?",
+            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+        ) from error
+    now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
+    was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")
+    for what, expected, here in zip(("cluster.id", "broker.id", "directory.id"), was, now, strict=True):
+        if expected not in ("", here):
+            raise StalePlanError(
+                f"{plan.log_dir}/{META_PROPERTIES}: {what} is {here or 'not there'}, the plan was made of the "
+                f"directory with {expected}; nothing was changed",
+                next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+            )
+
+
+def _review(plan: Plan) -> None:
+    objections = review(plan)
+    if not objections:
+        return
+    shown = "; ".join(
+        f"{one.code} {one.where or 'plan'}: {one.text}" for one in objections[:_SHOWN_OBJECTIONS]
+    )
+    codes = ", ".join(sorted({one.code for one in objections}))
+    raise RefusedError(
+        f"the review of the plan objects ({codes}): {shown}; nothing was changed",
+        next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+    )
+
+
+# -- the ground
+
+
+@contextlib.contextmanager
+def disk_below(log_dir: str, given: Disk | None = None) -> Iterator[Disk]:
+    """What writes below a log directory, and nowhere else; ``given`` is taken instead."""
+    if given is not None:
+        yield given
+        return
+    with Tree(log_dir) as tree:
+        yield RealDisk(tree)
+
+
+@contextlib.contextmanager
+def ready(plan: Plan, given: Disk | None = None) -> Iterator[tuple[Disk, Lock]]:
+    """Look, before anything is begun, at what is there of krepair's own, and at who may change it; then hold the lock.
+
+    Args:
+        plan: from ``check_target``.
+        given: what writes; a test may wrap it.
+
+    Yields:
+        What writes, and the lock, which is held meanwhile.
+
+    Raises:
+        RefusedError: a link, or something else, stands where a folder or file of krepair's own should be; or this user
+            may not change what the plan changes.
+        UnreadableError: something could not be looked at.
+        LockedError: a broker, or another krepair, is at work in the directory.
+    """
+    with disk_below(plan.log_dir, given) as disk:
+        folders = [journal_folder(disk, plan, target) for target in targets_of(plan)]
+        try:
+            check_may_change_root(disk.tree, plan.log_dir)
+            for folder in folders:
+                # A partition that is gone, or is a link, is left alone by itself.
+                if disk.tree.is_folder(folder.holder):
+                    folder.check_no_links()
+                    check_may_change(folder)
+        except OSError as error:
+            raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
+        with hold_lock(plan.log_dir, disk) as lock:
+            yield disk, lock
+
+
+# -- who may change it: a new file takes over the owner of the one it replaces, which only root can give away; and the
+# kernel lets nobody else make a hard link to somebody's file
+
+
+def check_may_change_root(tree: Tree, log_dir: str) -> None:
+    """Checks that the fence can be put up: the files in the root are this user's.
+
+    Raises:
+        WrongUserError: they are not; the message names the first one.
+        OSError: one could not be looked at.
+    """
+    if os.geteuid() == 0:
+        return
+    _check_folder(tree, log_dir)
+    _check_files(tree, [f"{log_dir}/{name}" for name in (RECOVERY_POINT_CHECKPOINT, CLEAN_SHUTDOWN)])
+
+
+def check_may_change(folder: PartitionFolder) -> None:
+    """Checks that the files of a partition, and what krepair left in it, are this user's.
+
+    Raises:
+        WrongUserError: one is not; the message names it.
+        OSError: one could not be looked at.
+    """
+    if os.geteuid() == 0:
+        return
+    _check_files(folder.tree, [f"{folder.path}/{name}" for name in folder.file_names()])
+    check_may_purge(folder)
+
+
+def check_may_purge(folder: PartitionFolder) -> None:
+    """Checks that what krepair left in a partition is this user's; of the partition's own files none matters.
+
+    Raises:
+        WrongUserError: something is not; the message names it.
+        OSError: something could not be looked at.
+    """
+    if os.geteuid() == 0:
+        return
+    tree = folder.tree
+    _check_folder(tree, folder.holder)
+    for path in (folder.private, *(f"{folder.private}/{name}" for name in ("stage", "keep", "out", "fence"))):
+        if tree.is_folder(path):
+            _check_folder(tree, path)
+            _check_files(tree, [f"{path}/{name}" for name in tree.names(path)])
+
+
+def _check_folder(tree: Tree, path: str) -> None:
+    folder = tree.open_folder(path)
+    try:
+        # The system itself is asked: it also knows access control lists.
+        may = os.access(f"/proc/self/fd/{folder}", os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
+    finally:
+        os.close(folder)
+    if not may:
+        raise WrongUserError(
+            f"{path}: {_who()} may not change this folder; run krepair as its owner, or as root"
+        )
+
+
+def _check_files(tree: Tree, paths: Iterable[str]) -> None:
+    groups = {os.getegid(), *os.getgroups()}
+    for path in paths:
+        found = tree.status(path)
+        if found is None or stat.S_ISDIR(found.st_mode):
+            continue
+        if found.st_uid != os.geteuid() or found.st_gid not in groups:
+            raise WrongUserError(
+                f"{path}: belongs to user {found.st_uid}, group {found.st_gid}; {_who()} could not give a new file "
+                "the same owner; run krepair as that user, or as root"
+            )
+
+
+def _who() -> str:
+    return f"user {os.geteuid()}"
+
+
+# -- what apply rests on: the directories of other brokers are held, or say the same as when the plan was made
+
+
+def check_evidence(plan: Plan, stack: contextlib.ExitStack) -> tuple[LogDir, dict[tuple[str, int], str]]:
+    """Hold the other log directories on which a plan rests, and see what has come there since.
+
+    Returns:
+        The log directory under the lock; and by (topic, number) why there may be another replica than when the plan was
+        made.
+
+    Raises:
+        StalePlanError: a directory is not there any more, or is another one.
+        LockedError: one is in use.
+        RefusedError: one cannot be locked.
+    """
+    _hold_others(plan, stack)
+    moved = _moved_since(plan)
+    view = read_log_dir(plan.log_dir)
+    return view, moved | _assigned_since(plan, view)
+
+
+def _hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
+    """Hold the locks of the log directories of other brokers on which a plan rests, until the end of apply.
+
+    Raises:
+        StalePlanError: one is not there any more.
+        LockedError: one is in use.
+        RefusedError: one cannot be locked.
+    """
+    logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
+    for log_dir in sorted({log.log_dir for log in logs}):
+        if log_dir != plan.log_dir:
+            try:
+                tree = stack.enter_context(Tree(log_dir))
+            except OSError as error:
+                raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
+            stack.enter_context(hold_lock(log_dir, RealDisk(tree)))
+
+
+def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
+    """What a broker has begun to make a replica since the plan was made, in the directories that were searched for it.
+
+    It cannot come later, while the log that it would be copied from is in a directory that apply has locked.
+
+    Returns:
+        (topic, number) -> what has come, of the partitions that rest on evidence.
+
+    Raises:
+        StalePlanError: one of the directories is not there any more, or is another one.
+    """
+    others = plan.policy.others
+    resting = _resting(plan)
+    if not resting:
+        return {}
+    wanted = {(part.topic, part.partition) for part in resting}
+    known = {(log.log_dir, log.folder) for part in resting for log in _logs(part)}
+    found: dict[tuple[str, int], str] = {}
+    for one in others.searched:
+        for folder in _folders(plan, one):
+            name = (folder.topic, folder.partition)
+            if folder.kind is FolderKind.FUTURE and name in wanted and (one.path, folder.name) not in known:
+                found.setdefault(name, f"{one.path}/{folder.name}: has come since the plan was made")
+    return found
+
+
+def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
+    """What was the only replica when the plan was made, and is not by the metadata logs of its broker as they are now.
+
+    A broker that was started since may have given a new replica a value whose tombstone would go here.
+
+    Args:
+        plan: that is applied.
+        view: the log directory as it is now.
+
+    Returns:
+        (topic, number) -> why it is not the only one.
+    """
+    others = plan.policy.others
+    only = {
+        (part.topic, part.partition)
+        for part in _resting(plan)
+        if isinstance(part.evidence, Evidence) and part.evidence.kind == "only-replica"
+    }
+    if not only:
+        return {}
+    metadata, found = read_metadata(view, others.own_metadata), dict[tuple[str, int], str]()
+    for one in view.partitions:
+        if one.key in only:
+            said = not {one.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
+            text = why_not_only_now(view, metadata, one, said=said)
+            if text:
+                found[one.key] = text
+    return found
+
+
+def _resting(plan: Plan) -> list[PartitionPlan]:
+    """The partitions of which markers or tombstones may go."""
+    return [
+        part
+        for part in plan.partitions
+        if part.changes and isinstance(part.evidence, Evidence) and not part.evidence.keeps_all
+    ]
+
+
+def _logs(part: PartitionPlan) -> tuple[OtherLog, ...]:
+    return part.evidence.logs if isinstance(part.evidence, Evidence) else ()
+
+
+def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
+    """The names in a log directory.
+
+    Raises:
+        StalePlanError: it cannot be listed, or is another one.
+    """
+    try:
+        meta = meta_of(one.path)
+        if meta is not None and meta.broker_id == str(one.broker_id):
+            with opened_folder(one.path) as descriptor:
+                return [parse_folder_name(name) for name in sorted(os.listdir(descriptor))]
+        text = "is of another broker than when the plan was made"
+    except OSError as error:
+        text = str(error.strerror)
+    raise StalePlanError(
+        f"{one.path}: {text}; the plan rests on it: broker {one.broker_id} may be moving a partition there",
+        next_command=plan_command(plan),
+    )
+
+
+# -- a partition
+
+
+def may_begin(
+    plan: Plan, view: LogDir, target: PartitionPlan, folder: PartitionFolder, half_done_in_root: str
+) -> dict[str, ChangeState]:
+    """The state of each change of a target with which ``apply`` may begin, by its id.
+
+    Args:
+        plan: that shall be carried out.
+        view: the log directory as it is under the lock, after what was half done has been finished.
+        target: a partition of the plan, or the root.
+        folder: of the target.
+        half_done_in_root: why another plan is half done in the root, which is taken back only with all of its
+            partitions; or empty.
+
+    Raises:
+        StalePlanError: the partition is gone or cannot be read, or its files are neither those of the plan nor what
+            it makes.
+        RefusedError: another plan is at work here.
+        OSError: a journal could not be read.
+    """
+    partition = listed(view, target)
+    gone = why_left_alone(folder)
+    if gone:
+        raise StalePlanError(gone)
+    if not is_root(target) and (partition is None or partition.unreadable):
+        unreadable = partition.unreadable if partition is not None else "is gone"
+        raise StalePlanError(f"{folder.path}: {unreadable}")
+    states = status_in(folder, target)
+    unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
+    if unknown:
+        raise StalePlanError(_why_unknown(folder, target, unknown), next_command=plan_command(plan))
+    found = set(states.values())
+    if found & NOT_DONE or ChangeState.PURGED in found:
+        others = plans_beside(view, partition, plan.plan_id)
+        _check_no_other_plan(others, target, folder, "" if is_root(target) else half_done_in_root)
+        if found & NOT_DONE:
+            _check_not_made_by_another(others, folder, states)
+    return states
+
+
+def _check_no_other_plan(
+    others: Sequence[Beside], target: PartitionPlan, folder: PartitionFolder, half_done_in_root: str
+) -> None:
+    """Of two plans that have begun with the same files, each would take those of the other for its own.
+
+    Raises:
+        RefusedError: another plan has begun here, and has not ended; or it is half done in the root.
+    """
+    names = {name for change in target.changes for name in change.touches}
+    other = why_not_ended(others, names) or half_done_in_root
+    if other:
+        raise RefusedError(f"{folder.path}: {other}", next_command=_list_plans(folder))
+
+
+def _list_plans(folder: PartitionFolder) -> str:
+    """Lists the plans that are at work in the log directory."""
+    return f"krepair undo {shlex.quote(folder.log_dir)}"
+
+
+def _check_not_made_by_another(
+    others: Sequence[Beside], folder: PartitionFolder, states: Mapping[str, ChangeState]
+) -> None:
+    """Refuse to begin beside equal files of another plan: its undo takes them, and no record of ours is of them.
+
+    Raises:
+        RefusedError: another plan is applied here, and a change of this plan is in place without a record.
+    """
+    equal = next((change for change, state in states.items() if state is ChangeState.PURGED), "")
+    other = applied_here(others) if equal else ""
+    if other:
+        raise RefusedError(
+            f"{folder.path}: {equal} is in place already, and plan {other} is applied here, which may have made "
+            "it: krepair undo or purge that plan first",
+            next_command=_list_plans(folder),
+        )
+
+
+def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
+    """Name the first file that is not as the plan has it."""
+    for file in plan.files:
+        path = folder.at(file.name)
+        found = folder.tree.status(path)
+        if found is None:
+            return f"{path}: is gone since the plan was made"
+        if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+            return (
+                f"{path}: changed since the plan was made: {file.size} bytes of mtime {file.mtime_ns} were "
+                f"expected, found {found.st_size} of {found.st_mtime_ns}"
+            )
+    return f"{change_id}: its files are neither what the plan was made of nor what it makes"
+
+
+def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
+    """Files of the root wait until every fence is down: it has lowered a line of one of them, and watches the others.
+
+    Raises:
+        RefusedError: the target is the root, and a fence is up.
+    """
+    places = watch.places() if watch is not None and is_root(target) else []
+    if places:
+        raise RefusedError(
+            f"{places[0]}: this fence is still up; the files in the root wait until it is down",
+            next_command="krepair apply PLAN",
+        )
+
+
+# -- the targets of a plan
+
+
+def targets_of(plan: Plan) -> list[PartitionPlan]:
+    """Everything that the plan changes, in the order of ``apply``: partitions, then the root as one more.
+
+    The root comes last: a fence lowers a line of one of its files, so all fences have to be down.
+    """
+    root = [] if plan.root is None else [as_partition(plan.root)]
+    return [*apply_order(plan), *root]
+
+
+def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
+    """Targets as they are committed: damaged files of the root, which fences must read; partitions; then its lines."""
+    partitions = [target for target in targets if not is_root(target)]
+    first, last = [], []
+    for root in targets:
+        if is_root(root):
+            late = [change for change in root.changes if action_for(change).after_fences]
+            first.append(replace(root, changes=tuple(one for one in root.changes if one not in late)))
+            last.append(replace(root, changes=tuple(late)))
+    return [target for target in (*first, *partitions, *last) if target.changes]
+
+
+def undo_order(plan: Plan) -> list[PartitionPlan]:
+    """Targets as they are taken back: commit order backwards. So what a start trusts goes before what it trusts.
+
+    Source: a recovery point that is still raised while an index or a snapshot is the old one again would be believed.
+    """
+    return commit_order([*plan.partitions, *([] if plan.root is None else [as_partition(plan.root)])])[::-1]
+
+
+def is_root(target: PartitionPlan) -> bool:
+    """Whether a target is the root of the log directory."""
+    return target.folder == ROOT
+
+
+def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
+    """The partition as it is listed now, None if its folder is gone."""
+    # They are listed by topic and number.
+    at = bisect_left(view.partitions, (target.topic, target.partition), key=lambda one: one.key)
+    found = view.partitions[at] if at < len(view.partitions) else None
+    return found if found is not None and found.folder == target.folder else None
+
+
+def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:
+    """The folder of a partition, or of the root, as the journal wants it."""
+    if is_root(target) and plan.root is not None:
+        return RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id)
+    return PartitionFolder(disk, plan.log_dir, target.folder, plan.plan_id)
+
+
+def why_left_alone(folder: PartitionFolder) -> str:
+    """Why a partition is left as it is: its folder is gone, or is a link behind which nothing is touched; or empty.
+
+    Raises:
+        OSError: it could not be looked at.
+    """
+    found = folder.tree.status(folder.holder)
+    if found is None:
+        return f"{folder.holder}: is gone; the partition is left as it is"
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder.holder}: expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
+    return ""
