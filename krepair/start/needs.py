@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
@@ -116,20 +115,26 @@ def limits_of_host(config: str | None) -> Limits:
 
 
 def _units() -> Iterator[tuple[str, list[str]]]:
-    """Path and lines of each service, drop-ins behind; a unit of the same name in an earlier folder counts."""
-    seen: set[str] = set()
-    for folder in UNIT_DIRS:
-        for path in sorted(Path(folder).glob("*.service")):
-            if path.name in seen:
-                continue
-            seen.add(path.name)
-            drop_ins = {
-                one.name: one
-                for root in reversed(UNIT_DIRS)
-                for one in Path(root, f"{path.name}.d").glob("*.conf")
-            }
-            files = [path, *(drop_ins[name] for name in sorted(drop_ins))]
-            yield str(path), "\n".join(map(_read, files)).replace("\\\n", " ").splitlines()
+    """Path and lines of each service that names a broker, drop-ins behind; the first of a name counts."""
+    services = {name: f"{root}/{name}" for root in reversed(UNIT_DIRS) for name in _names(root, ".service")}
+    drop_ins = [
+        (unit, name, f"{root}/{unit}/{name}")
+        for root in reversed(UNIT_DIRS)
+        for unit in _names(root, ".service.d")
+        for name in _names(f"{root}/{unit}", ".conf")
+    ]
+    for service, path in services.items():
+        added = {name: one for unit, name, one in drop_ins if unit == f"{service}.d"}
+        text = "\n".join(map(_read, [path, *(added[name] for name in sorted(added))])).replace("\\\n", " ")
+        if _STARTS_KAFKA.search(text):
+            yield path, text.splitlines()
+
+
+def _names(folder: str, ending: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(ending)]
+    except OSError:
+        return []
 
 
 def _values(lines: Iterable[str], key: str) -> list[str]:
@@ -142,9 +147,10 @@ def _values(lines: Iterable[str], key: str) -> list[str]:
     return found
 
 
-def _read(path: str | Path) -> str:
+def _read(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
     except OSError:
         return ""
 
