@@ -10,8 +10,8 @@ import pytest
 from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.filenames import FolderKind, base_offset_of, parse_folder_name
 from krepair.formats.producer_snapshot import ProducerEntry
-from tests.lab import jars
 from tests.lab.jars import LATEST
+from tests.lab.jvm import java
 
 JUDGE = Path(__file__).parent / "java" / "FormatJudge.java"
 UUID = "0123456789abcdef0123456789abcdef"
@@ -60,19 +60,10 @@ def folder_answer(name: str) -> str:
 @pytest.mark.broker
 @pytest.mark.parametrize("version", ["3.9.2", LATEST])
 def test_kafka_reads_names_and_snapshots_and_empties_batches_as_we_do(version: str, tmp_path: Path) -> None:
-    jars.fetch(version)
     names, snapshot = tmp_path / "names", tmp_path / "00000000000000001001.snapshot"
     names.write_text("\n".join(NAMES), encoding="utf-8")
     snapshot.write_bytes(producer_snapshot.encode(ENTRIES))
-    argv = [
-        "java",
-        "-Dfile.encoding=UTF-8",
-        "-cp",
-        jars.classpath(version),
-        str(JUDGE),
-        str(names),
-        str(snapshot),
-    ]
+    argv = java(version, str(JUDGE), names, snapshot)
     ran = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", check=True)
 
     header = batch_v2.BatchHeader(100, 0, 5, 2, 0, 0x7C, 9, 1000, 2000, 7, 3, 40, 10)

@@ -28,6 +28,7 @@ from krepair.formats.message_schema import (
 from tests.formats import packed_members
 from tests.formats.versioned import encode_versioned
 from tests.lab import jars
+from tests.lab.jvm import java
 
 JUDGE = Path(__file__).parent / "java" / "RecordJudge.java"
 TABLES = (group_metadata.RECORDS, transaction_state.RECORDS, share_group_state.RECORDS)
@@ -313,14 +314,7 @@ def test_kafkas_own_classes_read_the_same() -> None:
     lines = [
         f"{name} {version} {encode(schema, version, values).hex()}" for name, schema, version, values in cases
     ]
-    argv = [
-        "java",
-        "-XX:TieredStopAtLevel=1",
-        "-Dfile.encoding=UTF-8",
-        "-cp",
-        jars.classpath(jars.LATEST),
-        str(JUDGE),
-    ]
+    argv = java(jars.LATEST, str(JUDGE))
     done = subprocess.run(
         argv, input="\n".join(lines) + "\n", capture_output=True, encoding="utf-8", check=False
     )

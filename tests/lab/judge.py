@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import os
 import queue
-import shutil
 import struct
 import subprocess
 import tempfile
@@ -23,7 +22,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tests.lab.jars import cache_root, classpath, locked, release
+from tests.lab.classes import compiled
+from tests.lab.jars import release
 from tests.lab.jvm import java
 from tests.lab.waiting import LIMIT_S
 
@@ -269,38 +269,15 @@ def digest_of(records: Iterable[Record]) -> str:
     return state.hexdigest()
 
 
-def compiled(version: str) -> tuple[str, Path]:
-    """Class name and folder of the harness for that version, compiled once per state of its source."""
+def harness(version: str) -> tuple[str, Path]:
+    """Class name and folder of the harness for that version."""
     if release(version) not in FAMILIES:
         raise JudgeError(f"no harness for Kafka {version}: {sorted(FAMILIES)} are known")
-    source = TEMPLATE.read_text()
+    source = TEMPLATE.read_text(encoding="utf-8")
     name = "Judge" + version.replace(".", "_")
     for word, text in (FAMILIES[release(version)] | {"CLASS": name}).items():
         source = source.replace(f"@{word}@", text)
-    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    folder = cache_root() / "classes" / f"{version}-{digest}"
-    path = classpath(version)
-    with locked(cache_root() / "classes" / f"{version}.lock"):
-        if not (folder / f"{name}.class").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            work = Path(tempfile.mkdtemp(prefix="judge-", dir=folder.parent))
-            (work / f"{name}.java").write_text(source)
-            argv = [
-                "javac",
-                "-nowarn",
-                "-Xlint:none",
-                "-d",
-                str(work),
-                "-cp",
-                path,
-                str(work / f"{name}.java"),
-            ]
-            done = subprocess.run(argv, capture_output=True, text=True, check=False)
-            if done.returncode:
-                shutil.rmtree(work)
-                raise JudgeError(f"javac for Kafka {version}: {done.stderr[-3000:]}")
-            work.rename(folder)
-    return name, folder
+    return name, compiled(version, name, source)
 
 
 class Judge:
@@ -509,7 +486,7 @@ class Judge:
     def _started(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             self.close()  # what is left of one that ended by itself
-            name, folder = compiled(self.version)
+            name, folder = harness(self.version)
             self._answers = queue.Queue()
             self._stderr = tempfile.TemporaryFile("w+b")  # noqa: SIM115  it lives as long as the process
             argv = [*self.before, *java(self.version, name, heap=self.heap, extra_path=str(folder))]

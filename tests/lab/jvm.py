@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from tests.lab.archive import mapped
+from tests.lab.classes import compiled
 from tests.lab.jars import classpath
 
 LOGGING = (
@@ -16,7 +18,10 @@ LOGGING = (
     "-Dorg.slf4j.simpleLogger.log.org.apache.zookeeper=warn",
     "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.config.AbstractConfig=warn",
 )
-QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
+QUICK = (
+    *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
+    *("-Djava.net.preferIPv4Stack=true", "-Dfile.encoding=UTF-8"),
+)
 COMPLAINT = re.compile(r"^\S+ \S+ (?:WARN|ERROR|FATAL) ")
 # Loggers of what reads and writes logs. All others (controllers, Raft, the network, clients, ZooKeeper) warn of each
 # other while they start, move and stop, the more the slower the machine is: that is no fault of a log.
@@ -44,8 +49,21 @@ def java(
     extra_path: str = "",
     options: Iterable[str] = (),
 ) -> list[str]:
-    """The argument list of a JVM with that version's jars; ``options`` of its own map no archive of classes."""
+    """The argument list of a JVM with that version's jars; ``options`` of its own map no archive of classes.
+
+    Args:
+        version: of Kafka.
+        main: name of a class, or path of a program of the lab (``.java``).
+        args: of the program.
+        heap: of the JVM.
+        extra_path: more of the class path.
+        options: of the JVM.
+    """
     path = classpath(version) + (f":{extra_path}" if extra_path else "")
+    if main.endswith(".java"):
+        source = Path(main)
+        main = source.stem
+        path += f":{compiled(version, main, source.read_text(encoding='utf-8'))}"
     more = tuple(options) or mapped(version)
     return ["java", f"-Xmx{heap}", *QUICK, *LOGGING, *more, "-cp", path, main, *map(str, args)]
 
