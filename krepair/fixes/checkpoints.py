@@ -27,7 +27,7 @@ from krepair.formats.damage import shown
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
-from krepair.journal.actions.lines import LARGEST_BYTES
+from krepair.journal.by_disk import LARGEST_BYTES
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition

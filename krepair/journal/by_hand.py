@@ -7,16 +7,19 @@ private sub-folder, which goes with the purge.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.errors import KrepairError, StalePlanError
-from krepair.formats.filenames import LOG, FileKind, NameState, parse_file_name
-from krepair.journal.actions.action import move_line
-from krepair.journal.actions.table import action_for
+from krepair.formats.filenames import LOG, SWAP, FileKind, NameState, parse_file_name
+from krepair.journal.actions.mend import lines_of_cut
+from krepair.journal.by_disk import is_ours, names_by_hand
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.unrecorded import is_displaced
 from krepair.logdir.fingerprint import digest_batches, digest_file
-from krepair.plan.model import Change, FileFingerprint, PartitionPlan
+from krepair.plan.changes import Change, FileChange, MendLog
+from krepair.plan.model import FileFingerprint, PartitionPlan
 
 
 class ByHand(NamedTuple):
@@ -48,13 +51,13 @@ def by_hand(folder: PartitionFolder, partition: PartitionPlan) -> ByHand:
 
 
 def _lines(folder: PartitionFolder, partition: PartitionPlan, change: Change, gone_on: str) -> list[str]:
-    action, planned = action_for(change), partition.by_name
+    planned, crc_told = partition.by_name, bool(change.decides_on)
     away: list[str] = []
-    back = list(action.lines_by_hand(folder, planned, change))
-    for name in action.names_by_hand(change, planned):
+    back = [line for file in change.files for line in _lines_of_log(folder, planned, change, file)]
+    for name in names_by_hand(change, planned):
         plan, here = planned.get(name), folder.state(name)
         kept = folder.names.keep(name)
-        is_kept = plan is not None and _is_as_planned(folder, kept, plan, crc_told=action.crc_told)
+        is_kept = plan is not None and _is_as_planned(folder, kept, plan, crc_told=crc_told)
         if plan is None:
             if here is None:
                 continue
@@ -62,30 +65,49 @@ def _lines(folder: PartitionFolder, partition: PartitionPlan, change: Change, go
             # Where no digest is known, a new file may look like the old one: then what is kept tells.
             if not is_displaced(folder, name):
                 continue
-        elif _is_as_planned(folder, name, plan, crc_told=action.crc_told):
+        elif _is_as_planned(folder, name, plan, crc_told=crc_told):
             continue
-        if here is not None and not action.is_ours(folder, planned, change, name):
+        if here is not None and not is_ours(folder, planned, change, name):
             raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         if plan is None:
-            away.append(move_line(folder.at(name), f"{folder.private}/{name}"))
+            away.append(_move_line(folder.at(name), f"{folder.private}/{name}"))
         elif is_kept:
-            back.append(move_line(folder.at(kept), folder.at(name)))
+            back.append(_move_line(folder.at(kept), folder.at(name)))
         else:
             raise StalePlanError(f"{folder.at(name)}: its original is neither in its place nor kept")
-    if gone_on and action.at_log_end and (away or back):
+    at_log_end = not change.in_order and any(file.name.endswith(LOG) for file in change.files)
+    if gone_on and at_log_end and (away or back):
         raise StalePlanError(f"{gone_on}: a broker has gone on with the log")
     return [*away, *back]
+
+
+def _lines_of_log(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, file: FileChange
+) -> Sequence[str]:
+    """What is typed for a log that no renaming out of what is kept brings back.
+
+    Raises:
+        StalePlanError: it cannot come back.
+        OSError: it cannot be read.
+    """
+    if isinstance(change, MendLog) and file.how == "cut":
+        return lines_of_cut(folder, planned[file.name], change)
+    swap = file.name + SWAP
+    if file.how != "swapped" or is_ours(folder, planned, change, swap):
+        return ()
+    if not is_ours(folder, planned, change, file.name):
+        raise StalePlanError(f"{folder.at(swap)}: is gone, and so is the segment that it became")
+    return (_move_line(folder.at(file.name), folder.at(swap)),)
+
+
+def _move_line(source: str, target: str) -> str:
+    return f"mv {shlex.quote(source)} {shlex.quote(target)}"
 
 
 def _gone_on(folder: PartitionFolder, partition: PartitionPlan) -> str:
     """A log that the plan neither knows as it is nor changes; empty if there is none."""
     planned = partition.by_name
-    changed = {
-        name
-        for change in partition.changes
-        for action in (action_for(change),)
-        for name in (*action.names_by_hand(change, planned), *action.told_by(change))
-    }
+    changed = {name for change in partition.changes for name in change.touches}
     for name in map(parse_file_name, folder.file_names()):
         if name.kind is not FileKind.LOG or name.state is not NameState.LIVE or name.name in changed:
             continue

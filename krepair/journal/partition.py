@@ -30,6 +30,7 @@ from krepair.errors import (
 from krepair.formats.filenames import NameState, parse_file_name
 from krepair.journal.actions.action import StagedGroup, Target
 from krepair.journal.actions.table import action_for, action_of
+from krepair.journal.by_disk import telling
 from krepair.journal.fence import Fence, Point, Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
@@ -139,7 +140,7 @@ def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) ->
 
 
 def _recovered_from(partition: PartitionPlan) -> list[int]:
-    offsets = (action_for(change).recovers_from(change) for change in partition.changes)
+    offsets = (change.recovers_from for change in partition.changes)
     return [offset for offset in offsets if offset is not None]
 
 
@@ -206,7 +207,12 @@ class _Run:
                 next_command="krepair purge PLAN",
             )
         if folder.tree.is_folder(folder.private):
-            made = (name for one in self.changes for name in action_for(one).told_by(one))
+            made = (
+                file.name
+                for one in self.changes
+                for file in telling(one)
+                if file.how in {"made", "new", "lines"}
+            )
             check_all_recorded(folder, self.journal, self.target.planned, made)
             self.journal.settle()
             if self.journal.at_work():

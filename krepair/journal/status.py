@@ -10,8 +10,8 @@ from typing import NamedTuple
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.formats.filenames import ROOT_SUFFIX
-from krepair.journal.actions.action import Found, StagedGroup
-from krepair.journal.actions.table import action_for
+from krepair.journal.actions.action import StagedGroup
+from krepair.journal.by_disk import is_made, is_planned
 from krepair.journal.folder import ROOT, PartitionFolder
 from krepair.journal.record import Journal
 from krepair.journal.unrecorded import is_all_recorded
@@ -93,11 +93,9 @@ def _states_in(folder: PartitionFolder, partition: PartitionPlan, journal: Journ
 def _without_journal(
     folder: PartitionFolder, journal: Journal, planned: Mapping[str, FileFingerprint], change: Change
 ) -> ChangeState:
-    action = action_for(change)
-    found = Found(planned, {name: folder.state(name) for name in action.told_by(change)})
-    if action.is_planned(folder, change, found):
+    if is_planned(folder, planned, change):
         return ChangeState.PLANNED
-    purged = action.is_made(folder, change, found) and is_all_recorded(folder, journal)
+    purged = is_made(folder, planned, change) and is_all_recorded(folder, journal)
     return ChangeState.PURGED if purged else ChangeState.UNKNOWN
 
 

@@ -21,7 +21,6 @@ from krepair.fixes.logs import read_last_logs
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name
-from krepair.journal.actions.table import action_for
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import DIGEST_BYTES
@@ -57,7 +56,7 @@ def lowest_changes(partitions: Iterable[PartitionPlan]) -> dict[str, int]:
     """Partition folder -> the lowest base offset from which a recovery has to begin while its changes are made."""
     lowest: dict[str, int] = {}
     for partition in partitions:
-        froms = [action_for(change).recovers_from(change) for change in partition.changes]
+        froms = [change.recovers_from for change in partition.changes]
         bases = [base for base in froms if base is not None]
         if bases:
             lowest[partition.folder] = min(bases)

@@ -37,7 +37,6 @@ from krepair.formats.filenames import (
     FolderName,
     parse_folder_name,
 )
-from krepair.journal.actions.table import action_for
 from krepair.journal.fence import Watch
 from krepair.journal.folder import ROOT, PartitionFolder, RootFolder, as_partition
 from krepair.journal.status import (
@@ -504,7 +503,7 @@ def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
     first, last = [], []
     for root in targets:
         if is_root(root):
-            late = [change for change in root.changes if action_for(change).after_fences]
+            late = [change for change in root.changes if change.files[0].how == "lines"]
             first.append(replace(root, changes=tuple(one for one in root.changes if one not in late)))
             last.append(replace(root, changes=tuple(late)))
     return [target for target in (*first, *partitions, *last) if target.changes]

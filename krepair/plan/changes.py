@@ -21,10 +21,12 @@ from krepair.formats.filenames import (
     offset_name,
     segment_name,
 )
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.rules.checkpoint_lines import ChangedLine, raised
 from krepair.rules.outcome import SourceSegment
 
 _LONGEST_NUMBER: Final = 20
+_OF_NOTHING: Final = digest_bytes(b"")
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
@@ -148,6 +150,11 @@ class OneChange(Struct, frozen=True, kw_only=True):
         """Base offsets of the segments whose ``.log`` it changes, replaces or takes out, ascending."""
         logs = (file.name for file in self.files if file.name.endswith(LOG) and file.how != "new")
         return tuple(sorted(int(name.removesuffix(LOG)) for name in logs))
+
+    @property
+    def recovers_from(self) -> int | None:
+        """Of segments that are swapped the offset from which a broker must recover that is started meanwhile."""
+        return self.segments[0] if self.in_order else None
 
     @property
     def by_itself(self) -> bool:
@@ -639,7 +646,7 @@ class RollSegment(OneChange, frozen=True, tag="roll segment", kw_only=True):
     @property
     def files(self) -> tuple[FileChange, ...]:
         """It touches no existing log."""
-        return tuple(FileChange(name, "new", 0, tells=True) for name in self.names)
+        return tuple(FileChange(name, "new", 0, _OF_NOTHING, tells=True) for name in self.names)
 
     @property
     def rules(self) -> tuple[str, ...]:

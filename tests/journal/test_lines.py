@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError, StalePlanError
-from krepair.journal.actions.action import Found, Target
+from krepair.journal.actions.action import Target
 from krepair.journal.actions.lines import ChangeCheckpointLines
+from krepair.journal.by_disk import is_made, is_ours, is_planned
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
 from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan
@@ -47,10 +48,9 @@ class Site:
             undo=KeepOriginal(),
         )
 
-    def put(self, data: bytes | None) -> Found:
+    def put(self, data: bytes | None) -> None:
         if data is not None:
             put(self.path / self.name, data, 1_000)
-        return Found(self.target.planned, {self.name: self.folder.state(self.name)})
 
     def state(self) -> FileState:
         found = self.folder.state(self.name)
@@ -80,9 +80,9 @@ def test_lines_on_the_disk_tell_what_is_planned_and_what_is_made(
     memory_dir: Path, name: str, data: bytes | None, planned: bool, made: bool
 ) -> None:
     site = Site(memory_dir, name)
-    found = site.put(data)
-    assert LINES.is_planned(site.folder, site.change(), found) is planned
-    assert LINES.is_made(site.folder, site.change(), found) is made
+    site.put(data)
+    assert is_planned(site.folder, {}, site.change()) is planned
+    assert is_made(site.folder, {}, site.change()) is made
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_what_replaced_the_kept_file_is_ours_if_it_differs_by_the_lines_alone(
     site = Site(memory_dir)
     put(site.path / KEEP / POINTS, OLD, 900)
     site.put(data)
-    assert LINES.is_ours(site.folder, {}, site.change(), POINTS) is ours
+    assert is_ours(site.folder, {}, site.change(), POINTS) is ours

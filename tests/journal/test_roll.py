@@ -9,6 +9,7 @@ import pytest
 from krepair.errors import RefusedError, StalePlanError
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.roll import RollSegments
+from krepair.journal.by_disk import is_ours
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Intent
 from krepair.plan.model import KeepOriginal, PartitionPlan, RollSegment
@@ -54,7 +55,7 @@ def test_segment_comes_and_goes(site: Site) -> None:
         ROLLS.go_on(site.folder, intent)
         assert [(site.path / file).read_bytes() for file in NAMES] == [b""] * 3
         assert not ROLLS.is_back(site.folder, intent)
-        assert all(ROLLS.is_ours(site.folder, {}, CHANGE, file) for file in NAMES)
+        assert all(is_ours(site.folder, {}, CHANGE, file) for file in NAMES)
     ROLLS.check_undo(site.folder, intent, "committed")
     for _ in range(2):
         ROLLS.undo(site.folder, intent, "P1")

@@ -23,6 +23,8 @@ BEHIND_THE_TABLES = (
     "plan/change_review.py",
     "plan/log_contents.py",
     "journal/actions/",
+    "journal/by_disk.py",
+    "journal/by_hand.py",
     "fixes/",
 )
 """What knows a kind by itself; and the fixes, each of which knows the kinds that it makes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.actions.table import action_for
+from krepair.journal.by_disk import telling
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
@@ -190,7 +190,7 @@ class Journey:
         for partition in self.scene.plan.partitions:
             made = []
             for change in partition.changes:
-                names = [f"{partition.folder}/{name}" for name in action_for(change).told_by(change)]
+                names = [f"{partition.folder}/{name}" for name in (file.name for file in telling(change))]
                 old = all(now.get(name) == self.before.get(name) for name in names)
                 new = all(now.get(name) == self.after.get(name) for name in names)
                 assert old or new, (where, change.change_id)

@@ -12,7 +12,7 @@ import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.actions.table import action_for
+from krepair.journal.by_disk import telling
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
 from krepair.ops.kept import kept_report
@@ -99,7 +99,7 @@ def test_what_is_read_again_and_is_wrong_is_taken_back_and_nothing_is_freed(
     # undo would take away what is right, and refuse what is freed
     assert report.next_command == "krepair verify PLAN"
     now = seen(placed)
-    ours = [f"b-0/{name}" for group in groups[1:] for name in action_for(group).told_by(group)]
+    ours = [f"b-0/{file.name}" for group in groups[1:] for file in telling(group)]
     assert {name: now.get(name) for name in ours} == {name: markers.before[name] for name in ours}
     markers.ends("apply", placed, "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,18 +76,6 @@ class Came(NamedTuple):
     error: KrepairError | OSError | None = None
 
 
-class Found(NamedTuple):
-    """The files of a partition, as a plan knows them and as they are.
-
-    Attributes:
-        planned: fingerprints of the plan, by name.
-        here: the files that were looked at, by name; None where there is none.
-    """
-
-    planned: Mapping[str, FileFingerprint]
-    here: Mapping[str, FileState | None]
-
-
 class JournalAction(Protocol[ChangeT_contra]):
     """One kind of change, carried out and taken back. Every call may be repeated after a crash at any instant.
 
@@ -99,23 +86,13 @@ class JournalAction(Protocol[ChangeT_contra]):
         fenced: whether the fence is up meanwhile; else it is down.
         together: whether neighbouring changes of this kind are carried out at once, behind one set of barriers. Each
             is still committed, or not, by itself.
-        after_fences: whether it waits until the fences of all partitions are down.
-        at_log_end: whether it may take the end of a log away, or make a new one.
-        crc_told: whether every batch of its originals had a right CRC when the plan was made.
     """
 
     kind: type[Change]
     fenced: bool = False
     together: bool = False
-    after_fences: bool = False
-    at_log_end: bool = False
-    crc_told: bool = False
 
     # -- before
-
-    def recovers_from(self, change: ChangeT_contra) -> int | None:
-        """Of a fenced change the offset from which a broker that is started meanwhile must recover; else None."""
-        return None
 
     def check_before(self, target: Target, changes: Sequence[ChangeT_contra]) -> None:
         """Checks, before anything is staged for changes that are carried out together, that they are not stale.
@@ -136,39 +113,6 @@ class JournalAction(Protocol[ChangeT_contra]):
             RefusedError: a staged file is missing or is not the plan's.
             OSError: a file could not be looked at.
         """
-
-    # -- without a journal
-
-    @abstractmethod
-    def names_by_hand(
-        self, change: ChangeT_contra, planned: Mapping[str, FileFingerprint]
-    ) -> tuple[str, ...]:
-        """Every name in the partition folder under which an original or a new file of a change can be."""
-
-    @abstractmethod
-    def is_ours(
-        self,
-        folder: PartitionFolder,
-        planned: Mapping[str, FileFingerprint],
-        change: ChangeT_contra,
-        name: str,
-    ) -> bool:
-        """Whether the file that has such a name may give way: the change made it, or a broker can make it anew.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-
-    def lines_by_hand(
-        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: ChangeT_contra
-    ) -> Sequence[str]:
-        """What is typed for a file that no renaming brings back.
-
-        Raises:
-            StalePlanError: it cannot come back.
-            OSError: it cannot be read.
-        """
-        return ()
 
     # -- forward
 
@@ -286,42 +230,3 @@ class JournalAction(Protocol[ChangeT_contra]):
     @abstractmethod
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The originals that undo would put back; those that are in their places already are not among them."""
-
-    @abstractmethod
-    def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
-        """Names of the files that tell, where there is no journal, whether a change was made; at least one."""
-
-    def is_planned(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
-        """Whether every file that tells of it is still the one that the plan was made of.
-
-        A file made anew may have the old one's size and time: what it holds tells.
-        """
-        return are_as_planned(found) and not self.is_made(folder, change, found)
-
-    @abstractmethod
-    def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
-        """Whether the files that ``told_by`` names are as the change makes them.
-
-        Args:
-            folder: the partition folder.
-            change: the change.
-            found: these files as they were planned and as they are.
-
-        Raises:
-            OSError: a file could not be looked at.
-        """
-
-
-def move_line(source: str, target: str) -> str:
-    """What a person types to rename a file."""
-    return f"mv {shlex.quote(source)} {shlex.quote(target)}"
-
-
-def are_as_planned(found: Found) -> bool:
-    """Whether all files have the size and time of the plan, and those that were not there are not."""
-    return all(
-        (None if here is None else (here.size, here.mtime_ns))
-        == (None if plan is None else (plan.size, plan.mtime_ns))
-        for name, here in found.here.items()
-        for plan in (found.planned.get(name),)
-    )

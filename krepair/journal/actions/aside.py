@@ -9,21 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import LOG, FileKind, NameState, parse_file_name
+from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.journal.actions.action import Target
 from krepair.journal.actions.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import original
 from krepair.journal.record import Intent
 from krepair.journal.steps import Becomes
-from krepair.plan.model import FileFingerprint, NewFile, SetAside
+from krepair.plan.model import FileFingerprint, SetAside
 
 
 class SetSegmentsAside(ChangeFiles[SetAside]):
     """Implements ``JournalAction`` for segments that are taken out."""
 
     kind = SetAside
-    at_log_end = True
 
     def begin(self, target: Target, change: SetAside) -> Intent:
         """The intent, once every file is found as it was planned.
@@ -43,15 +42,6 @@ class SetSegmentsAside(ChangeFiles[SetAside]):
         """The files of the segment; what a broker has put in the place of an index or a snapshot gives way."""
         log, *others = intent.originals
         return (Becomes(log.name, log, None), *(Becomes(one.name, one, None, None, "goes") for one in others))
-
-    def becomes(self, change: SetAside) -> tuple[NewFile, ...]:
-        return tuple(NewFile(name=name, size=-1, digest="") for name in change.names)
-
-    def is_ours(
-        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: SetAside, name: str
-    ) -> bool:
-        """An index or a snapshot that a broker has made since gives way; a log does not."""
-        return not name.endswith(LOG)
 
     def check_back(self, folder: PartitionFolder, intent: Intent) -> None:
         """Checks that the segment can come back whole.

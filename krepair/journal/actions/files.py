@@ -11,17 +11,14 @@ tells whether the change is committed.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from krepair.errors import KrepairError
-from krepair.journal.actions.action import Came, ChangeT_contra, Found, JournalAction, KeptFile
+from krepair.journal.actions.action import Came, ChangeT_contra, JournalAction, KeptFile
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState, Intent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
-from krepair.logdir.fingerprint import digest_file
-from krepair.plan.model import FileFingerprint, NewFile
 
 
 def these(*states: FileState | None) -> tuple[FileState, ...]:
@@ -35,10 +32,6 @@ class OfFiles(JournalAction[ChangeT_contra]):
     def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """The files, the one that leads first."""
         return tuple(Becomes(name, intent.old(name), intent.new(name), intent.over) for name in intent.names)
-
-    @abstractmethod
-    def becomes(self, change: ChangeT_contra) -> tuple[NewFile, ...]:
-        """What the plan says of each file; of one that goes, with a size of -1."""
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether every file is where it was, or where it goes."""
@@ -54,38 +47,6 @@ class OfFiles(JournalAction[ChangeT_contra]):
             for file in self.files(intent)
             if file.old is not None and not folder.holds(file.name, file.old)
         ]
-
-    def told_by(self, change: ChangeT_contra) -> tuple[str, ...]:
-        return tuple(new.name for new in self.becomes(change))
-
-    def names_by_hand(
-        self, change: ChangeT_contra, planned: Mapping[str, FileFingerprint]
-    ) -> tuple[str, ...]:
-        return self.told_by(change)
-
-    def is_ours(
-        self,
-        folder: PartitionFolder,
-        planned: Mapping[str, FileFingerprint],
-        change: ChangeT_contra,
-        name: str,
-    ) -> bool:
-        """Whether it has the bytes of the plan."""
-        here = folder.state(name)
-        return here is not None and any(
-            (new.name, new.size) == (name, here.size) and digest_file(folder.at(name)) == new.digest
-            for new in self.becomes(change)
-        )
-
-    def is_made(self, folder: PartitionFolder, change: ChangeT_contra, found: Found) -> bool:
-        """Whether each file has the bytes of the plan; of one that goes: whether it is gone."""
-        for new in self.becomes(change):
-            here = found.here[new.name]
-            if (here is None) != (new.size < 0):
-                return False
-            if here is not None and (here.size != new.size or digest_file(folder.at(new.name)) != new.digest):
-                return False
-        return True
 
 
 class ChangeFiles(OfFiles[ChangeT_contra]):

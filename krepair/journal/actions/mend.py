@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from krepair.durable.attributes import read_attributes
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
-from krepair.journal.actions.action import Found, KeptFile, Target
+from krepair.journal.actions.action import KeptFile, Target
 from krepair.journal.actions.files import OfFiles, these
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_no_pending_swap, original, staged_file, unchanged
@@ -40,8 +40,8 @@ from krepair.journal.steps import (
     keep_files,
     swap_files,
 )
-from krepair.logdir.fingerprint import DIGEST_BYTES, digest_file, digest_front
-from krepair.plan.model import FileFingerprint, MendLog, NewFile
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_front
+from krepair.plan.model import FileFingerprint, MendLog
 
 _CHUNK_BYTES = 1 << 20
 FRONT = ".front"
@@ -53,7 +53,6 @@ class MendLogs(OfFiles[MendLog]):
     """Implements ``JournalAction`` for damaged logs."""
 
     kind = MendLog
-    at_log_end = True
 
     def begin(self, target: Target, change: MendLog) -> Intent:
         """The intent, once every file is found as it was planned, and staged as it was planned.
@@ -108,16 +107,6 @@ class MendLogs(OfFiles[MendLog]):
         """The indexes, and a log that is replaced."""
         log = [] if _is_cut(intent) else [_log_of(intent)]
         return (*_companions(intent), *log)
-
-    def becomes(self, change: MendLog) -> tuple[NewFile, ...]:
-        """All of them as they are in the end."""
-        return (
-            NewFile(name=change.name, size=change.size_after, digest=change.digest_after),
-            *(
-                NewFile(name=one.name, size=one.size_after, digest=one.digest_after)
-                for one in change.companions
-            ),
-        )
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted change is committed, or has all it needs to be."""
@@ -188,55 +177,6 @@ class MendLogs(OfFiles[MendLog]):
             cut = FileState(name=name, size=size, mtime_ns=0, digest=lost.digest_removed)
             files.append(KeptFile(folder.names.keep(name), cut, plain=True))
         return files
-
-    def names_by_hand(self, change: MendLog, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
-        """All but a log that is cut in its place."""
-        names = tuple(new.name for new in self.becomes(change))
-        return names[1:] if change.method == "cut" else names
-
-    def is_ours(
-        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: MendLog, name: str
-    ) -> bool:
-        """Whether a log has the bytes of the plan; an index goes by its log."""
-        return name != change.name or super().is_ours(folder, planned, change, name)
-
-    def lines_by_hand(
-        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: MendLog
-    ) -> Sequence[str]:
-        """The bytes that were cut come behind the log again, and it gets its time."""
-        if change.method != "cut":
-            return ()
-        plan, log, kept = planned[change.name], change.name, folder.names.keep(change.name + CUT)
-        size, here, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
-        if here is None or not change.size_after <= here.size <= plan.size:
-            raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
-        path, bytes_kept = shlex.quote(folder.at(log)), shlex.quote(folder.at(kept))
-        if here.size == plan.size and _digest(folder, log, change.size_after, size) == change.digest_removed:
-            lines = [f"rm {bytes_kept}"] if cut is not None else []
-        elif _digest(folder, kept, 0, size) != change.digest_removed:
-            raise StalePlanError(f"{folder.at(kept)}: does not hold the bytes that were cut")
-        elif digest_front(
-            folder.at(log), change.size_after, folder.tree
-        ) != change.digest_after or not _is_kept(
-            folder, log, change.size_after, here.size - change.size_after
-        ):
-            raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
-        else:
-            shorten = [f"truncate -s {change.size_after} {path}"] if here.size > change.size_after else []
-            lines = [*shorten, f"cat {bytes_kept} >> {path} && rm {bytes_kept}"]
-        timed = not lines and here.mtime_ns == plan.mtime_ns
-        seconds, rest = divmod(plan.mtime_ns, 1_000_000_000)
-        return lines if timed else [*lines, f"touch -m -d @{seconds}.{rest:09} {path}"]
-
-    def told_by(self, change: MendLog) -> tuple[str, ...]:
-        return (change.name,)
-
-    def is_made(self, folder: PartitionFolder, change: MendLog, found: Found) -> bool:
-        """Whether the log has the bytes and the modification time of the plan."""
-        log = found.here[change.name]
-        if log is None or (log.size, log.mtime_ns) != (change.size_after, change.mtime_ns):
-            return False
-        return digest_file(folder.at(change.name)) == change.digest_after
 
 
 def _logs_behind(folder: PartitionFolder, name: str) -> list[str]:
@@ -389,6 +329,34 @@ def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
 
 
 # -- back
+
+
+def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog) -> Sequence[str]:
+    """What a person types so that the bytes that were cut come behind the log again, and it gets its time.
+
+    Raises:
+        StalePlanError: it cannot come back.
+        OSError: it cannot be read.
+    """
+    log, kept = change.name, folder.names.keep(change.name + CUT)
+    size, here, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
+    if here is None or not change.size_after <= here.size <= plan.size:
+        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
+    path, bytes_kept = shlex.quote(folder.at(log)), shlex.quote(folder.at(kept))
+    if here.size == plan.size and _digest(folder, log, change.size_after, size) == change.digest_removed:
+        lines = [f"rm {bytes_kept}"] if cut is not None else []
+    elif _digest(folder, kept, 0, size) != change.digest_removed:
+        raise StalePlanError(f"{folder.at(kept)}: does not hold the bytes that were cut")
+    elif digest_front(folder.at(log), change.size_after, folder.tree) != change.digest_after or not _is_kept(
+        folder, log, change.size_after, here.size - change.size_after
+    ):
+        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
+    else:
+        shorten = [f"truncate -s {change.size_after} {path}"] if here.size > change.size_after else []
+        lines = [*shorten, f"cat {bytes_kept} >> {path} && rm {bytes_kept}"]
+    timed = not lines and here.mtime_ns == plan.mtime_ns
+    seconds, rest = divmod(plan.mtime_ns, 1_000_000_000)
+    return lines if timed else [*lines, f"touch -m -d @{seconds}.{rest:09} {path}"]
 
 
 def check_mended(folder: PartitionFolder, intent: Intent) -> None:

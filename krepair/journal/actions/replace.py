@@ -16,7 +16,7 @@ from krepair.journal.actions.files import ChangeFiles, these
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh_file, check_no_pending_swap
 from krepair.journal.record import Intent
-from krepair.plan.model import Change, NewFile, ReplaceFile
+from krepair.plan.model import Change, ReplaceFile
 
 
 class ReplaceFiles(ChangeFiles[ReplaceFile]):
@@ -43,9 +43,6 @@ class ReplaceFiles(ChangeFiles[ReplaceFile]):
         return Intent(
             change_id=change.change_id, kind="replace file", originals=these(original), made=these(staged)
         )
-
-    def becomes(self, change: ReplaceFile) -> tuple[NewFile, ...]:
-        return (NewFile(name=change.name, size=change.size_after, digest=change.digest_after),)
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""

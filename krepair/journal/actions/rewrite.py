@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from krepair.errors import StalePlanError
 from krepair.formats.filenames import (
-    SEGMENT_SUFFIXES,
     SWAP,
     NameState,
     parse_file_name,
     segment_name,
 )
 from krepair.journal.actions.action import (
-    Found,
     JournalAction,
     KeptFile,
     StagedGroup,
     Target,
-    are_as_planned,
 )
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_fresh, check_staged, told_apart
@@ -35,8 +32,7 @@ from krepair.journal.steps import (
     roll_back_steps,
     undo_steps,
 )
-from krepair.logdir.fingerprint import digest_batches
-from krepair.plan.model import CompleteSwap, FileFingerprint, RewriteSegments
+from krepair.plan.model import CompleteSwap, RewriteSegments
 
 GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
 
@@ -45,9 +41,6 @@ class OfGroup(JournalAction[GroupChangeT_contra]):
     """What is the same of every swap of segments, whoever began it."""
 
     fenced = True
-
-    def recovers_from(self, change: GroupChangeT_contra) -> int | None:
-        return change.base_offset
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
@@ -62,7 +55,6 @@ class RewriteGroups(OfGroup[RewriteSegments]):
     """Implements ``JournalAction`` for rewritten groups."""
 
     kind = RewriteSegments
-    crc_told = True
 
     def check_before(self, target: Target, changes: Sequence[RewriteSegments]) -> None:
         """A stale partition is refused before anything is staged for it."""
@@ -155,54 +147,6 @@ class RewriteGroups(OfGroup[RewriteSegments]):
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
-
-    def names_by_hand(
-        self, change: RewriteSegments, planned: Mapping[str, FileFingerprint]
-    ) -> tuple[str, ...]:
-        bases = (source.base_offset for source in change.sources)
-        names = [segment_name(base, extension) for base in bases for extension in SEGMENT_SUFFIXES]
-        olds = [name for name in (*names, *change.removes_snapshots) if name in planned]
-        return tuple(dict.fromkeys((*names_of_new_segment(change.base_offset), *olds)))
-
-    def is_ours(
-        self,
-        folder: PartitionFolder,
-        planned: Mapping[str, FileFingerprint],
-        change: RewriteSegments,
-        name: str,
-    ) -> bool:
-        """Whether a log has the size and the time of the new one; the rest goes by the log beside it."""
-        here = folder.state(name)
-        known = (change.log_bytes, change.mtime_ns)
-        return ".log" not in name or (here is not None and (here.size, here.mtime_ns) == known)
-
-    def told_by(self, change: RewriteSegments) -> tuple[str, ...]:
-        """The logs of its sources, that of the new segment first."""
-        return tuple(segment_name(source.base_offset, ".log") for source in change.sources)
-
-    def is_planned(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
-        """As any kind; where the new log is as long as the old one and has its time, the batches decide.
-
-        One segment that is written anew alone may come out so: its records are compressed anew.
-        """
-        if not are_as_planned(found):
-            return False
-        if not self.is_made(folder, change, found):
-            return True
-        name = segment_name(change.base_offset, ".log")
-        return digest_batches(folder.at(name), change.base_offset, folder.tree) == found.planned[name].digest
-
-    def is_made(self, folder: PartitionFolder, change: RewriteSegments, found: Found) -> bool:
-        """Whether the new log is alone and has the size and time of the plan."""
-        log, *others = found.here.values()
-        known = (change.log_bytes, change.mtime_ns)
-        return log is not None and (log.size, log.mtime_ns) == known and not any(others)
-
-
-def names_of_new_segment(base_offset: int) -> list[str]:
-    """Every name that a file of it can have on its way in and out."""
-    names = [segment_name(base_offset, extension) for extension in SEGMENT_SUFFIXES]
-    return [name + suffix for name in names for suffix in ("", SWAP, CLEANED)]
 
 
 def _check_originals(folder: PartitionFolder, intent: Intent) -> None:

@@ -15,7 +15,7 @@ from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Intent
 from krepair.journal.steps import Becomes
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.plan.model import NewFile, RollSegment
+from krepair.plan.model import RollSegment
 
 _OF_NOTHING: Final = digest_bytes(b"")
 
@@ -24,7 +24,6 @@ class RollSegments(ChangeFiles[RollSegment]):
     """Implements ``JournalAction`` for empty segments."""
 
     kind = RollSegment
-    at_log_end = True
 
     def begin(self, target: Target, change: RollSegment) -> Intent:
         """The intent, once the names are free and the staged files are there, and empty.
@@ -46,9 +45,6 @@ class RollSegments(ChangeFiles[RollSegment]):
     def files(self, intent: Intent) -> tuple[Becomes, ...]:
         """Its files, the ``.log`` first; what a broker made larger meanwhile is left to it."""
         return tuple(Becomes(one.name, None, one, None, "stays") for one in reversed(intent.made))
-
-    def becomes(self, change: RollSegment) -> tuple[NewFile, ...]:
-        return tuple(NewFile(name=name, size=0, digest=_OF_NOTHING) for name in change.names)
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether nothing has the name of its ``.log``."""

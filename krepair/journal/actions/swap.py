@@ -8,7 +8,7 @@ backwards, and stops where the swap is pending again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -22,8 +22,8 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.journal.actions.action import Found, Target, move_line
-from krepair.journal.actions.rewrite import OfGroup, check_group_undo, names_of_new_segment
+from krepair.journal.actions.action import Target
+from krepair.journal.actions.rewrite import OfGroup, check_group_undo
 from krepair.journal.folder import PartitionFolder, Whereabouts
 from krepair.journal.freshness import check_staged_files, original, told_apart, unchanged
 from krepair.journal.record import FileState, Intent, Order
@@ -133,44 +133,6 @@ class CompleteSwaps(OfGroup[CompleteSwap]):
         if not is_restored(folder, intent):
             restore(folder, intent, order)
         run(folder, forget_steps(intent, folder.names), intent)
-
-    def names_by_hand(self, change: CompleteSwap, planned: Mapping[str, FileFingerprint]) -> tuple[str, ...]:
-        """All but the log of the swap, which is the segment's meanwhile."""
-        log = segment_name(change.base_offset, ".log")
-        own = [name for name in names_of_new_segment(change.base_offset) if not name.startswith(log)]
-        return tuple(dict.fromkeys((*own, *(name for name in change.goes if name in planned))))
-
-    def lines_by_hand(
-        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap
-    ) -> Sequence[str]:
-        log = segment_name(change.base_offset, ".log")
-        if self.is_ours(folder, planned, change, log + SWAP):
-            return ()
-        if not self.is_ours(folder, planned, change, log):
-            raise StalePlanError(f"{folder.at(log + SWAP)}: is gone, and so is the segment that it became")
-        return (move_line(folder.at(log), folder.at(log + SWAP)),)
-
-    def is_ours(
-        self, folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: CompleteSwap, name: str
-    ) -> bool:
-        """Whether a log is the one that was pending; an index goes by its log."""
-        here, pending = folder.state(name), planned[segment_name(change.base_offset, ".log") + SWAP]
-        known = (pending.size, pending.mtime_ns)
-        return ".log" not in name or (here is not None and (here.size, here.mtime_ns) == known)
-
-    def told_by(self, change: CompleteSwap) -> tuple[str, ...]:
-        """The ``.log.swap``, and every file that goes."""
-        return (segment_name(change.base_offset, ".log") + SWAP, *change.goes)
-
-    def is_made(self, folder: PartitionFolder, change: CompleteSwap, found: Found) -> bool:
-        """Whether the segment is there with the size and time of the swap, and what it replaces is gone."""
-        name = segment_name(change.base_offset, ".log")
-        pending, log = found.planned.get(name + SWAP), folder.state(name)
-        own = segment_name(change.base_offset, "")
-        gone = (found.here[file] is None for file in change.goes if not file.startswith(own))
-        if pending is None or log is None or found.here[name + SWAP] is not None or not all(gone):
-            return False
-        return (log.size, log.mtime_ns) == (pending.size, pending.mtime_ns)
 
 
 def _check_others(
