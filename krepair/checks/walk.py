@@ -1,39 +1,54 @@
-"""An independent reader of a ``.log``, by numpy, the crc32c package and the plain layouts.
+"""An independent reader of a ``.log``: it finds the batches, and checks every CRC and that offsets ascend.
 
-It finds the batches, and checks every CRC and that offsets ascend. Batches of one size in a row (markers) are found in
-one step, and all batches of a window are checksummed in one step (``checksums``). So millions of markers can be
-verified fast enough for an apply. Who reads much has the headers read by a kernel, which shares no code with those that
-decide (``check_headers``); what that kernel does not take is read as without it.
+It shares no code with the kernels that decide: the headers of v2 are read by a kernel of its own (``check_headers``),
+messages of v0 and v1 by zlib and the plain layout. All batches of a window are checksummed in one step, by the crc32c
+package, so millions of markers can be verified fast enough for an apply.
+
+A CRC is linear. So the checksums of neighbouring batches can be checked by one checksum of the whole window, in which
+each stored CRC is put behind its batch, in place of the bytes that no CRC covers. The package computes it at the speed
+of the memory, and no work is done per batch.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from krepair.checks.checksums import CRC_BYTES, crcs_are_right, first_wrong_crc
-from krepair.checks.walk_old import ReadAt, old_begins, walk_old
+from krepair.formats import batch_v2, message_set
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 from krepair.formats.castagnoli import crc32c
 from krepair.kernels import check_headers as k
 
 ReadInto = Callable[[memoryview, int], int]
+ReadAt = Callable[[int, int], bytes]
 OnPlaces = Callable[[Uint8s, Int64s, int], None]
 
 WINDOW_BYTES = 1 << 21
+CRC_BYTES = 4
 _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
-_RUN = 32
 _FEW = 16
 """So many batches are checksummed one by one: to check all in one step takes longer to prepare."""
 _FIRST_ROOM = 4096
 _LENGTH_STRUCT = struct.Struct(">i4xb")  # batch_length, (leader epoch,) magic
 assert _MAGIC == _LENGTH + 8
+_ONES = np.uint32(0xFFFFFFFF)
+_FRONT_BYTES = 25
+"""So many bytes of each batch are spent by ``crcs_are_right``."""
+
+_FIXED = message_set.CRC_START + 1
+_HEADER_V0, _HEADER_V1 = message_set.HEADER_V0, message_set.HEADER_V1
+_SMALLEST = {
+    magic: header.size + 2 * message_set.LENGTH.size for magic, header in message_set.HEADERS.items()
+}
+_PIECE_BYTES = 1 << 20
+BAD_CRC = "the message's CRC-32 is not that of its bytes"
 
 
 @dataclass(frozen=True)
@@ -90,39 +105,8 @@ def headers_at(window: Uint8s, places: Any) -> np.ndarray[Any, Any]:
     return gathered(window, places, HEADER.size).view(HEADER.dtype)[:, 0]
 
 
-def proven_headers(window: Uint8s, places: Any) -> tuple[np.ndarray[Any, Any], Int64s] | None:
-    """The headers of v2 batches and their sizes, if exactly these places are the starts of batches; else None.
-
-    The first place must be 0, and the size of each batch must lead to the next place.
-
-    Args:
-        window: uint8[W].
-        places: int[N], an untrusted claim.
-    """
-    outside = (places < 0) | (places > len(window) - HEADER.size)
-    if len(places) == 0 or places[0] != 0 or np.count_nonzero(outside):
-        return None
-    headers = headers_at(window, places)
-    sizes: Int64s = headers["batch_length"].astype(np.int64) + LOG_OVERHEAD
-    following = places + sizes
-    proven = (
-        not np.count_nonzero(sizes < HEADER.size)
-        and not np.count_nonzero(headers["magic"] != MAGIC)
-        and not np.count_nonzero(following[:-1] != places[1:])
-        and following[-1] <= len(window)
-    )
-    return (headers, sizes) if proven else None
-
-
-def _read_plainly(window: Uint8s, position: int, *, final: bool) -> Walked:
-    """The batches of a window by numpy, not judged yet."""
-    places, end, problem = find_batches(window, final=final)
-    sizes = np.diff(places, append=end)
-    return Walked.of(places + position, sizes, headers_at(window, places), problem, position + end)
-
-
-class _CompiledReader:
-    """Reads the headers of window after window by a kernel of its own; what it does not take is read plainly."""
+class _HeaderReader:
+    """Reads the headers of window after window."""
 
     def __init__(self) -> None:
         self._room = _FIRST_ROOM
@@ -145,62 +129,23 @@ class _CompiledReader:
             room = filled // HEADER.size + 1
         self._room = 2 * count + 64
         end = int(columns[k.POSITION, count - 1] + columns[k.SIZE, count - 1]) - position if count else 0
-        more, _, problem = find_batches(buffer[end:filled], final=final)
-        if len(more):
-            return _read_plainly(buffer[:filled], position, final=final)
         headers = np.ndarray(count, HEADER.dtype, rows, 0, (k.ROW_BYTES,))
         return Walked(
             columns[k.POSITION, :count], columns[k.SIZE, :count], headers, columns[k.FIRST, :count],
-            columns[k.LAST, :count], columns[k.STAMP, :count], problem, position + end,
+            columns[k.LAST, :count], columns[k.STAMP, :count], _problem_at(buffer, end, filled, final=final),
+            position + end,
         )  # fmt: skip
 
 
-def find_batches(window: Uint8s, *, final: bool) -> tuple[Int64s, int, str]:
-    """Find the whole v2 batches from place 0 on.
-
-    Returns:
-        (int64[N] of their places, place after the last batch, what is wrong there). The text is empty if the window
-        ends there.
-    """
-    places: list[int] = []
-    parts: list[Int64s] = []
-    place, filled = 0, len(window)
-    raw = window.data
-    length_at, previous, alike = _LENGTH_STRUCT.unpack_from, -1, 0
-    problem = ""
-    while place + HEADER.size <= filled:
-        length, magic = length_at(raw, place + _LENGTH)
-        size = length + LOG_OVERHEAD
-        if magic != MAGIC or length < HEADER.size - LOG_OVERHEAD:
-            problem = f"magic {MAGIC} and batch_length >= 49 were expected, found {magic} and {length}"
-            break
-        if place + size > filled:
-            problem = f"a batch of {size} bytes does not fit" if final else ""
-            break
-        places.append(place)
-        place += size
-        alike = alike + 1 if size == previous else 0
-        previous = size
-        if alike >= _RUN:
-            run = _run_of_size(window, place, size, length)
-            parts += [np.array(places, np.int64), np.arange(place, place + run * size, size, dtype=np.int64)]
-            places, alike = [], 0
-            place += run * size
-    parts.append(np.array(places, np.int64))
-    if not problem and final and place < filled:
-        problem = f"{filled - place} bytes are left that are not a batch"
-    return np.concatenate(parts), place, problem
-
-
-def _run_of_size(window: Uint8s, place: int, size: int, length: int) -> int:
-    """How many batches from ``place`` on have the same size, found in one step."""
-    count = (len(window) - place) // size
-    if count <= 0:
-        return 0
-    rows = window[place : place + count * size].reshape(count, size)
-    found = np.ascontiguousarray(rows[:, _LENGTH : _LENGTH + 4]).view(">i4")[:, 0]
-    other = np.flatnonzero((found != length) | (rows[:, _MAGIC] != MAGIC))
-    return int(other[0]) if len(other) else count
+def _problem_at(window: Uint8s, place: int, filled: int, *, final: bool) -> str:
+    """What is wrong where no whole v2 batch begins, empty if the window ends there."""
+    left = filled - place
+    if left < HEADER.size:
+        return f"{left} bytes are left that are not a batch" if final and left else ""
+    length, magic = _LENGTH_STRUCT.unpack_from(window.data, place + _LENGTH)
+    if magic != MAGIC or length < HEADER.size - LOG_OVERHEAD:
+        return f"magic {MAGIC} and batch_length >= 49 were expected, found {magic} and {length}"
+    return f"a batch of {length + LOG_OVERHEAD} bytes does not fit" if final else ""
 
 
 def walk(
@@ -208,10 +153,7 @@ def walk(
     file_size: int,
     *,
     window_bytes: int = WINDOW_BYTES,
-    compiled: bool = False,
     check_crc: bool = True,
-    position: int = 0,
-    last_offset: int = -1,
     on_places: OnPlaces | None = None,
 ) -> Iterator[Walked]:
     """Read a whole ``.log`` window by window. It ends after the first problem.
@@ -220,10 +162,7 @@ def walk(
         read_into: fills a buffer from a file position; returns bytes read. It may raise ``OSError``.
         file_size: bytes of the file.
         window_bytes: size of the window. A batch that is larger is checksummed piece by piece.
-        compiled: whether a kernel of its own reads the headers. It only saves time.
         check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
-        position: position at which a batch begins. Nothing before it is read.
-        last_offset: last offset of the batch before it, -1 if there is none.
         on_places: is given each window before its batches are, while it has the bytes that were read: (window, int64[N]
             places of the batches that were found, place after the last of them). Their CRCs are not checked yet. A
             batch larger than the window comes alone: its front is at place 0, and its end lies behind the window.
@@ -232,8 +171,8 @@ def walk(
         OSError: ``read_into`` has raised it.
     """
     # One buffer for all windows: new memory for each would take more time than the work on it.
-    buffer = np.empty(min(window_bytes, max(file_size - position, 0)) + CRC_BYTES, np.uint8)
-    reader = _CompiledReader() if compiled else None
+    buffer = np.empty(min(window_bytes, file_size) + CRC_BYTES, np.uint8)
+    reader, position, last_offset = _HeaderReader(), 0, -1
     while position < file_size:
         wanted = min(window_bytes, file_size - position)
         window = buffer[:wanted]
@@ -242,10 +181,7 @@ def walk(
             yield _nothing(position, f"{missing} bytes are missing at the end")
             return
         final = position + wanted == file_size
-        if reader is None:
-            walked = _read_plainly(window, position, final=final)
-        else:
-            walked = reader.read(buffer, wanted, position, final=final)
+        walked = reader.read(buffer, wanted, position, final=final)
         if walked.problem and old_begins(window, walked.position - position):
             walked = walked.up_to(len(walked.positions), "", walked.position)
         other = not len(walked.positions) and not walked.problem
@@ -255,48 +191,20 @@ def walk(
             end = int(walked.positions[-1] + walked.sizes[-1])
             on_places(window, walked.positions - position, end - position)
         if not other:
-            walked = _judged(buffer, walked, position, last_offset, check_crc=check_crc, compiled=compiled)
+            walked = _judged(buffer, walked, position, last_offset, check_crc=check_crc)
         yield walked
         if walked.problem:
             return
         position, last_offset = walked.position, int(walked.lasts[-1])
 
 
-def walk_in_memory(
-    buffer: Uint8s, places: Any, end: int, position: int, last_offset: int, read_into: ReadInto
-) -> Iterator[Walked]:
-    """The batches of one window that was read by somebody else, every CRC checked; as ``walk`` gives them.
-
-    Args:
-        buffer: uint8[W], the window from its place 0 on; the first bytes of each batch in it are spent.
-        places: int[N], a claim where its batches begin, from whomever; nothing of it is believed.
-        end: claimed place after the last of them; more than W of one batch that is larger than the window.
-        position: of the window in the file.
-        last_offset: of the batch before it, -1 if there is none.
-        read_into: reads the file, for what is no run of v2 batches.
-    """
-    window = buffer[:end]
-    proven = proven_headers(window, places)
-    if proven is None or int(places[-1] + proven[1][-1]) != end:
-        yield from walk(read_into, position + end, position=position, last_offset=last_offset)
-        return
-    if len(buffer) < end + CRC_BYTES:
-        buffer = np.concatenate([window, np.empty(CRC_BYTES, np.uint8)])
-    headers, sizes = proven
-    walked = Walked.of(places.astype(np.int64) + position, sizes, headers, "", position + end)
-    yield _judged(buffer, walked, position, last_offset, check_crc=True, compiled=False)
-
-
-def _judged(
-    buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, check_crc: bool, compiled: bool
-) -> Walked:
+def _judged(buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, check_crc: bool) -> Walked:
     """The batches of a window up to the first that is wrong."""
     if not len(walked.positions):
         return walked
     places, end = walked.positions - position, int(walked.positions[-1] + walked.sizes[-1]) - position
-    sizes = walked.sizes if compiled else None
     few = len(places) <= _FEW
-    if check_crc and (few or not crcs_are_right(buffer, places, walked.headers, end, sizes)):
+    if check_crc and (few or not crcs_are_right(buffer, places, walked.headers, walked.sizes, end)):
         bad = first_wrong_crc(buffer, places, walked.sizes, walked.headers["crc"])
         if bad >= 0:
             text = "the batch's CRC-32C is not that of its bytes"
@@ -332,7 +240,7 @@ def _walk_other(read_into: ReadInto, data: bytes, position: int, file_size: int,
         return bytes(piece[: _filled(read_into, memoryview(piece), place)])
 
     if old_begins(data):
-        return Walked.of(*walk_old(read_at, data, position, file_size, last_offset))
+        return Walked.of(*_walk_old(read_at, data, position, file_size, last_offset))
     return _walk_huge(read_at, data, position, file_size)
 
 
@@ -353,3 +261,150 @@ def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> W
     if crc != header["crc"][0]:
         return _nothing(position, "the batch's CRC-32C is not that of its bytes")
     return Walked.of(np.array([position]), np.array([size]), header, "", position + size)
+
+
+# -- checksums
+
+
+def crcs_are_right(
+    buffer: Uint8s, places: Int64s, headers: np.ndarray[Any, Any], sizes: Int64s, end: int
+) -> bool:
+    """Whether the stored CRC-32C of every batch of a window is right.
+
+    If one batch is wrong, that is always noticed. If several are wrong, it is missed with a chance of 1 in 2**32, as
+    random bytes are with one CRC.
+
+    Args:
+        buffer: uint8[W + 4 or more]: the window, and room for one CRC behind its end. If the answer is yes, the first
+            25 bytes of each batch are overwritten. Nothing else is changed. If the answer is no, nothing is changed.
+        places: int64[N], N > 0: the starts of the batches, without gaps, the first at 0.
+        headers: structured array[N] of their headers, a copy.
+        sizes: int64[N], their bytes.
+        end: place after the last batch.
+    """
+    # The CRC of a message is the inverted remainder of the message (its first 32 bits inverted) and 32 zero bits. So a
+    # message and then its inverted CRC have remainder 0. A row of such messages with zeros between them also has
+    # remainder 0. The CRC of a batch is put into the front of the next batch, which no CRC covers.
+    last = int(k.close_up(buffer, sizes))
+    behind = buffer[end : end + CRC_BYTES].copy()
+    buffer[end : end + CRC_BYTES].view("<u4")[0] = last
+    # The package inverts the start value and the result. With ones as the start value it starts at 0.
+    right = bool(crc32c(buffer[: end + CRC_BYTES], int(_ONES)) == _ONES)
+    buffer[end : end + CRC_BYTES] = behind
+    if not right:
+        as_fronts = np.ndarray(end + CRC_BYTES - _FRONT_BYTES + 1, f"V{_FRONT_BYTES}", buffer, 0, 1)
+        headers = np.ascontiguousarray(headers)
+        as_fronts[places] = np.ndarray(len(places), as_fronts.dtype, headers, 0, headers.strides)
+    return right
+
+
+def first_wrong_crc(window: Uint8s, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
+    """Index of the first batch with a wrong CRC, -1 if all are right. It checks batch by batch.
+
+    Args:
+        window: uint8[W].
+        places: int64[N], starts of the batches.
+        sizes: int64[N], bytes of the batches.
+        stored: uint32[N], stored CRCs of the batches.
+    """
+    raw = window.data
+    spans = zip((places + CRC_START).tolist(), (places + sizes).tolist(), stored.tolist(), strict=True)
+    for number, (start, end, crc) in enumerate(spans):
+        if crc32c(raw[start:end]) != crc:
+            return number
+    return -1
+
+
+# -- messages of v0 and v1
+
+
+def old_begins(window: Any, place: int = 0) -> bool:
+    """Whether a v0 or v1 message may begin at a place, by magic byte and size; False if the window lacks its front."""
+    if len(window) - place < _FIXED:
+        return False
+    size = _size_at(window, place)
+    return int(window[place + message_set.CRC_START]) < batch_v2.MAGIC and size >= _SMALLEST[0]
+
+
+def _size_at(window: Any, place: int) -> int:
+    length = bytes(window[place + 8 : place + 12])
+    return int.from_bytes(length, "big", signed=True) + message_set.LOG_OVERHEAD
+
+
+def _walk_old(
+    read_at: ReadAt, data: bytes, position: int, file_size: int, last_offset: int
+) -> tuple[Int64s, Int64s, np.ndarray[Any, Any], str, int]:
+    """Read the old messages at the front of a window, up to a v2 batch or the end of the window. zlib checks each CRC.
+
+    Each message, plain or a wrapper, is returned as the header of a similar v2 batch: one record, no producer, and the
+    offset of the message as base and last offset. (The offset of a wrapper is that of its last message.) So code that
+    compares batches with a plan or an index also works for old messages. The magic byte still tells them apart.
+
+    Args:
+        read_at: gives the bytes at (position, count), for a message larger than the window.
+        data: the window.
+        position: position of the window in the file.
+        file_size: bytes of the file.
+        last_offset: last offset of the batch before.
+
+    Returns:
+        (positions, sizes, headers, what is wrong or empty, position of the problem or after the last message). There is
+        at least one message, or something is wrong.
+
+    Raises:
+        OSError: ``read_at`` has raised it.
+    """
+    rows: list[tuple[int, int, int, int, int]] = []
+    raw = memoryview(data)
+    place, problem = 0, ""
+    while old_begins(raw, place):
+        size = _size_at(raw, place)
+        if position + place + size > file_size:
+            problem = f"a message of {size} bytes does not fit"
+            break
+        if place + size > len(raw) and rows:
+            break  # it will be read at the front of the next window
+        if len(raw) - place < min(size, _SMALLEST[1]):
+            break
+        magic = raw[place + message_set.CRC_START]
+        offset, _, crc, _, _ = _HEADER_V0.unpack(raw, place)
+        if size < _SMALLEST[magic]:
+            problem = f"a message of v{magic} with {size} bytes"
+        elif _crc_of(read_at, raw, place, size, position) != crc:
+            problem = BAD_CRC
+        elif offset <= last_offset:
+            problem = f"offset {offset} does not ascend"
+        if problem:
+            break
+        timestamp = _HEADER_V1.unpack(raw, place)[-1] if magic else message_set.NO_TIMESTAMP
+        rows.append((position + place, size, offset, timestamp, magic))
+        last_offset = offset
+        place += size
+    columns = np.array(rows, np.int64).reshape(-1, 5)
+    return columns[:, 0], columns[:, 1], _as_headers(columns), problem, position + place
+
+
+def _crc_of(read_at: ReadAt, raw: memoryview, place: int, size: int, position: int) -> int:
+    """CRC-32 of a message. The part behind the window is read piece by piece."""
+    crc = zlib.crc32(raw[place + message_set.CRC_START : place + size])
+    done = min(size, len(raw) - place)
+    while done < size:
+        piece = read_at(position + place + done, min(_PIECE_BYTES, size - done))
+        if not piece:
+            return -1
+        crc = zlib.crc32(piece, crc)
+        done += len(piece)
+    return crc
+
+
+def _as_headers(columns: Int64s) -> np.ndarray[Any, Any]:
+    headers = np.zeros(len(columns), batch_v2.HEADER.dtype)
+    headers["base_offset"] = columns[:, 2]
+    headers["batch_length"] = columns[:, 1] - message_set.LOG_OVERHEAD
+    headers["partition_leader_epoch"] = -1
+    headers["magic"] = columns[:, 4]
+    headers["base_timestamp"] = headers["max_timestamp"] = columns[:, 3]
+    for name in ("producer_id", "producer_epoch", "base_sequence"):
+        headers[name] = -1
+    headers["record_count"] = 1
+    return headers

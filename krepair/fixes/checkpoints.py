@@ -40,8 +40,7 @@ from krepair.rules.checkpoints import (
     KINDS,
     CheckpointKind,
     Key,
-    Mended,
-    MendedTable,
+    MendedOffsets,
     PastEnd,
     mend_lines,
     mend_offsets,
@@ -63,7 +62,7 @@ class SeenCheckpoint(NamedTuple):
     """
 
     file: FileRef
-    mended: Mended
+    mended: MendedOffsets
     left: str = ""
 
 
@@ -272,13 +271,9 @@ def see_checkpoints(
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended: Mended
-        if checkpoint.table is not None:
-            mended = MendedTable(kind, checkpoint.table, known)
-        else:
-            mended = mend_lines(kind, checkpoint.lines, known)
-            if too_large:
-                mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
+        mended = mend_lines(kind, checkpoint.lines, known)
+        if too_large:
+            mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))
     return tuple(seen)
 
@@ -317,9 +312,9 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
                 file=kind.name,
                 evidence=f"{kind.word} {line.offset} is past the log end {line.end}{deadly}",
             )
-        count, first_others = mended.others(_FEW)
+        count = len(mended.others)
         if count:
-            shown = "; ".join(line.text for line in first_others)
+            shown = "; ".join(line.text for line in mended.others[:_FEW])
             yield Finding(
                 rule=kind.rule,
                 file=kind.name,
@@ -338,10 +333,9 @@ def absent_partitions(seen: Sequence[SeenCheckpoint]) -> dict[Key, int]:
     """Partitions that are not here -> the highest offset that a line of each has; only files with a line for each."""
     found: dict[Key, int] = {}
     for one in seen:
-        count = one.mended.absent(0)[0] if one.mended.kind.of_each else 0
-        if not count:
+        if not one.mended.kind.of_each:
             continue
-        away = set(one.mended.absent(count)[1])
+        away = set(one.mended.away)
         for entry in one.mended.before:
             key = (entry.topic, entry.partition)
             if key in away:
@@ -369,14 +363,14 @@ def moved_away(seen: Sequence[SeenCheckpoint]) -> str:
     )
 
 
-def damage_text(mended: Mended) -> str:
+def damage_text(mended: MendedOffsets) -> str:
     """What is wrong with the file itself, in one line."""
     first = mended.damage[0]
     more = f" and {len(mended.damage) - 1} more damaged lines" if len(mended.damage) > 1 else ""
     return f"expected {first.expected}, found {first.found}{more}"
 
 
-def _lost(mended: Mended) -> str:
+def _lost(mended: MendedOffsets) -> str:
     if not mended.without:
         return ""
     names = ", ".join(f"{topic}-{number}" for topic, number in mended.without[:_FEW])
@@ -410,7 +404,7 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
     return made_anew(".", one.file.name, one.file, mended.data, mended.kind.rule, "; ".join(parts))
 
 
-def _notes(mended: Mended) -> list[str]:
+def _notes(mended: MendedOffsets) -> list[str]:
     lines = [line.text for line in mended.decisions[:_SHOWN_AT_MOST]]
     if len(mended.decisions) > _SHOWN_AT_MOST:
         lines.append(

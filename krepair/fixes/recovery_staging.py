@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from krepair.durable.attributes import read_attributes
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.context import place_in
@@ -19,6 +21,7 @@ from krepair.fixes.second_readings import (
     aborts_again,
     as_planned,
     gone,
+    problems_of,
     seen_here,
 )
 from krepair.fixes.snapshots import is_snapshot, made_again
@@ -29,8 +32,8 @@ from krepair.journal.actions.lines import current_data
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import Partition
-from krepair.pipeline.items import ScanItem
-from krepair.pipeline.readings.recovered import RecoveredItem
+from krepair.pipeline.items import Failed, ScanItem
+from krepair.pipeline.recovered import RecoveredItem, RecoveredResult, read_recovered
 from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
@@ -42,8 +45,6 @@ from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
     from krepair.pipeline.indexes.segment import MendItem
-    from krepair.pipeline.readings.partition import ReadingResult
-    from krepair.pipeline.recover import MakeItem
 
 
 ROLLED: Final = Kind("new empty segments", "that its files are there and empty")
@@ -146,12 +147,25 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
             with staging.taking_problems():
                 raise
         return set()
-    plain = [one for one in wanted if bases_touched(one.plan.changes) or not _needs_log(one)]
-    apart = {one.plan.folder for one in plain}
-    problems = _read_ranges(work, [(one.plan, one.listed) for one in plain], audit=False, barrier=barrier)
-    made = _read_and_make(
-        work, [one for one in wanted if one.plan.folder not in apart], problems, barrier=barrier
-    )
+    asked: list[tuple[tuple[Staging, RecoveredItem], RecoveredItem]] = []
+    for staging in wanted:
+        with staging.taking_problems():
+            items = range_items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
+            if _needs_log(staging) and not bases_touched(staging.plan.changes):
+                items = _making(work, staging, items)
+            asked += [((staging, one), one) for one in items]
+    problems: dict[str, list[str]] = {}
+    made: set[str] = set()
+    for (staging, item), result in work.engine.each(read_recovered, asked):
+        if isinstance(result, Failed) or result.problems:
+            _note(work, problems, staging.plan.folder, result)
+            continue
+        work.bytes_read += result.bytes
+        if result.scan is not None:
+            work.take_facts(staging, item.base_offset, result.scan, with_txn_index=False)
+        for one, failed in zip(item.makes, result.files, strict=True):
+            made.add(one.change.change_id)
+            staging.fails(failed)
     for staging in wanted:
         found = problems.get(staging.plan.folder)
         if found:
@@ -159,6 +173,16 @@ def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:
         elif not bases_touched(staging.plan.changes):
             work.settled.add(staging.plan.folder)
     return made
+
+
+def _note(work: Work, problems: dict[str, list[str]], folder: str, result: RecoveredResult | Failed) -> None:
+    """Note what a reading has against a partition."""
+    if isinstance(result, Failed):
+        problems.setdefault(folder, []).append(result.why)
+        return
+    work.bytes_read += result.bytes
+    if result.problems:
+        problems.setdefault(folder, []).extend(result.problems)
 
 
 def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
@@ -176,50 +200,13 @@ def _needs_log(staging: Staging) -> bool:
     return any(isinstance(one, ReplaceFile) and one.method != "remove" for one in staging.changes)
 
 
-def _read_and_make(
-    work: Work, stagings: Sequence[Staging], problems: dict[str, list[str]], *, barrier: bool
-) -> set[str]:
-    """As ``_read_ranges``; and make the indexes, and learn the facts of the logs, in the same reading.
-
-    Args:
-        work: what reads.
-        stagings: no change of which touches a log.
-        problems: what the reading has against a partition is put into it, by folder.
-        barrier: whether each file needs a barrier of its own.
-
-    Returns:
-        Ids of the changes whose new files are staged.
-    """
-    from krepair.pipeline.recover import make_recovered
-
-    asked: list[tuple[tuple[Staging, MakeItem], MakeItem]] = []
-    for staging in stagings:
-        with staging.taking_problems():
-            asked += [((staging, one), one) for one in _make_items(work, staging, barrier=barrier)]
-    made: set[str] = set()
-    for (staging, item), result in work.engine.each(make_recovered, asked):
-        work.bytes_read += result.reading.bytes
-        if result.reading.problems:
-            problems.setdefault(staging.plan.folder, []).extend(result.reading.problems)
-            continue
-        assert result.scan is not None, "a log with which nothing is wrong was scanned"
-        work.take_facts(staging, item.scan.base_offset, result.scan, with_txn_index=False)
-        for one, failed in zip(item.files, result.files, strict=True):
-            made.add(one.change.change_id)
-            staging.fails(failed)
-    return made
-
-
-def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem]:
-    """One for each segment of the range.
+def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> list[RecoveredItem]:
+    """The same items, in whose reading indexes are made and the facts of the logs are learned.
 
     Raises:
         KrepairError: the folder of what is staged cannot be made, or a segment is gone.
         OSError: a file whose owner and mode a new one takes over cannot be looked at.
     """
-    from krepair.pipeline.recover import MakeItem
-
-    readings = range_items(work, staging.plan, staging.listed, barrier=barrier, settle=True, audit=False)
     from_log = [
         one
         for one in staging.changes
@@ -239,51 +226,38 @@ def _make_items(work: Work, staging: Staging, *, barrier: bool) -> list[MakeItem
     )
     high_watermark = work.scan_watermark(staging)
     return [
-        MakeItem(
-            reading=reading,
+        replace(
+            item,
             scan=ScanItem(
-                place=reading.place,
-                base_offset=reading.base_offset,
-                size=reading.log_bytes,
+                place=item.place,
+                base_offset=item.base_offset,
+                size=item.log_bytes,
                 now_ms=work.plan.policy.now_ms,
                 high_watermark=high_watermark,
                 check_crc=False,  # the second reading does
-                has_txn_index=reading.base_offset not in without,
+                has_txn_index=item.base_offset not in without,
             ),
-            files=tuple(files.get(reading.base_offset, ())),
+            makes=tuple(files.get(item.base_offset, ())),
         )
-        for reading in readings
+        for item in items
     ]
 
 
-def _read_ranges(
-    work: Work,
-    parts: Sequence[tuple[PartitionPlan, Partition]],
-    *,
-    audit: bool,
-    barrier: bool | None = None,
-) -> dict[str, list[str]]:
-    """Write out the ranges of partitions and read them from the disk; what that has against them, by folder.
+def _read_ranges(work: Work, parts: Sequence[tuple[PartitionPlan, Partition]]) -> dict[str, list[str]]:
+    """Write out the ranges of partitions whose changes are made, and read them from the disk, indexes too.
 
-    Args:
-        work: what reads.
-        parts: of the plan, and as listed.
-        audit: whether the changes are made already, so that indexes are true and torn tails cut.
-        barrier: whether each file needs a barrier of its own; None: everything is written out here, if it can be.
+    Returns:
+        What that has against them, by folder.
     """
-    from krepair.pipeline.readings.recovered import read_recovered
-
-    asked: list[tuple[str, RecoveredItem]] = []
-    if barrier is None:
-        barrier = not _all_is_written(work, [part for part, _ in parts])
-    for part, partition in parts:
-        some = range_items(work, part, partition, barrier=barrier, settle=True, audit=audit)
-        asked += [(part.folder, item) for item in some]
+    barrier = not _all_is_written(work, [part for part, _ in parts])
+    asked = [
+        (part.folder, item)
+        for part, partition in parts
+        for item in range_items(work, part, partition, barrier=barrier, settle=True, audit=True)
+    ]
     problems: dict[str, list[str]] = {}
     for folder, result in work.engine.each(read_recovered, asked):
-        work.bytes_read += result.bytes
-        if result.problems:
-            problems.setdefault(folder, []).extend(result.problems)
+        _note(work, problems, folder, result)
     return problems
 
 
@@ -374,7 +348,7 @@ def _ready(work: Work, lines: Sequence[ChangedLine]) -> set[tuple[str, int]]:
             else:
                 parts.append((part, listed[part.folder]))
     unsettled = [(part, one) for part, one in parts if part.folder not in work.settled]
-    problems = _read_ranges(work, unsettled, audit=True) if unsettled else {}
+    problems = _read_ranges(work, unsettled) if unsettled else {}
     for folder, found in problems.items():
         work.wrong.append(Wrong(folder, "", f"its recovery point stays: {found[0]}"))
     work.settled |= {part.folder for part, _ in parts if part.folder not in problems}
@@ -471,11 +445,9 @@ def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondRea
         for item in range_items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
     ]
 
-    def says(results: Sequence[ReadingResult]) -> Iterator[Wrong]:
+    def says(results: Sequence[RecoveredResult | Failed]) -> Iterator[Wrong]:
         yield from below
         for item, result in zip(items, results, strict=True):
-            yield from (Wrong(item.place.folder, "", text) for text in result.problems)
-
-    from krepair.pipeline.readings.recovered import read_recovered
+            yield from (Wrong(item.place.folder, "", text) for text in problems_of([result]))
 
     return SecondReading(change, RECOVERED_LOGS, read_recovered, tuple(items), says, files=len(items))

@@ -1,14 +1,15 @@
 """The one way in which ``verify``, and ``apply`` with ``--keep until-verified``, read what changes made once more.
 
 A fix says what is read of its changes and what has to come of it, as ``SecondReading``: data and small functions.
-``read_again`` carries out those of all fixes. Logs and indexes are read by code that did not make them
-(``pipeline.readings``). A small file that follows from the logs is held against the plan, and against its own form.
+``read_again`` carries out those of all fixes. Logs, and their offset and time indexes, are read by code that did not
+make them. A small file that follows from the logs is held against the plan and against its own form, a ``.txnindex``
+also against a replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from krepair.errors import KrepairError
 from krepair.fixes.files import not_as_planned
@@ -16,10 +17,6 @@ from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, ReplaceFile
-
-if TYPE_CHECKING:
-    from krepair.pipeline.readings.aborted import AbortedReading
-    from krepair.pipeline.readings.partition import LogPath
 
 REMOVED: Final = Kind("removed files", "that it is gone")
 REMOVED_AND_KEPT: Final = Kind("removed files", "that it is gone, and kept with its size and time")
@@ -81,47 +78,6 @@ class SecondReading(NamedTuple):
 def seen_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
     """Of a small file that the driver has read itself."""
     return SecondReading(change, kind, says=lambda _: wrong)
-
-
-def logs_now(staging: Staging) -> tuple[LogPath, ...]:
-    """The logs of a partition as they are."""
-    from krepair.pipeline.readings.partition import LogPath
-
-    return tuple(
-        LogPath(base_offset=base, path=staging.folder.at(log_name(base)), bytes=size)
-        for base, size in staging.listed.log_sizes
-    )
-
-
-def logs_before_compaction(staging: Staging) -> tuple[LogPath, ...] | None:
-    """The logs as they would be without the plan's compaction; None where one of them is not to be had any more.
-
-    What follows from logs is worked out after damage is gone, and before segments are written anew.
-
-    Raises:
-        OSError: a file cannot be looked at.
-    """
-    from krepair.pipeline.readings.partition import LogPath
-
-    effects = [change.log_effect for change in staging.plan.changes]
-    gone = {base for effect in effects for base in effect.segments}
-    mended = {base: change for effect in effects for base, change in effect.ranges.items()}
-    logs, tree = [], staging.folder.tree
-    for file in staging.plan.files:
-        name = parse_file_name(file.name)
-        base = name.base_offset
-        if name.kind is not FileKind.LOG or name.state or base is None or base in gone:
-            continue
-        kept, expected = f"{staging.keep}/{file.name}", file.size
-        is_kept = base not in mended and bool(staging.keep) and tree.is_there(kept)
-        path = kept if is_kept else staging.folder.at(file.name)
-        if base in mended:
-            expected -= sum(end - start for start, end in mended[base][1])
-        found = tree.status(path)
-        if found is None or found.st_size != expected:
-            return None
-        logs.append(LogPath(base_offset=base, path=path, bytes=expected))
-    return tuple(sorted(logs, key=lambda log: log.base_offset))
 
 
 def read_again(
@@ -214,29 +170,27 @@ def aborts_again(
     Raises:
         OSError: a file cannot be looked at.
     """
-    from krepair.pipeline.readings.aborted import AbortedIndex, AbortedItem, verify_aborted
+    from krepair.pipeline.indexes.transactions import TxnItem, TxnResult, inspect_txn
 
     if not made:
         return
-    planned, logs = staging.planned, logs_before_compaction(staging) or logs_now(staging)
-    indexes = (
-        AbortedIndex(
-            base_offset=int(name.partition(".")[0]),
-            path=staging.folder.at(name),
-            original=f"{staging.keep_path}/{name}" if name in planned else "",
-        )
-        for name in made
-    )
-    item = AbortedItem(
+    changes = {int(name.partition(".")[0]): change for name, change in made.items()}
+    item = TxnItem(
         place=work.place(staging),
-        indexes=tuple(indexes),
-        logs=tuple(log for log in logs if log.base_offset >= since),
+        segments=tuple(one for one in staging.listed.log_sizes if since <= one[0] <= max(changes)),
+        present=(),
     )
-    changes = tuple(made.values())
 
-    def says(results: Sequence[AbortedReading]) -> Iterator[Wrong]:
-        for change, text in zip(changes, results[0].problems, strict=True):
+    def says(results: Sequence[TxnResult | Failed]) -> Iterator[Wrong]:
+        found = results[0]
+        problems = {} if isinstance(found, Failed) else {one.base_offset: one.text for one in found.problems}
+        for base, change in changes.items():
+            text = problems.get(base, "")
+            if isinstance(found, Failed):
+                text = found.why
+            elif 0 <= found.damaged <= base:
+                text = f"{log_name(found.damaged)} is damaged: what was aborted cannot be told"
             if text:
                 yield Wrong(staging.plan.folder, change.change_id, text)
 
-    yield SecondReading(changes[0], ABORTS, verify_aborted, (item,), says, files=len(changes))
+    yield SecondReading(changes[min(changes)], ABORTS, inspect_txn, (item,), says, files=len(changes))

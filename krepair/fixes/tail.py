@@ -106,7 +106,7 @@ class Tail(Fix):
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
-        from krepair.pipeline.readings.logs import MendedLogItem, verify_mended_log
+        from krepair.pipeline.damage import MendedLogItem, verify_mended_log
 
         made: dict[str, Change] = {}
         for change in staging.changes:

@@ -12,45 +12,42 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from krepair.errors import UsageError
 from krepair.formats.bulk import many_values
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
-from krepair.formats.offset_entry import AS_WRITTEN_HEAD, AS_WRITTEN_HEAD_BYTES, MAX_ENTRIES, CheckpointEntry
 from krepair.formats.words import count_text
-
-if TYPE_CHECKING:
-    from krepair.formats.offset_lines import OffsetLines
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointEntry",
-    "EpochEntry",
-    "decode_epochs",
-    "decode_offsets",
-    "encode_epochs",
-    "encode_offsets",
-    "ends_unchecked",
-    "epochs_end_unchecked",
-    "is_as_written",
-    "written_lines",
-]
 
 VERSION = 0
 MAX_LINE_BYTES = 4096
 """A topic name has at most 249 characters. So a line longer than this is damage, and it is not decoded."""
 MAX_DAMAGES = 100
 CHUNK_BYTES = 1 << 16
-LARGE_BYTES = 1 << 16
-"""Files of fewer bytes are not read as columns: to load numpy costs more than it saves."""
+MAX_ENTRIES = 1_000_000
 
 LINE_END = re.compile(rb"\r\n|\n|\r")
 # With so few digits the numbers cannot overflow, and there is no white space except what a broker writes.
+AS_WRITTEN_HEAD = re.compile(rb"0\n([0-9]{1,9})\n")
+AS_WRITTEN_HEAD_BYTES = 12
 AS_WRITTEN_LINE_BYTES = 280
 AS_WRITTEN = re.compile(r"(?:\S{1,249} [0-9]{1,9} [0-9]{1,18}\n)*+")
 JAVA_WHITE_SPACE = re.compile("[ \t\n\x0b\f\r]+")
+
+
+class CheckpointEntry(NamedTuple):
+    """One line of an offset checkpoint.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number.
+        offset: recovery point, high watermark, cleaner offset or log start offset, depending on the file.
+    """
+
+    topic: str
+    partition: int
+    offset: int
 
 
 class EpochEntry(NamedTuple):
@@ -244,15 +241,6 @@ def _as_written(buf: Bytes) -> tuple[CheckpointEntry, ...] | None:
     topics, partitions, offsets = words[2::3], map(int, words[3::3]), map(int, words[4::3])
     with many_values():
         return tuple(map(CheckpointEntry._make, zip(topics, partitions, offsets, strict=True)))
-
-
-def written_lines(data: bytes) -> OffsetLines | None:
-    """The lines of a large offset checkpoint that is exactly as a broker writes it; None for every other file."""
-    if len(data) < LARGE_BYTES:
-        return None
-    from krepair.formats.offset_lines import lines_as_written
-
-    return lines_as_written(data)
 
 
 def ends_unchecked(buf: Bytes) -> bool:

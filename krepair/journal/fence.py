@@ -25,7 +25,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
-from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets, written_lines
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -96,11 +96,6 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
     """
     if not data:
         return None
-    written = written_lines(data)
-    if written is not None:
-        place = written.place(point.topic, point.partition)
-        high = place >= 0 and written.offsets[place] > point.base_offset
-        return written.with_offset(place, point.base_offset) if high else None
     entries = _entries(data, path)
     key = (point.topic, point.partition)
     new = [
@@ -128,12 +123,6 @@ def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | 
         RefusedError: one of the files is not as a broker writes it.
     """
     key = (point.topic, point.partition)
-    old, new = written_lines(kept), written_lines(data)
-    if old is not None and new is not None:
-        place = new.place(*key)
-        if key not in old or place < 0 or new.offsets[place] != point.base_offset:
-            return None
-        return new.with_offset(place, old[key])
     before = next((e.offset for e in _entries(kept, path) if (e.topic, e.partition) == key), None)
     entries = _entries(data, path)
     lowered = CheckpointEntry(point.topic, point.partition, point.base_offset)

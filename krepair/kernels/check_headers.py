@@ -1,7 +1,4 @@
-"""A reader of the headers of v2 batches for the second opinions. No code is shared with the kernels that decide.
-
-``krepair.checks.walk`` and ``krepair.checks.checksums`` do the same by numpy where no kernel is wanted.
-"""
+"""A reader of the headers of v2 batches for the second opinions. No code is shared with the kernels that decide."""
 
 from __future__ import annotations
 
@@ -77,7 +74,7 @@ def read_headers(buf: Any, filled: Any, origin: Any, headers: Any, columns: Any)
 
 @kernel("bytes, longs")
 def close_up(buf: Any, sizes: Any) -> Any:
-    """Make one message of the batches of a window, as ``krepair.checks.checksums`` says.
+    """Make one message of the batches of a window, as ``krepair.checks.walk`` says.
 
     Args:
         buf: uint8[W]; the first 25 bytes of each batch are overwritten.

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from krepair.formats.bulk import many_values
-from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, decode_offsets, written_lines
+from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, decode_offsets
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import MAX_OFFSET, FileKind, NameState, parse_file_name
-
-if TYPE_CHECKING:
-    from krepair.formats.offset_lines import OffsetLines
 
 ClusterSource = Literal["describe", "describe-zookeeper", "metadata-log"]
 """Where the state of a cluster is from, see ``krepair.logdir.cluster``."""
@@ -253,27 +250,20 @@ class OffsetCheckpoint:
         return decode_offsets(self.data)
 
     @cached_property
-    def table(self) -> OffsetLines | None:
-        """The lines of a large file that is exactly as a broker writes it; None for every other file."""
-        return None if self.too_large is not None else written_lines(self.data)
-
-    @cached_property
     def offsets(self) -> Mapping[tuple[str, int], int]:
         """(topic, partition) -> offset, for all lines that could be read."""
-        if self.table is not None:
-            return self.table
         with many_values():
             return {(entry.topic, entry.partition): entry.offset for entry in self.lines.entries}
 
     @property
     def damage(self) -> tuple[Damage, ...]:
         """What is wrong with the file."""
-        return () if self.table is not None else self.lines.damage
+        return self.lines.damage
 
     @property
     def broker_reads(self) -> bool:
         """Whether a broker reads the file without error."""
-        return self.table is not None or self.lines.broker_reads
+        return self.lines.broker_reads
 
 
 class LogDir(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tasks on damaged logs: a map of what is valid, and the files of a log that was cut or freed of its damage.
+"""Damaged logs: a map of what is valid; the files of a log that was cut or freed of its damage, made and read again.
 
 The map is made by the scan itself, begun anew behind each damaged range, so what it calls valid is what every other
 part of krepair calls valid. Valid ranges and damaged ranges together are the file.
@@ -10,10 +10,13 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
+from krepair.checks.companions import CompanionAudit
+from krepair.checks.walk import walk
 from krepair.derive.index_entries import IndexEntries
 from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.attributes import read_attributes
@@ -28,16 +31,20 @@ from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
-from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes
-from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes, digest_file
+from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from, status_of
 from krepair.pipeline.byte_ranges import kept_ranges, reader_without
-from krepair.pipeline.items import Failed, FailureKind, LogItem
+from krepair.pipeline.items import Failed, FailureKind, LogItem, Place
 from krepair.pipeline.place import at_its_place, in_its_place, what_failed
 from krepair.pipeline.progress import shown
+from krepair.pipeline.rewrite.verify import companion_audit
 from krepair.pipeline.segment_files import read_entries
+from krepair.plan.model import MendLog
 from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
 
 MOST_RANGES = 4096
+CUT = ".cut"
+"""Ends the name under which the cut bytes of a log are kept."""
 LARGEST_LOG_BYTES = 2**31 - 1
 """Of a segment (FileRecords); what is longer no broker wrote, and it is not searched."""
 _CHUNK_BYTES = 1 << 20
@@ -571,3 +578,135 @@ def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: Rea
         like = stem + suffix if tree.is_there(stem + suffix) else f"{stem}.log"
         disk.create(path, data, like=read_attributes(like, tree))
     disk.sync_dir(item.target)
+
+
+# -- a mended log, read again by code that did not make it
+
+
+class MendedLogItem(Struct, frozen=True, kw_only=True):
+    """Read a log that was cut, or freed of damage in its middle, and its three indexes.
+
+    Attributes:
+        place: of the partition.
+        change: of the plan.
+        interval_bytes: ``index.interval.bytes``.
+        keep: absolute path of the folder with the kept originals, empty if there is none.
+        next_base: base offset of the next segment, -1 if it is the last.
+    """
+
+    place: Place
+    change: MendLog
+    interval_bytes: int
+    keep: str = ""
+    next_base: int = -1
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The new log, and what is kept of the old one."""
+        return self.change.size_before
+
+
+class MendedLogRead(Struct, frozen=True, kw_only=True):
+    """What was read.
+
+    Attributes:
+        problems: one line each; empty if all is as it should be.
+        bytes: of the log.
+    """
+
+    problems: tuple[str, ...] = ()
+    bytes: int = 0
+
+
+@shown("verify")
+@in_its_place
+def verify_mended_log(item: MendedLogItem, tree: Tree) -> MendedLogRead:
+    """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
+    with tree.keeping_folders():
+        return MendedLogRead(problems=tuple(_mended_problems(item, tree)), bytes=item.change.size_after)
+
+
+def _mended_problems(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+    change, path = item.change, f"{item.place.path}/{item.change.name}"
+    status = status_of(path, tree)
+    if status.st_size != change.size_after:
+        yield f"{change.name}: {change.size_after} bytes were expected, found {status.st_size}"
+        return
+    audit = companion_audit(path.removesuffix(".log"), change.base_offset, status.st_size, tree)
+    problems = [*_log_problems(item, audit, tree)]
+    if status.st_mtime_ns != change.mtime_ns:
+        problems.append(f"{change.name}: does not have the modification time that the plan says")
+    yield from problems
+    if not problems:
+        stem = offset_name(change.base_offset)
+        for suffix, position, text in audit.finish(change.size_after, item.interval_bytes):
+            yield f"{stem}{suffix}, position {position}: {text}"
+        yield from _files_against_plan(item, tree)
+        yield from _against_originals(item, tree)
+
+
+def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
+    change = item.change
+    first, last = -1, change.base_offset - 1
+    with opened_for_reading(f"{item.place.path}/{change.name}", tree) as descriptor:
+        for walked in walk(read_into_from(descriptor), change.size_after):
+            if len(walked.positions):
+                first = int(walked.firsts[0]) if first < 0 else first
+                last = int(walked.lasts[-1])
+            if walked.problem:
+                yield f"{change.name}, position {walked.position}: {walked.problem}"
+                return
+            audit.feed(walked)
+    if 0 <= first < change.base_offset:
+        yield f"{change.name}: its first batch has offset {first}"
+    if last != change.last_offset:
+        yield f"{change.name}: a last offset of {change.last_offset} was expected, found {last}"
+    if 0 <= item.next_base <= last:
+        yield f"{change.name}: its last offset {last} is not below the next segment's {item.next_base}"
+
+
+def _files_against_plan(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+    change = item.change
+    planned = [(change.name, change.size_after, change.digest_after)]
+    planned += [(new.name, new.size_after, new.digest_after) for new in change.companions]
+    for name, size, digest in planned:
+        path = f"{item.place.path}/{name}"
+        if status_of(path, tree).st_size != size or digest_file(path, tree) != digest:
+            yield f"{name}: is not the file of {size} bytes that the plan makes"
+
+
+def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+    """The log is its original without the ranges."""
+    if not item.keep:
+        return
+    change = item.change
+    kept = f"{item.keep}/{change.name}"
+    if change.method == "excise" and tree.is_there(kept):
+        yield from _same_ranges(item, kept, tree)
+    elif change.method == "cut" and tree.is_there(kept + CUT):
+        gone = change.size_before - change.size_after
+        if (
+            status_of(kept + CUT, tree).st_size != gone
+            or digest_file(kept + CUT, tree) != change.digest_removed
+        ):
+            yield f"{change.name}: the kept bytes are not the {gone} that were cut"
+
+
+def _same_ranges(item: MendedLogItem, kept: str, tree: Tree) -> Iterator[str]:
+    """Whether the new log is the original without the ranges that go, byte for byte."""
+    change, position = item.change, 0
+    edges = [0, *(edge for one in change.removed for edge in (one.start, one.end)), change.size_before]
+    with (
+        opened_for_reading(kept, tree) as old,
+        opened_for_reading(f"{item.place.path}/{change.name}", tree) as new,
+    ):
+        if os.fstat(old).st_size != change.size_before:
+            yield f"{change.name}: the kept original does not have {change.size_before} bytes"
+            return
+        for start, end in [*pairwise(edges)][::2]:
+            while start < end:
+                count = min(_CHUNK_BYTES, end - start)
+                if os.pread(old, count, start) != os.pread(new, count, position):
+                    yield f"{change.name}, position {position}: is not the original's bytes at position {start}"
+                    return
+                start, position = start + count, position + count

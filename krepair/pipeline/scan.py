@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
 
 from krepair.durable.tree import Tree
 from krepair.formats.filenames import log_name
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.scan import (
-    WINDOW_BYTES,
     OnWindow,
     ReadInto,
     ScanInputs,
@@ -35,32 +32,18 @@ def scan(item: ScanItem) -> ScanResult | Failed:
 
 
 def scan_beside(item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
-    """As ``scan``.
-
-    Args:
-        item: what is scanned.
-        on_window: takes every window of batches, see ``scan_segment``.
-    """
+    """As ``scan``; ``on_window`` takes every window of batches, see ``scan_segment``."""
     tree, wrong = reached(item.place)
     return Failed("elsewhere", wrong) if wrong else scan_below(tree, item, on_window)
 
 
-def scan_below(
-    tree: Tree,
-    item: ScanItem,
-    on_window: OnWindow | None = None,
-    *,
-    window_bytes: int = WINDOW_BYTES,
-    log: int | None = None,
-) -> ScanResult | Failed:
+def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
     """As ``scan``.
 
     Args:
         tree: the log directory of the item's place, which was reached.
         item: what is scanned.
-        on_window: see ``scan_beside``.
-        window_bytes: size of the window.
-        log: descriptor of the log, if it is open.
+        on_window: takes every window of batches, see ``scan_segment``.
     """
     name = log_name(item.base_offset)
     try:
@@ -68,27 +51,39 @@ def scan_below(
             sound_entries(item.place, item.base_offset, tree) if item.has_txn_index else (b"", "")
         )
         path = f"{item.place.stem(item.base_offset)}.log"
-        with nullcontext(log) if log is not None else opened_for_reading(path, tree) as descriptor:
+        with opened_for_reading(path, tree) as descriptor:
             kept = kept_ranges(item.size, item.without)
             read_into = read_into_from(descriptor)
             if item.without:
                 read_into = reader_without(read_into, kept)
             size = sum(end - start for start, end in kept)
-            inputs = ScanInputs(
-                base_offset=item.base_offset,
-                file_size=size,
-                now_ms=item.now_ms,
-                high_watermark=item.high_watermark,
-                check_crc=item.check_crc,
-                entries=entry_pairs(entries),
-                protected=pairs(item.protected),
-                held=np.frombuffer(item.held_markers, np.int64).copy(),
-                start_position=_position_of(item, read_into, size),
-            )
-            summary = scan_segment(inputs, read_into, on_window=on_window, window_bytes=window_bytes)
+            inputs = scan_inputs(item, entries, size, _position_of(item, read_into, size))
+            summary = scan_segment(inputs, read_into, on_window=on_window)
     except OSError as error:
         return Failed("unreadable", what_failed(item.place, error, name))
     return ScanResult(summary=summary, entries=entries, txn_damage=damage)
+
+
+def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> ScanInputs:
+    """What a scan is told.
+
+    Args:
+        item: what is scanned.
+        entries: bytes of its ``.txnindex``, none if that is damaged.
+        size: bytes of the log that are there to be scanned.
+        start: position of the first batch that is scanned.
+    """
+    return ScanInputs(
+        base_offset=item.base_offset,
+        file_size=size,
+        now_ms=item.now_ms,
+        high_watermark=item.high_watermark,
+        check_crc=item.check_crc,
+        entries=entry_pairs(entries),
+        protected=pairs(item.protected),
+        held=np.frombuffer(item.held_markers, np.int64).copy(),
+        start_position=start,
+    )
 
 
 def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:

@@ -11,12 +11,10 @@ brokers 2.2.1, 3.9.2 and 4.3.1 on damaged files.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from krepair.formats.bulk import many_values
 from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, decode_offsets, encode_offsets
@@ -28,9 +26,6 @@ from krepair.formats.filenames import (
     REPLICATION_CHECKPOINT,
     TOPIC_NAME,
 )
-
-if TYPE_CHECKING:
-    from krepair.formats.offset_lines import OffsetLines
 
 Key = tuple[str, int]
 """Topic and partition number."""
@@ -170,94 +165,10 @@ class MendedOffsets(NamedTuple):
         """The lines past the log end."""
         return tuple(one for one in self.decisions if one.reason is LineReason.PAST_END)
 
-    def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
-        """(number of the other lines that are changed or removed, the first ``at_most`` of them)."""
-        others = [one for one in self.decisions if one.reason is not LineReason.PAST_END]
-        return len(others), tuple(others[:at_most])
-
-    def absent(self, at_most: int) -> tuple[int, tuple[Key, ...]]:
-        """(number of partitions of lines that are not in the log directory, the first ``at_most`` of them)."""
-        return len(self.away), self.away[:at_most]
-
-
-@dataclass(eq=False)
-class MendedTable:
-    """One large mended checkpoint that is exactly as a broker writes it; it has the interface of ``MendedOffsets``.
-
-    The number of wrong lines, and the first of them, come from columns. Values for all lines are made only when they
-    are needed.
-
-    Attributes:
-        kind: which of the four files.
-        found: its lines.
-        ends: see ``mend_offsets``.
-        damage: empty, because such a file has none.
-        broker_reads: True, because a broker reads such a file.
-        without: empty, see ``MendedOffsets``.
-    """
-
-    kind: CheckpointKind
-    found: OffsetLines
-    ends: Mapping[Key, int | None]
-    damage: tuple[Damage, ...] = ()
-    broker_reads: bool = True
-    without: tuple[Key, ...] = ()
-
-    @cached_property
-    def _whole(self) -> MendedOffsets:
-        return mend_offsets(self.kind, self.found.data, self.ends)
-
-    @cached_property
-    def _known(self) -> dict[int, int | None]:
-        """Number of the line -> log end, for partitions that are there, in the order of the file."""
-        places = ((self.found.place(*key), end) for key, end in self.ends.items())
-        return dict(sorted((place, end) for place, end in places if place >= 0))
-
     @property
-    def before(self) -> tuple[CheckpointEntry, ...]:
-        """Entries of the file, all made now."""
-        return self._whole.before
-
-    @property
-    def entries(self) -> tuple[CheckpointEntry, ...]:
-        """Entries of the new file, all made now."""
-        return self._whole.entries
-
-    @property
-    def decisions(self) -> tuple[LineDecision, ...]:
-        """The lines that are changed or removed, worked out for all lines now."""
-        return self._whole.decisions
-
-    @property
-    def data(self) -> bytes:
-        """The new file as a broker writes it, made from all entries now."""
-        return self._whole.data
-
-    @property
-    def needed(self) -> bool:
-        """Whether a line has to change, told without making the lines."""
-        return bool(self.past_end)
-
-    @cached_property
-    def past_end(self) -> tuple[LineDecision, ...]:
-        """The lines past the log end, of those partitions only that are there."""
-        decisions: list[LineDecision] = []
-        for place in self._known:
-            _mended(self.kind, self.found.entry(place), self.ends, decisions)
-        return tuple(decisions)
-
-    def others(self, at_most: int) -> tuple[int, tuple[LineDecision, ...]]:
-        """Nothing: in such a file no offset is negative, and no partition is there twice."""
-        return 0, ()
-
-    def absent(self, at_most: int) -> tuple[int, tuple[Key, ...]]:
-        """(number of partitions of lines that are not in the log directory, the first ``at_most`` of them)."""
-        places = (place for place in range(len(self.found)) if place not in self._known)
-        first = tuple(self.found.entry(place)[:2] for place in itertools.islice(places, at_most))
-        return len(self.found) - len(self._known), first
-
-
-Mended = MendedOffsets | MendedTable
+    def others(self) -> tuple[LineDecision, ...]:
+        """The other lines that are changed or removed."""
+        return tuple(one for one in self.decisions if one.reason is not LineReason.PAST_END)
 
 
 def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | None]) -> MendedOffsets:

@@ -525,11 +525,9 @@ def test_segment_whose_name_a_broker_does_not_write_so_is_not_the_active_one(tmp
         (b"0\n2\no 0 07\nt 0 101\n", POINTS, None),
     ],
 )
-@pytest.mark.parametrize("large", [0, 1 << 20], ids=["as a large file", "as a small file"])
 def test_only_a_line_that_is_as_it_was_lowered_is_raised_to_what_it_was(
-    data: bytes, kept: bytes, expected: bytes | None, large: int, monkeypatch: pytest.MonkeyPatch
+    data: bytes, kept: bytes, expected: bytes | None
 ) -> None:
-    monkeypatch.setattr("krepair.formats.checkpoint.LARGE_BYTES", large)
     assert raised_points(data, kept, POINT, "points") == expected
 
 

@@ -6,24 +6,26 @@ import os
 import random
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from krepair.checks.walk import walk
 from krepair.derive.index_entries import IndexEntries
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import without_links
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.pipeline import recover
+from krepair.pipeline import recovered
 from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.segment import MendItem
 from krepair.pipeline.items import Place, ScanItem
-from krepair.pipeline.readings.recovered import RecoveredItem, read_recovered
-from krepair.pipeline.recover import MadeResult, MakeItem, make_recovered
+from krepair.pipeline.recovered import RecoveredItem, RecoveredResult, read_recovered
 from krepair.pipeline.scan import scan
 from tests import builders
 from tests.kernels.scanning import joined
@@ -90,10 +92,18 @@ class Segment:
             attributes=self.like,
         )
 
-    def made(self, planned: dict[str, bytes]) -> MadeResult:
+    def read(self) -> RecoveredResult:
+        """The reading alone."""
+        found = read_recovered(self.reading)
+        assert isinstance(found, RecoveredResult), found
+        return found
+
+    def made(self, planned: dict[str, bytes]) -> RecoveredResult:
         """The reading, with new files planned with these bytes."""
         files = tuple(self.file(suffix, data) for suffix, data in planned.items())
-        return make_recovered(MakeItem(reading=self.reading, scan=self.scan, files=files))
+        found = read_recovered(replace(self.reading, scan=self.scan, makes=files))
+        assert isinstance(found, RecoveredResult), found
+        return found
 
     def staged(self) -> dict[str, bytes]:
         """The files that are there."""
@@ -102,8 +112,8 @@ class Segment:
 
 @pytest.fixture(params=WINDOWS)
 def window(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The size of the window of the scan, and so of both."""
-    monkeypatch.setattr(recover, "WINDOW_BYTES", request.param)
+    """The size of the window of both."""
+    monkeypatch.setattr(recovered, "walk", partial(walk, window_bytes=request.param))
     return int(request.param)
 
 
@@ -115,14 +125,10 @@ def test_it_finds_what_the_second_reading_finds_and_makes_what_the_index_fix_mak
     segment = Segment(tmp_path, log_of(kind, random.Random(kind)), interval)
     true = segment.true()
     found = segment.made(true)
-    apart = read_recovered(segment.reading)
-    assert (
-        bool(found.reading.problems)
-        == bool(apart.problems)
-        == (kind in {"torn", "wrong CRC", "zeros behind"})
-    )
+    apart = segment.read()
+    assert bool(found.problems) == bool(apart.problems) == (kind in {"torn", "wrong CRC", "zeros behind"})
     if apart.problems:
-        assert found.reading.problems == apart.problems
+        assert found.problems == apart.problems
         assert segment.staged() == {}
         return
     assert [failure_of(one) for one in found.files] == ["", ""], found.files
@@ -139,8 +145,8 @@ def test_logs_of_all_formats_give_the_files_of_the_index_fix(
     segment = Segment(tmp_path_factory.mktemp("logs"), raw, interval)
     true = segment.true()
     found = segment.made(true)
-    assert bool(found.reading.problems) == bool(read_recovered(segment.reading).problems)
-    if not found.reading.problems:
+    assert bool(found.problems) == bool(segment.read().problems)
+    if not found.problems:
         assert [failure_of(one) for one in found.files] == ["", ""], found.files
         assert segment.staged() == true
 
@@ -159,7 +165,7 @@ def test_timestamps_in_any_order_make_entries_of_batches_that_were_read_before(
     segment = Segment(tmp_path_factory.mktemp("logs"), log, interval)
     true = segment.true()
     found = segment.made(true)
-    assert found.reading.problems == ()
+    assert found.problems == ()
     assert [failure_of(one) for one in found.files] == ["", ""], found.files
     assert segment.staged() == true
 
@@ -174,7 +180,7 @@ def test_every_damaged_byte_stops_both_files(tmp_path: Path, window: int) -> Non
         broken = bytearray(log)
         broken[place] ^= 0x10
         segment = Segment(tmp_path, bytes(broken), 77)
-        assert segment.made(true).reading.problems, place
+        assert segment.made(true).problems, place
         assert segment.staged() == {}
 
 
@@ -222,7 +228,7 @@ def test_a_defect_of_what_makes_the_entries_is_found_before_anything_is_staged(
         monkeypatch.setattr(IndexEntries, "so_far", lambda entries: break_it(so_far(entries), row))
     planned = made_by(segment, monkeypatch)
     found = segment.made(planned)
-    assert found.reading.problems == ()
+    assert found.problems == ()
     assert "verify" in [failure_of(one) for one in found.files], found.files
     assert segment.staged() != planned
 
@@ -230,7 +236,7 @@ def test_a_defect_of_what_makes_the_entries_is_found_before_anything_is_staged(
 def made_by(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """What a plan that is made with the same defect says of both files."""
     planned: dict[str, bytes] = {}
-    real = recover.index_bytes
+    real = recovered.index_bytes
 
     def noting(*given: Any) -> tuple[bytes, bytes]:
         index, times = real(*given)
@@ -238,7 +244,7 @@ def made_by(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> dict[str, byte
         return index, times
 
     with monkeypatch.context() as patched:
-        patched.setattr(recover, "index_bytes", noting)
+        patched.setattr(recovered, "index_bytes", noting)
         segment.made({})
     return planned
 
@@ -256,4 +262,4 @@ def test_old_messages_that_are_wrong_are_found_though_the_scan_checks_no_checksu
     log[-1] ^= 1
     segment = Segment(tmp_path, bytes(log), 0)
     found = segment.made(segment.true())
-    assert "CRC-32" in found.reading.problems[0]
+    assert "CRC-32" in found.problems[0]

@@ -1,4 +1,4 @@
-"""Plans that were applied, and the second readings of what they made, with the file as it is or with another one."""
+"""Plans that were applied, and the second readings of what they made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
 from krepair.fixes.second_readings import SecondReading
-from krepair.fixes.staging import Staging, Work
+from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import owner_of
 from krepair.journal.folder import PartitionFolder
 from krepair.logdir.view import read_log_dir
@@ -20,9 +20,9 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
+from krepair.pipeline.damage import verify_mended_log
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading
-from krepair.pipeline.readings.partition import ReadingResult
+from krepair.pipeline.indexes.transactions import inspect_txn
 from krepair.plan.model import Change, PartitionPlan, Plan
 from tests import builders
 from tests.pipeline.travelled import travelled
@@ -68,40 +68,21 @@ class Applied:
                 if _reads_logs(reading):
                     yield reading.change, reading
 
-    def work(self, name: str) -> SecondReading:
-        """The one reading of a change whose id or item ends with a name."""
-        (found,) = (work for change, work in self.works() if change.change_id.endswith(name))
-        return found
-
     def problems(self) -> list[str]:
         """What ``krepair verify`` has against it."""
         return [one.text for one in verify_plan(self.plan, self.options).problems]
 
 
 def _reads_logs(reading: SecondReading) -> bool:
-    way = reading.way
-    return inspect.isfunction(way) and way.__module__.startswith("krepair.pipeline.readings.")
+    return reading.way in {verify_mended_log, inspect_txn}
 
 
 def read(work: SecondReading) -> tuple[str, ...]:
-    """Run one reading as it travels."""
-    (item,), way = work.items, work.way
+    """Run one reading as it travels; what it has against files, as text."""
+    way = work.way
     assert inspect.isfunction(way)
-    result: ReadingResult | AbortedReading = travelled(way, item)
-    return tuple(filter(None, result.problems))
-
-
-def read_instead(work: SecondReading, data: bytes) -> tuple[str, ...]:
-    """The same, had the plan made other bytes: what a defect of the first implementation would have planned."""
-    (item,) = work.items
-    assert isinstance(item, AbortedItem)
-    path = Path(item.indexes[0].path)
-    right = path.read_bytes()
-    try:
-        path.write_bytes(data)
-        return read(work)
-    finally:
-        path.write_bytes(right)
+    found = work.says([travelled(way, item) for item in work.items])
+    return tuple(one.text if isinstance(one, Wrong) else one for one in found)
 
 
 def options(fix: str, **given: object) -> Options:

@@ -7,12 +7,10 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from krepair.checks.walk import Walked
 from krepair.pipeline.items import Place
-from krepair.pipeline.readings.recovered import RecoveredItem, SegmentReading, read_recovered
+from krepair.pipeline.recovered import RecoveredItem, RecoveredResult, read_recovered
 from tests import builders
 from tests.kernels.scanning import joined
 
@@ -43,11 +41,14 @@ def item(root: Path, log: bytes = LOG, **fields: Any) -> RecoveredItem:
 
 
 def problems(asked: RecoveredItem) -> tuple[str, ...]:
-    return read_recovered(asked).problems
+    found = read_recovered(asked)
+    assert isinstance(found, RecoveredResult), found
+    return found.problems
 
 
 def test_whole_log_is_right_and_is_read_to_its_end(tmp_path: Path) -> None:
     found = read_recovered(item(tmp_path, settle=True))
+    assert isinstance(found, RecoveredResult)
     assert found.problems == ()
     assert found.bytes == len(LOG)
 
@@ -85,34 +86,3 @@ def test_damage_is_told_at_its_place_and_nothing_behind_it(tmp_path: Path, audit
     (found,) = problems(item(tmp_path, bytes(torn), audit=audit))
     assert found.startswith(f"{NAME}, position {SIZE}: ")
     assert "CRC" in found
-
-
-def walked(log: bytes, until: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The window up to there, and where its batches begin."""
-    return np.frombuffer(log, np.uint8)[:until].copy(), np.arange(0, until, SIZE, dtype=np.int32)
-
-
-def test_windows_of_another_reader_and_the_rest_come_to_the_whole_log(tmp_path: Path) -> None:
-    taken: list[Walked] = []
-    reading = SegmentReading(item(tmp_path), taken.append)
-    window, places = walked(LOG, 2 * SIZE)
-    reading.take_window(window, places, 2 * SIZE, builders.reading(LOG))
-    assert (reading.position, reading.last_offset) == (2 * SIZE, 5)
-    assert reading.problems() != []
-    reading.take_rest(builders.reading(LOG))
-    assert (reading.position, reading.last_offset) == (3 * SIZE, 8)
-    assert reading.problems() == []
-    assert [int(first) for one in taken for first in one.firsts] == [0, 3, 6]
-
-
-def test_nothing_is_taken_behind_damage(tmp_path: Path) -> None:
-    torn = bytearray(LOG)
-    torn[70] ^= 1
-    reading = SegmentReading(item(tmp_path, bytes(torn)), None)
-    window, places = walked(bytes(torn), SIZE)
-    reading.take_window(window, places, SIZE, builders.reading(bytes(torn)))
-    reading.take_rest(builders.reading(bytes(torn)))
-    assert reading.is_damaged
-    assert (reading.position, reading.last_offset) == (0, -1)
-    (found,) = reading.problems()
-    assert found.startswith(f"{NAME}, position 0: ")

@@ -56,8 +56,8 @@ def test_indexes_snapshots_and_epochs_are_made_in_the_second_reading(
     assert {Path(name).suffix for name in names} >= {".index", ".timeindex", ".snapshot", ""}
     jobs = noted(monkeypatch)
     verbs.apply(plan)
-    readers = [job for job in jobs if job[0] in {"make_recovered", "read_recovered", "scan", "mend_indexes"}]
-    assert readers == [("make_recovered", 4)]  # the segments at 200, 300 and 400 of t-0, and o-0
+    readers = [job for job in jobs if job[0] in {"read_recovered", "scan", "mend_indexes"}]
+    assert readers == [("read_recovered", 4)]  # the segments at 200, 300 and 400 of t-0, and o-0
     assert points_of(path) == RAISED
     assert verbs.wrong(plan) == []
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.readings import aborted
-from krepair.pipeline.readings.aborted import AbortedItem, AbortedReading, verify_aborted
+from krepair.pipeline.indexes import transactions
+from krepair.pipeline.indexes.transactions import TxnItem, TxnResult, inspect_txn
+from krepair.pipeline.items import Failed
 from krepair.plan.review import review
 from tests.journal.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
@@ -43,14 +44,15 @@ def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_lo
         file.write_bytes(b"")
     read: list[tuple[int, ...]] = []
 
-    def noting(item: AbortedItem) -> AbortedReading:
-        read.append(tuple(log.base_offset for log in item.logs))
-        return verify_aborted(item)
+    def noting(item: TxnItem) -> TxnResult | Failed:
+        read.append(tuple(base for base, _ in item.segments))
+        return inspect_txn(item)
 
-    monkeypatch.setattr(aborted, "verify_aborted", noting)
+    monkeypatch.setattr(transactions, "inspect_txn", noting)
     verbs = Verbs(path)
     plan = verbs.plan()
     verbs.apply(plan)
+    read.clear()
     assert [file.read_bytes() for file in files] == right
     assert verbs.wrong(plan) == []
     assert read

@@ -16,7 +16,7 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
-from krepair.pipeline.readings.partition import LogPath, parts_of
+from tests.twins.logs import LogPath, parts_of
 
 Key = tuple[str, int]
 """Topic and partition number."""

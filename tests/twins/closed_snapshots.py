@@ -15,7 +15,7 @@ from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerSnapshot
-from krepair.pipeline.readings.partition import LogBatches, LogPath, parts_of
+from tests.twins.logs import LogBatches, LogPath, parts_of
 
 
 def closed_problems(data: bytes, before: bytes, logs: tuple[LogPath, ...], tree: Tree) -> list[str]:

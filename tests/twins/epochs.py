@@ -19,7 +19,7 @@ import numpy as np
 from krepair.durable.tree import Tree
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
-from krepair.pipeline.readings.partition import LogBatches, LogPath, parts_of
+from tests.twins.logs import LogBatches, LogPath, parts_of
 
 _LINE = re.compile(rb"([0-9]+)[ \t]+([0-9]+)")
 _NO_EPOCH = -1

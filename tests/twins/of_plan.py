@@ -11,7 +11,6 @@ from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.recovery_staging import floor_in
-from krepair.fixes.second_readings import logs_before_compaction, logs_now
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.broker_version import version_of
 from krepair.formats.cleanup_policy import compacts
@@ -22,17 +21,18 @@ from krepair.ops.ready import journal_folder, listed
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.readings.partition import LogPath
 from krepair.plan.facts import setting
-from krepair.plan.model import ChangeLines, PartitionPlan, Plan, ReplaceFile
+from krepair.plan.model import ChangeLines, MendLog, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.checkpoints import KIND_OF
 from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.snapshots import expiry_of
+from tests.twins.aborted import AbortedIndex, aborted_problems
 from tests.twins.checkpoints import changed_keys, checkpoint_problems, log_end_of
 from tests.twins.closed_snapshots import closed_problems
 from tests.twins.epochs import MadeOf as EpochsMadeOf
 from tests.twins.epochs import epoch_problems
+from tests.twins.logs import LogPath, logs_before_compaction, logs_now
 from tests.twins.snapshots import MadeOf as SnapshotMadeOf
 from tests.twins.snapshots import snapshot_problems
 
@@ -50,6 +50,8 @@ def twin_problems(plan: Plan) -> list[str]:
 def _of_partitions(plan: Plan) -> Iterator[str]:
     for part in plan.partitions:
         made = [one for one in part.changes if isinstance(one, ReplaceFile) and one.method != "remove"]
+        for text in _Partition(plan, part).aborted():
+            yield f"{part.folder}: {text}"
         for change in made:
             data = Path(plan.log_dir, part.folder, change.name).read_bytes()
             for text in _Partition(plan, part).problems(change, data):
@@ -86,6 +88,24 @@ class _Partition:
         if is_snapshot and change.rule != FORGOTTEN and self.logs[1]:
             return snapshot_problems(data, self._snapshot(change, INT64_MAX if floor < 0 else floor))
         return []
+
+    def aborted(self) -> list[str]:
+        """What the twin has against the ``.txnindex`` files that were made, all by one replay."""
+        names = [
+            one.name for one in self.part.changes if isinstance(one, ReplaceFile) and one.method != "remove"
+        ]
+        names += [new.name for one in self.part.changes if isinstance(one, MendLog) for new in one.companions]
+        planned = self.staging.planned
+        indexes = [
+            AbortedIndex(
+                int(name.partition(".")[0]),
+                self.staging.folder.at(name),
+                str(self._kept(name)) if name in planned else "",
+            )
+            for name in names
+            if name.endswith(".txnindex")
+        ]
+        return [text for text in aborted_problems(indexes, self.logs[0], self.staging.folder.tree) if text]
 
     def _kept(self, name: str) -> Path:
         return Path(self.staging.folder.private, "keep", name)

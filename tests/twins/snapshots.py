@@ -22,7 +22,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.formats.record import batch_records
-from krepair.pipeline.readings.partition import LogBatches, LogPath, parts_of
+from tests.twins.logs import LogBatches, LogPath, parts_of
 
 _MARKERS_TELL_THE_TIME = (2, 4, 1)
 _LOADS_BELOW_LOG_START = (2, 4, 0)

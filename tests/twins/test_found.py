@@ -246,6 +246,25 @@ TABLE = {
             ),
         },
     ),
+    "the replay of aborted transactions": Derived(
+        f"{FOLDER}/{6:020d}.txnindex",
+        without_indexes,
+        options("index=regenerate", settings=INTERVAL),
+        (transactions,),
+        "regenerate_txn",
+        {
+            "the last abort is missed": (
+                lambda made: [replace(one, txn_index=one.txn_index[:34]) for one in made],
+                "twin",
+            ),
+            "a last stable offset": (
+                lambda made: [
+                    replace(one, txn_index=one.txn_index[:33] + b"\1" + one.txn_index[34:]) for one in made
+                ],
+                "twin",
+            ),
+        },
+    ),
     "index entries": Derived(
         f"{FOLDER}/{6:020d}.index",
         without_indexes,

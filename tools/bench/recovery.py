@@ -17,7 +17,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.options import EngineName, Options
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import kept_open
-from krepair.pipeline.readings.recovered import RecoveredItem, read_recovered
+from krepair.pipeline.recovered import RecoveredItem, read_recovered
 from krepair.plan.model import Plan
 from tests.lab import jvm
 from tests.lab.judge import Judge

@@ -31,7 +31,6 @@ TESTS: Final = {
     "rules": "tests/replicas tests/twins",
     "plan": "tests/ops",
     "checks": "tests/readings",
-    "pipeline/readings": "tests/readings",
     "journal": "tests/ops",
     "durable": "tests/hostile",
 }

@@ -14,14 +14,15 @@ from typing import Final
 
 import numpy as np
 
-from krepair.checks.walk import find_batches
+from krepair.checks.walk import walk
 from krepair.durable.tree import Tree
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import batch_damage
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.record import batch_records
 from krepair.formats.transaction_state import TransactionValue, decode_value
-from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.items import LogsItem
 from krepair.pipeline.place import reached
 from krepair.pipeline.progress import shown
@@ -68,18 +69,22 @@ def _values(path: str, search: re.Pattern[bytes], tree: Tree) -> Iterator[Transa
 
 
 def _values_of(descriptor: int, search: re.Pattern[bytes]) -> Iterator[TransactionValue]:
-    position = 0
-    while window := os.pread(descriptor, WINDOW_BYTES, position):
-        places, end, _ = find_batches(np.frombuffer(window, np.uint8), final=len(window) < WINDOW_BYTES)
-        if len(places) == 0:
-            return  # damage, messages without transactions, or a batch beyond all that a coordinator writes
-        hits = np.array([hit.start() for hit in search.finditer(window, 0, end)], np.int64)
+    found: list[TransactionValue] = []
+
+    def look(window: Uint8s, places: Int64s, end: int) -> None:
+        hits = np.array([hit.start() for hit in search.finditer(window.data, 0, end)], np.int64)
         for number in np.unique(np.searchsorted(places, hits, side="right")).tolist():
-            yield from _values_in(window, int(places[number - 1]))
-        position += end
+            found.extend(_values_in(window.data, int(places[number - 1])))
+
+    size = os.fstat(descriptor).st_size
+    for _ in walk(
+        read_into_from(descriptor), size, window_bytes=WINDOW_BYTES, check_crc=False, on_places=look
+    ):
+        yield from found
+        found.clear()
 
 
-def _values_in(window: bytes, place: int) -> Iterator[TransactionValue]:
+def _values_in(window: memoryview, place: int) -> Iterator[TransactionValue]:
     if batch_damage(window, place) is not None:
         return
     for record in batch_records(window, place):

@@ -517,7 +517,7 @@ def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) ->
     end, whole = 0, True
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         # Not by the walk that made the entries.
-        for walked in walk(read_into_from(descriptor), item.log_bytes, compiled=True, check_crc=False):
+        for walked in walk(read_into_from(descriptor), item.log_bytes, check_crc=False):
             audit.feed(walked)
             end, whole = walked.position, not walked.problem
     # Behind a damaged batch nothing can be told; what is before it was held against the log.

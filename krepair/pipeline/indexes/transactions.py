@@ -60,10 +60,14 @@ class TxnResult(Struct, frozen=True, kw_only=True):
     Attributes:
         problems: one per untrue file; none of segments from a damaged one on.
         made: base offset -> bytes, for those in ``make``.
+        damaged: base offset of the first segment whose log is no valid batches to its end, -1 if all are.
+        bytes: of ``.log`` that were replayed.
     """
 
     problems: tuple[TxnProblem, ...] = ()
     made: dict[int, bytes] = field(default_factory=dict)
+    damaged: int = -1
+    bytes: int = 0
 
 
 @shown("transactions")
@@ -77,9 +81,12 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     ]
     problems = []
     made = {}
+    damaged, read = -1, 0
     log_start = item.segments[0][0] if item.segments else 0
     for segment, found in zip(segments, regenerate_txn(segments, empty_markers=True, tree=tree), strict=True):
+        read += found.valid_bytes
         if found.valid_bytes != segment.size:
+            damaged = segment.base_offset
             break
         base = segment.base_offset
         true, text, position = judged(
@@ -104,7 +111,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
                     digest_after=digest_bytes(data),
                 )
             )
-    return TxnResult(problems=tuple(problems), made=made)
+    return TxnResult(problems=tuple(problems), made=made, damaged=damaged, bytes=read)
 
 
 def judged(

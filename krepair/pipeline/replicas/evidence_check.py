@@ -130,7 +130,7 @@ def _headers(path: str, size: int, tree: Tree) -> Iterator[Any]:
     """The headers of a log, a window at a time; with a size of -1 of the whole file."""
     with opened_for_reading(path, tree) as descriptor:
         position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
-        for walked in walk(read_into_from(descriptor), size, compiled=True, check_crc=False):
+        for walked in walk(read_into_from(descriptor), size, check_crc=False):
             if walked.problem:
                 raise _Damaged(f"{path}, position {walked.position}: {walked.problem}")
             position = walked.position

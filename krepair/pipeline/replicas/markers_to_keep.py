@@ -77,7 +77,7 @@ def _headers(place: Place, segments: tuple[tuple[int, int], ...], tree: Tree) ->
         path = f"{place.stem(base_offset)}.log"
         with opened_for_reading(path, tree) as descriptor:
             position = 0
-            for walked in walk(read_into_from(descriptor), size, compiled=True, check_crc=False):
+            for walked in walk(read_into_from(descriptor), size, check_crc=False):
                 if walked.problem:
                     raise _Changed(f"{path}, position {walked.position}: {walked.problem}")
                 position = walked.position

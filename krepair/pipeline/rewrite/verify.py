@@ -170,7 +170,7 @@ def read_new_log(
         if size != change.log_bytes:
             return f"{log}: {change.log_bytes} bytes were expected, found {size}"
         read_into = parts.watching(read_into_from(descriptor))
-        for walked in walk(read_into, size, compiled=True, on_places=on_places):
+        for walked in walk(read_into, size, on_places=on_places):
             if walked.problem:
                 return f"{log}, position {walked.position}: {walked.problem}"
             below = below_base(walked, change.base_offset)
@@ -243,7 +243,7 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
         size = os.fstat(descriptor).st_size
         audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
-        for walked in walk(read_into_from(descriptor), size, compiled=True):
+        for walked in walk(read_into_from(descriptor), size):
             batches += len(walked.positions)
             audit.feed(walked)
             end = walked.position
@@ -269,4 +269,4 @@ def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
     """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
     with opened_for_reading(path, tree) as descriptor:
         size = os.fstat(descriptor).st_size
-        yield from walk(read_into_from(descriptor), size, compiled=True, check_crc=False)
+        yield from walk(read_into_from(descriptor), size, check_crc=False)

@@ -1,78 +1,23 @@
-"""What all readings have in common: the outcome, the files of a partition, and its log batch by batch."""
+"""The logs of a partition as the twins read them: batch by batch, wherever they are, by the plain walk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.checks.walk import Walked, gathered, walk
 from krepair.durable.tree import Tree
+from krepair.fixes.staging import Staging
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.formats.control import decode_key
 from krepair.formats.damage import Damage
+from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.record import batch_records
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_with_status, read_into_from, read_whole, why
-from krepair.pipeline.items import Place, PlacedItem
-from krepair.pipeline.place import reached
-
-
-class ReadingResult(Struct, frozen=True, kw_only=True):
-    """The result of a second reading.
-
-    Attributes:
-        problems: one line each; empty if all is as it should be.
-        bytes: of ``.log`` that were read.
-    """
-
-    problems: tuple[str, ...] = ()
-    bytes: int = 0
-
-
-_Item = TypeVar("_Item", bound=PlacedItem)
-
-
-def second_reading(read: Callable[[_Item, Tree], ReadingResult]) -> Callable[[_Item], ReadingResult]:
-    """Make a task of a function that reads; what cannot be read is a problem, never an exception."""
-
-    @wraps(read)
-    def task(item: _Item) -> ReadingResult:
-        tree, wrong = reached(item.place)
-        if wrong:
-            return ReadingResult(problems=(wrong,))
-        try:
-            with tree.keeping_folders():
-                return read(item, tree)
-        except OSError as error:
-            return unreadable(item.place, error)
-
-    return task
-
-
-def unreadable(place: Place, error: OSError) -> ReadingResult:
-    """The reading of what the system did not let be read."""
-    name = str(error.filename or place.path).rpartition("/")[2]
-    return ReadingResult(problems=(f"{name}: could not be read: {why(error)}",))
-
-
-def read_kept(path: str, at_most: int, tree: Tree) -> bytes | None:
-    """The bytes of a kept original; None where none is named, or it is not there any more.
-
-    Raises:
-        OSError: it is there and cannot be read.
-    """
-    if not path:
-        return None
-    try:
-        return read_whole(path, at_most, tree)
-    except FileNotFoundError:
-        return None
-
+from krepair.logdir.reading import opened_with_status, read_into_from
 
 _MARKER = np.dtype(
     {
@@ -97,7 +42,7 @@ def _marker_type(raw: bytes) -> int:
     return key.type_id if not isinstance(key, Damage) and key.is_end_txn else -1
 
 
-class LogPath(Struct, frozen=True, kw_only=True):
+class LogPath(NamedTuple):
     """Where the ``.log`` of a segment is: in its folder, or among the kept originals.
 
     Attributes:
@@ -109,23 +54,6 @@ class LogPath(Struct, frozen=True, kw_only=True):
     base_offset: int
     path: str
     bytes: int
-
-
-class LogPathsItem(Struct, frozen=True, kw_only=True):
-    """An item of several logs of one partition, wherever they are.
-
-    Attributes:
-        place: of the partition.
-        logs: ascending.
-    """
-
-    place: Place
-    logs: tuple[LogPath, ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All its logs."""
-        return sum(log.bytes for log in self.logs)
 
 
 class LogBatches(NamedTuple):
@@ -192,5 +120,42 @@ def parts_of(logs: Iterable[LogPath], tree: Tree, *, check_crc: bool) -> Iterato
     for log in logs:
         with opened_with_status(log.path, tree) as (descriptor, status):
             read_into = read_into_from(descriptor)
-            for walked in walk(read_into, status.st_size, compiled=True, check_crc=check_crc):
+            for walked in walk(read_into, status.st_size, check_crc=check_crc):
                 yield LogBatches(log.base_offset, read_into, walked)
+
+
+def logs_now(staging: Staging) -> tuple[LogPath, ...]:
+    """The logs of a partition as they are."""
+    return tuple(
+        LogPath(base_offset=base, path=staging.folder.at(log_name(base)), bytes=size)
+        for base, size in staging.listed.log_sizes
+    )
+
+
+def logs_before_compaction(staging: Staging) -> tuple[LogPath, ...] | None:
+    """The logs as they would be without the plan's compaction; None where one of them is not to be had any more.
+
+    What follows from logs is worked out after damage is gone, and before segments are written anew.
+
+    Raises:
+        OSError: a file cannot be looked at.
+    """
+    effects = [change.log_effect for change in staging.plan.changes]
+    gone = {base for effect in effects for base in effect.segments}
+    mended = {base: change for effect in effects for base, change in effect.ranges.items()}
+    logs, tree = [], staging.folder.tree
+    for file in staging.plan.files:
+        name = parse_file_name(file.name)
+        base = name.base_offset
+        if name.kind is not FileKind.LOG or name.state or base is None or base in gone:
+            continue
+        kept, expected = f"{staging.keep}/{file.name}", file.size
+        is_kept = base not in mended and bool(staging.keep) and tree.is_there(kept)
+        path = kept if is_kept else staging.folder.at(file.name)
+        if base in mended:
+            expected -= sum(end - start for start, end in mended[base][1])
+        found = tree.status(path)
+        if found is None or found.st_size != expected:
+            return None
+        logs.append(LogPath(base_offset=base, path=path, bytes=expected))
+    return tuple(sorted(logs, key=lambda log: log.base_offset))

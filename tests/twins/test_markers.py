@@ -9,8 +9,8 @@ import pytest
 
 from krepair.durable.tree import without_links
 from krepair.formats import batch_v2
-from krepair.pipeline.readings.partition import LogPath, _marker_type, parts_of
 from tests import builders
+from tests.twins.logs import LogPath, _marker_type, parts_of
 
 RECORD_BYTES = 17
 
@@ -26,7 +26,7 @@ def test_marker_with_another_byte_is_read_as_by_itself(tmp_path: Path, place: in
         raws.append(bytes(raw))
     path = tmp_path / f"{0:020d}.log"
     path.write_bytes(b"".join(raws))
-    log = LogPath(base_offset=0, path=str(path), bytes=path.stat().st_size)
+    log = LogPath(0, str(path), path.stat().st_size)
     found: list[int] = []
     for part in parts_of([log], without_links(), check_crc=False):
         found += part.marker_types(np.arange(len(part.firsts))).tolist()

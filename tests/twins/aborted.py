@@ -1,6 +1,6 @@
-"""Second reading of ``.txnindex`` files made anew: the aborted transactions of a partition, by a plain replay.
+"""The twin of ``.txnindex`` files made anew: the aborted transactions of a partition, by a plain replay.
 
-The first reading is a kernel that links open transactions in a list (``krepair.kernels.transactions``). This one keeps
+krepair has a kernel that links open transactions in a list (``krepair.kernels.transactions``). This keeps
 a dictionary of open transactions, and a heap of their first offsets.
 
 Source: ``ProducerAppendInfo.appendEndTxnMarker``, ``ProducerStateManager.lastStableOffset`` (2.2.1, 2.8, 3.9);
@@ -10,12 +10,12 @@ KAFKA-10702 for markers without data.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, txn_index
@@ -23,21 +23,13 @@ from krepair.formats.control import ControlType
 from krepair.formats.filenames import log_name
 from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.reading import read_whole
-from krepair.pipeline.place import reached
-from krepair.pipeline.progress import shown
-from krepair.pipeline.readings.partition import (
-    LogBatches,
-    LogPathsItem,
-    parts_of,
-    read_kept,
-    unreadable,
-)
+from tests.twins.logs import LogBatches, LogPath, parts_of
 
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _NO_MARKER = -2
 
 
-class AbortedIndex(Struct, frozen=True, kw_only=True):
+class AbortedIndex(NamedTuple):
     """The ``.txnindex`` of one segment.
 
     Attributes:
@@ -51,92 +43,57 @@ class AbortedIndex(Struct, frozen=True, kw_only=True):
     original: str
 
 
-class AbortedItem(LogPathsItem, frozen=True, kw_only=True):
-    """Read ``.txnindex`` files of one partition.
+def aborted_problems(indexes: Sequence[AbortedIndex], logs: Sequence[LogPath], tree: Tree) -> tuple[str, ...]:
+    """What is wrong with each file, or empty: at the end of its segment it is held against a replay.
 
-    Attributes:
+    Args:
         indexes: at most one of each segment.
         logs: of all segments, ascending. A transaction may begin in any of them.
+        tree: below which all are.
     """
-
-    indexes: tuple[AbortedIndex, ...]
-
-
-class AbortedReading(Struct, frozen=True, kw_only=True):
-    """The result of reading ``.txnindex`` files.
-
-    Attributes:
-        problems: one line for each file, in the order of the item; empty if it is as it should be.
-        bytes: of ``.log`` that were read.
-    """
-
-    problems: tuple[str, ...]
-    bytes: int = 0
-
-
-@shown("verify")
-def verify_aborted(item: AbortedItem) -> AbortedReading:
-    """Replay the partition up to the last segment asked for, and at the end of each hold its file against it."""
-    tree, wrong = reached(item.place)
-    if wrong:
-        return AbortedReading(problems=tuple(wrong for _ in item.indexes))
-    with tree.keeping_folders():
-        return _held_against_replay(item, tree)
-
-
-def _held_against_replay(item: AbortedItem, tree: Tree) -> AbortedReading:
-    replay, read, wrong = _Replay(), 0, ""
-    log_start = item.logs[0].base_offset if item.logs else 0
-    waiting = deque(sorted(item.indexes, key=lambda index: index.base_offset))
+    replay, wrong = _Replay(), ""
+    log_start = logs[0].base_offset if logs else 0
+    waiting = deque(sorted(indexes, key=lambda index: index.base_offset))
     found: dict[int, str] = {}
 
     def hold(index: AbortedIndex) -> None:
         if replay.base_offset != index.base_offset:
             replay.begin(index.base_offset)  # its log is not there
-        found[index.base_offset] = _problem(item, index, replay, log_start, wrong, tree)
+        found[index.base_offset] = wrong or _problem(index, replay, log_start, tree)
 
-    for log in item.logs:
+    for log in logs:
         while waiting and waiting[0].base_offset < log.base_offset:
             hold(waiting.popleft())
         if not waiting or wrong:
             break
         replay.begin(log.base_offset, keeps=log.base_offset == waiting[0].base_offset)
-        try:
-            for part in parts_of([log], tree, check_crc=False):
-                read += int(part.walked.sizes.sum())
-                replay.take(part)
-                if part.walked.problem:
-                    name = log_name(part.base_offset)
-                    wrong = f"{name}, position {part.walked.position}: {part.walked.problem}"
-                    break
-        except OSError as error:
-            wrong = unreadable(item.place, error).problems[0]
+        for part in parts_of([log], tree, check_crc=False):
+            replay.take(part)
+            if part.walked.problem:
+                name = log_name(part.base_offset)
+                wrong = f"{name}, position {part.walked.position}: {part.walked.problem}"
+                break
     while waiting:
         hold(waiting.popleft())
-    return AbortedReading(problems=tuple(found[index.base_offset] for index in item.indexes), bytes=read)
+    return tuple(found[index.base_offset] for index in indexes)
 
 
-def _problem(
-    item: AbortedItem, index: AbortedIndex, replay: _Replay, log_start: int, wrong: str, tree: Tree
-) -> str:
-    """What a file is not, or why its log could not be replayed; empty if all is as it should be."""
-    try:
-        try:
-            data = read_whole(index.path, TXN_INDEX_AT_MOST_BYTES, tree)
-        except FileNotFoundError:
-            data = b""
-        damage = txn_index.damage(data, index.base_offset)
-        if damage:
-            return (
-                f"position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
-            )
-        original = read_kept(index.original, TXN_INDEX_AT_MOST_BYTES, tree)
-    except OSError as error:
-        return unreadable(item.place, error).problems[0]
-    if wrong:
-        return wrong
+def _problem(index: AbortedIndex, replay: _Replay, log_start: int, tree: Tree) -> str:
+    """What a file is not; empty if all is as it should be."""
+    data = _read(index.path, tree) or b""
+    damage = txn_index.damage(data, index.base_offset)
+    if damage:
+        return f"position {damage[0].position}: {damage[0].expected} was expected, found {damage[0].found}"
+    original = _read(index.original, tree) if index.original else None
     recorded = None if index.original and original is None else set(txn_index.decode(original or b""))
     return next(_problems(txn_index.decode(data), replay, recorded, log_start), "")
+
+
+def _read(path: str, tree: Tree) -> bytes | None:
+    try:
+        return read_whole(path, TXN_INDEX_AT_MOST_BYTES, tree)
+    except FileNotFoundError:
+        return None
 
 
 @dataclass
