@@ -12,6 +12,7 @@ from pathlib import Path
 
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from tests import encoders
 from tests.builders import (
     CONTROL,
     NOW_MS,
@@ -140,7 +141,7 @@ def made(root: Path, case: Case) -> Path:
     for path in folder.glob("*.snapshot"):
         if int(path.name[:20]) not in case.good:
             path.unlink()
-    (folder / f"{case.snapshot:020d}.snapshot").write_bytes(producer_snapshot.encode(case.entries))
+    (folder / f"{case.snapshot:020d}.snapshot").write_bytes(encoders.encode_snapshot(case.entries))
     if _TORN in case.active:
         with (folder / f"{16:020d}.log").open("ab") as log:
             log.write(_TORN.raw)

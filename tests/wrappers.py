@@ -8,7 +8,9 @@ from krepair.errors import UsageError
 from krepair.formats import compression
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
-from krepair.formats.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, Message, encode, messages
+from krepair.formats.message_set import LOG_APPEND_TIME, NO_TIMESTAMP, Message, messages
+from tests import encoders
+from tests.encoders import encode_messages as encode
 
 
 def _whole(value: bytes, what: str) -> Damage:
@@ -103,5 +105,5 @@ def wrap_as(
     if log_append_time is not None:
         timestamp = log_append_time
         attributes |= LOG_APPEND_TIME
-    value = compression.compress(codec, stored, magic=magic)
+    value = encoders.compress(codec, stored, magic=magic)
     return Message(inner[-1].offset, magic, attributes, timestamp, None, value)

@@ -8,10 +8,7 @@ Source: ``clients/.../common/record/DefaultRecordBatch.java`` (2.2.1, 3.9.0), KI
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import NamedTuple
 
 from krepair.errors import UsageError
 from krepair.formats.castagnoli import crc32c
@@ -223,24 +220,9 @@ def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Dam
         position += header.size_bytes
 
 
-def view(buf: Bytes) -> npt.NDArray[Any]:
-    """Headers of the batches, as far as the walk goes, as a structured array [N]. The CRC is not checked."""
-    raw = bytearray()
-    memory = memoryview(buf)
-    for batch in batches(buf, check_crc=False):
-        if isinstance(batch, PlacedBatch):
-            raw += memory[batch.position : batch.position + HEADER_SIZE]
-    return np.frombuffer(bytes(raw), HEADER.dtype)
-
-
 def damage(buf: Bytes) -> list[Damage]:
     """The damage in a buffer of batches: none, or one range that goes to the end."""
     return [batch for batch in batches(buf) if isinstance(batch, Damage)]
-
-
-def decode(buf: Bytes) -> tuple[PlacedBatch, ...]:
-    """The valid batches before the first damage."""
-    return tuple(batch for batch in batches(buf) if isinstance(batch, PlacedBatch))
 
 
 def encode_batch(header: BatchHeader, records: bytes) -> bytes:
@@ -253,15 +235,6 @@ def encode_batch(header: BatchHeader, records: bytes) -> bytes:
     body = HEADER.pack(sized)[CRC_START:]
     crc = crc32c(records, crc32c(body))
     return HEADER.pack(sized._replace(crc=crc)) + records
-
-
-def encode(placed: tuple[tuple[BatchHeader, bytes], ...]) -> bytes:
-    """The bytes of batches one after the other, see ``encode_batch``.
-
-    Raises:
-        UsageError: see ``encode_batch``.
-    """
-    return b"".join(encode_batch(header, records) for header, records in placed)
 
 
 def empty_header(header: BatchHeader) -> BatchHeader:

@@ -22,7 +22,6 @@ import lz4.frame
 import snappy
 import zstandard
 
-from krepair.errors import UsageError
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Bytes, Damage, shown
 
@@ -303,29 +302,6 @@ def decompress(
     return bytes(out)
 
 
-def compress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
-    """Compress in the frames of a Kafka client. The compressed bytes in the frames depend on the library.
-
-    Raises:
-        UsageError: an unknown codec, or zstd in a message before v2.
-    """
-    if codec == Codec.NONE:
-        return data
-    if codec == Codec.GZIP:
-        packer = zlib.compressobj(wbits=GZIP_WINDOW_BITS)
-        return packer.compress(data) + packer.flush()
-    if codec == Codec.SNAPPY:
-        return _snappy_compress(data)
-    if codec == Codec.LZ4:
-        frame = lz4.frame.compress(
-            data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-        )
-        return _with_header_checksum(frame, broken=magic == 0)
-    if codec == Codec.ZSTD and magic == 2:
-        return zstandard.ZstdCompressor(write_content_size=False).compress(data)
-    raise UsageError(f"codec {codec} cannot be written in message format v{magic}")
-
-
 def _expected(codec: int) -> str:
     names = {known.value: known.name.lower() for known in Codec}
     return f"a {names[codec]} stream" if codec in names else "a known codec"
@@ -400,14 +376,6 @@ def _snappy_block(block: Stored, max_bytes: int) -> bytes:
     return bytes(snappy.uncompress(bytes(block[:])))
 
 
-def _snappy_compress(data: bytes) -> bytes:
-    out = bytearray(XERIAL_HEADER)
-    for start in range(0, len(data), XERIAL_BLOCK_BYTES):
-        block = bytes(snappy.compress(data[start : start + XERIAL_BLOCK_BYTES]))
-        out += struct.pack(">i", len(block)) + block
-    return bytes(out)
-
-
 def _lz4_descriptor_end(frame: Stored) -> int:
     """Place of the header checksum. Before it are flags, block size, and content size and dictionary if flagged."""
     if len(frame) < len(LZ4_MAGIC) + LZ4_FIXED_DESCRIPTOR_BYTES or bytes(frame[:4]) != LZ4_MAGIC:
@@ -430,11 +398,6 @@ def lz4_header_checksum(frame: Stored, *, broken: bool) -> int:
     """
     end = _lz4_descriptor_end(frame)
     return (_xxh32_short(bytes(frame[0 if broken else len(LZ4_MAGIC) : end])) >> 8) & 0xFF
-
-
-def _with_header_checksum(frame: bytes, *, broken: bool) -> bytes:
-    end = _lz4_descriptor_end(frame)
-    return frame[:end] + bytes((lz4_header_checksum(frame, broken=broken),)) + frame[end + 1 :]
 
 
 XXH_PRIME_1 = 0x9E3779B1

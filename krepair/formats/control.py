@@ -85,21 +85,3 @@ def decode_end_txn(value: Bytes | None) -> EndTxnMarker | Damage:
     """
     values = _decode(END_TXN_VALUE, value, "an end transaction marker")
     return values if isinstance(values, Damage) else EndTxnMarker(*values)
-
-
-def encode_key(key: ControlKey) -> bytes:
-    """The bytes of a control record's key.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
-    return KEY.pack(key)
-
-
-def encode_end_txn(marker: EndTxnMarker) -> bytes:
-    """The bytes of the value of an ABORT or COMMIT record.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
-    return END_TXN_VALUE.pack(marker)

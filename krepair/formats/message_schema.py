@@ -15,9 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from krepair.errors import UsageError
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.varint import INT_BYTES, read_unsigned, write_unsigned
+from krepair.formats.varint import INT_BYTES, read_unsigned
 
 LATEST: Final = 2**15 - 1
 NEVER: Final = LATEST + 1
@@ -292,78 +291,3 @@ class _MessageReader:
 def id_text(raw: bytes) -> str:
     """An id as Kafka writes it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
-
-
-def id_bytes(text: str) -> bytes:
-    """The 16 bytes of an id; the inverse of ``id_text``."""
-    return base64.urlsafe_b64decode(text + "==")
-
-
-def encode(schema: Schema, version: int, values: dict[str, Any]) -> bytes:
-    """The bytes of a message without its version. An absent field gets its default, or else zero or an empty value.
-
-    Raises:
-        UsageError: an unknown version, or a value that does not fit its field.
-    """
-    if not 0 <= version <= schema.latest:
-        raise UsageError(f"{schema.name} has versions 0 to {schema.latest}, not {version}")
-    try:
-        return _Writer(version, flexible=version >= schema.flexible).struct(schema.fields, values)
-    except struct.error as error:
-        raise UsageError(f"a value does not fit its field of {schema.name}: {error}") from error
-
-
-class _Writer:
-    """Builds the bytes of one message."""
-
-    def __init__(self, version: int, *, flexible: bool) -> None:
-        self.version = version
-        self.flexible = flexible
-
-    def struct(self, fields: tuple[Field, ...], values: dict[str, Any]) -> bytes:
-        out, tagged = [], []
-        for field in fields:
-            if not field.since <= self.version <= field.until:
-                continue
-            value = values.get(field.name, field.default)
-            if field.tag < 0:
-                out.append(self._value(field, value))
-            elif value != field.default or field.type == "struct":
-                data = self._value(field, value)
-                tagged.append((field.tag, write_unsigned(field.tag) + write_unsigned(len(data)) + data))
-        if self.flexible:
-            out += [write_unsigned(len(tagged)), *(data for _, data in sorted(tagged))]
-        return b"".join(out)
-
-    def _value(self, field: Field, value: Any) -> bytes:
-        nullable = self.version >= field.nullable
-        if not field.is_array:
-            return self._one(field, value, nullable=nullable)
-        if value is None and nullable:
-            return self._length(None, ">i")
-        items = value or []
-        return self._length(len(items), ">i") + b"".join(
-            self._one(field, item, nullable=False) for item in items
-        )
-
-    def _one(self, field: Field, value: Any, *, nullable: bool) -> bytes:
-        kind = field.kind
-        if kind in _NUMBERS:
-            return _NUMBERS[kind].pack(value or 0)
-        if kind == "uuid":
-            return id_bytes(value) if value else bytes(_UUID_BYTES)
-        if kind == "struct":
-            if not nullable:
-                return self.struct(field.fields, value or {})
-            null = b"\x00" if field.tag >= 0 else b"\xff"
-            return null if value is None else b"\x01" + self.struct(field.fields, value)
-        width = ">h" if kind == "string" else ">i"
-        if value is None and nullable:
-            return self._length(None, width)
-        data = (value or "").encode() if kind == "string" else bytes(value or b"")
-        return self._length(len(data), width) + data
-
-    def _length(self, length: int | None, width: str) -> bytes:
-        if self.flexible:
-            return write_unsigned(0 if length is None else length + 1)
-        return struct.pack(width, -1 if length is None else length)

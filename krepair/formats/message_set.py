@@ -11,13 +11,9 @@ Source: ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java`` (2.2.1), KIP-3
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from krepair.errors import UsageError
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Layout, LayoutField
@@ -166,50 +162,6 @@ def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | 
         position += placed.size_bytes
 
 
-def view(buf: Bytes) -> npt.NDArray[Any]:
-    """Fields of the messages up to the attributes, as far as the walk goes: an array [N]. The CRC is not checked."""
-    raw = bytearray()
-    for placed in messages(buf, check_crc=False):
-        if isinstance(placed, PlacedMessage):
-            raw += memoryview(buf)[placed.position : placed.position + HEADER_V0.size]
-    return np.frombuffer(bytes(raw), HEADER_V0.dtype)
-
-
 def damage(buf: Bytes) -> list[Damage]:
     """The damage in a buffer of outer messages: none, or one range that goes to the end."""
     return [placed for placed in messages(buf) if isinstance(placed, Damage)]
-
-
-def decode(buf: Bytes) -> tuple[PlacedMessage, ...]:
-    """The valid outer messages before the first damage; wrappers are not opened."""
-    return tuple(placed for placed in messages(buf) if isinstance(placed, PlacedMessage))
-
-
-def _nullable(value: bytes | None) -> bytes:
-    return LENGTH.pack((-1,)) if value is None else LENGTH.pack((len(value),)) + value
-
-
-def encode_message(message: Message) -> bytes:
-    """The bytes of one message; size and CRC are computed.
-
-    Raises:
-        UsageError: an unknown magic, a timestamp in v0, or a number that does not fit.
-    """
-    if message.magic not in HEADERS or (message.magic == 0 and message.timestamp != NO_TIMESTAMP):
-        raise UsageError(f"no message with magic {message.magic} and timestamp {message.timestamp}")
-    header = HEADERS[message.magic]
-    body = _nullable(message.key) + _nullable(message.value)
-    size = header.size + len(body) - LOG_OVERHEAD
-    time = (message.timestamp,) if message.magic else ()
-    fixed = header.pack((message.offset, size, 0, message.magic, message.attributes, *time))
-    crc = zlib.crc32(body, zlib.crc32(fixed[CRC_START:]))
-    return header.pack((message.offset, size, crc, message.magic, message.attributes, *time)) + body
-
-
-def encode(items: Iterable[Message]) -> bytes:
-    """The bytes of outer messages one after the other.
-
-    Raises:
-        UsageError: see ``encode_message``.
-    """
-    return b"".join(map(encode_message, items))

@@ -5,8 +5,7 @@ Source: ``OffsetIndex.scala`` (2.2.1), ``OffsetIndex.java`` (3.9.0), ``LogSegmen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
@@ -22,13 +21,6 @@ ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 8
 
 
-class OffsetEntry(NamedTuple):
-    """One entry, with the fields of ``ENTRY``."""
-
-    relative_offset: int
-    position: int
-
-
 def view(buf: Bytes) -> npt.NDArray[Any]:
     """The whole entries as an array [N], with the zero padding."""
     return ENTRY.view(buf)
@@ -41,18 +33,3 @@ def damage(buf: Bytes) -> list[Damage]:
     """
     strict = {"relative_offset": True, "position": True}
     return entries_damage(buf, ENTRY, padding_start(buf, ENTRY_SIZE), strict)
-
-
-def decode(buf: Bytes) -> tuple[OffsetEntry, ...]:
-    """The entries before the zero padding. They can be trusted only if ``damage`` is empty."""
-    entries = view(buf)
-    return tuple(OffsetEntry(*entry) for entry in entries[: padding_start(buf, ENTRY_SIZE)].tolist())
-
-
-def encode(entries: Iterable[OffsetEntry]) -> bytes:
-    """The bytes of a trimmed file.
-
-    Raises:
-        UsageError: a value does not fit in four bytes.
-    """
-    return b"".join(map(ENTRY.pack, entries))

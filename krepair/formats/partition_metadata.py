@@ -11,7 +11,6 @@ import re
 import uuid
 from typing import NamedTuple
 
-from krepair.errors import UsageError
 from krepair.formats.checkpoint import JAVA_WHITE_SPACE
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
@@ -70,14 +69,3 @@ def decode(buf: Bytes) -> PartitionMetadata | Damage:
     if topic_id is None or topic_id == ZERO_ID:
         return Damage(0, size, f"topic_id: and {ID_CHARACTERS} characters", shown(lines[1]))
     return PartitionMetadata(version, topic_id)
-
-
-def encode(metadata: PartitionMetadata) -> bytes:
-    """The file as a broker writes it, without a line end at the end.
-
-    Raises:
-        UsageError: the topic id is the zero id, which a broker refuses.
-    """
-    if metadata.topic_id == ZERO_ID:
-        raise UsageError("the zero topic id cannot be written")
-    return f"version: {metadata.version}\ntopic_id: {topic_id_text(metadata.topic_id)}".encode("ascii")

@@ -7,7 +7,7 @@ Source: ``ProducerStateManager.scala`` (2.2.1), ``ProducerStateManager.java`` (3
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -129,19 +129,6 @@ def decode(buf: Bytes) -> ProducerSnapshot | Damage:
     if wrong:
         return wrong[0]
     return ProducerSnapshot(tuple(ProducerEntry(*entry) for entry in view(buf).tolist()))
-
-
-def encode(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a snapshot, with the entries in the given order.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
-    packed = [ENTRY.pack(entry) for entry in entries]
-    body = b"".join(packed)
-    counted = HEADER.pack((VERSION, 0, len(packed)))[CRC_START:]
-    crc = crc32c(body, crc32c(counted))
-    return HEADER.pack((VERSION, crc, len(packed))) + body
 
 
 def table(buf: Bytes) -> npt.NDArray[np.int64]:

@@ -5,7 +5,7 @@ Source: ``clients/.../common/record/DefaultRecord.java`` (2.2.1, 3.9.0), KIP-98,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from krepair.formats.batch_v2 import (
@@ -18,7 +18,7 @@ from krepair.formats.batch_v2 import (
 )
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Bytes, Damage
-from krepair.formats.varint import Varint, read_varint, read_varlong, write_varint, write_varlong
+from krepair.formats.varint import Varint, read_varint, read_varlong
 from krepair.formats.words import count_text
 
 
@@ -218,49 +218,3 @@ def batch_records(
             yield Damage(start, end - start, record.expected, place)
         else:
             yield record
-
-
-def damage(data: Bytes, count: int) -> list[Damage]:
-    """The damage in uncompressed record bytes: none, or one range."""
-    return [record for record in records(data, count) if isinstance(record, Damage)]
-
-
-def decode(data: Bytes, count: int) -> tuple[Record, ...]:
-    """The records before the first damage."""
-    return tuple(record for record in records(data, count) if isinstance(record, Record))
-
-
-def _nullable(value: bytes | None) -> bytes:
-    return write_varint(-1) if value is None else write_varint(len(value)) + value
-
-
-def encode_record(record: Record) -> bytes:
-    """The bytes of one record, with its length in front.
-
-    Raises:
-        UsageError: a number does not fit.
-    """
-    body = b"".join(
-        (
-            (record.attributes & 0xFF).to_bytes(1, "big"),
-            write_varlong(record.timestamp_delta),
-            write_varint(record.offset_delta),
-            _nullable(record.key),
-            _nullable(record.value),
-            write_varint(len(record.headers)),
-            *(
-                write_varint(len(header.key)) + header.key + _nullable(header.value)
-                for header in record.headers
-            ),
-        )
-    )
-    return write_varint(len(body)) + body
-
-
-def encode(items: Iterable[Record]) -> bytes:
-    """The uncompressed record bytes of a batch.
-
-    Raises:
-        UsageError: see ``encode_record``.
-    """
-    return b"".join(map(encode_record, items))

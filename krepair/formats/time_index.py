@@ -5,8 +5,7 @@ Source: ``TimeIndex.scala`` (2.2.1), ``TimeIndex.java`` (3.9.0); KIP-33.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy.typing as npt
 
@@ -20,13 +19,6 @@ ENTRY = Layout(
 )
 ENTRY_SIZE = ENTRY.size
 assert ENTRY_SIZE == 12
-
-
-class TimeEntry(NamedTuple):
-    """One entry, with the fields of ``ENTRY``."""
-
-    timestamp: int
-    relative_offset: int
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
@@ -46,18 +38,3 @@ def used_entries(buf: Bytes) -> int:
 def damage(buf: Bytes) -> list[Damage]:
     """The damage that the file's own bytes show: torn end, zero padding, negative or not ascending entries."""
     return entries_damage(buf, ENTRY, used_entries(buf), {"timestamp": True, "relative_offset": False})
-
-
-def decode(buf: Bytes) -> tuple[TimeEntry, ...]:
-    """The entries before the zero padding. They can be trusted only if ``damage`` is empty."""
-    entries = view(buf)
-    return tuple(TimeEntry(*entry) for entry in entries[: used_entries(buf)].tolist())
-
-
-def encode(entries: Iterable[TimeEntry]) -> bytes:
-    """The bytes of a trimmed file.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
-    return b"".join(map(ENTRY.pack, entries))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from krepair.errors import UsageError
 from krepair.formats.damage import Bytes
 
 INT_BYTES = 5
@@ -59,38 +58,3 @@ def read_varint(buf: Bytes, position: int, end: int) -> Varint | None:
 def read_varlong(buf: Bytes, position: int, end: int) -> Varint | None:
     """Read a 64-bit value; None if it does not end before ``end`` and within 10 bytes."""
     return _read(buf, position, end, LONG_BYTES, 64)
-
-
-def _write(value: int, bits: int) -> bytes:
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise UsageError(f"{value} does not fit in {bits} bits")
-    raw = (value << 1) ^ (value >> (bits - 1))
-    return write_unsigned(raw & (1 << bits) - 1)
-
-
-def write_unsigned(value: int) -> bytes:
-    """The shortest bytes of a value that is not negative."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def write_varint(value: int) -> bytes:
-    """The shortest bytes of a 32-bit value.
-
-    Raises:
-        UsageError: the value does not fit into 32 bits.
-    """
-    return _write(value, 32)
-
-
-def write_varlong(value: int) -> bytes:
-    """The shortest bytes of a 64-bit value.
-
-    Raises:
-        UsageError: the value does not fit into 64 bits.
-    """
-    return _write(value, 64)

@@ -20,6 +20,7 @@ from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
+from tests import encoders
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
@@ -253,7 +254,7 @@ def start_on(version: str, log_dir: Path) -> Started:
             for path in snapshots(log_dir, topic):
                 path.unlink()
         else:  # what the log cannot give back shows whether the good one was loaded
-            at_end.write_bytes(producer_snapshot.encode([*expected, only_here]))
+            at_end.write_bytes(encoders.encode_snapshot([*expected, only_here]))
             shutil.copy(at_end, at_end.with_name(f"{10**6:020d}.snapshot"))
     report = check([str(log_dir)], options(version, *COPIES)).log_dirs[0]
     found: dict[str, list[str]] = {topic: [] for topic in COPIES}

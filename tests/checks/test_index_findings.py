@@ -19,11 +19,10 @@ from krepair.checks.index_findings import (
 )
 from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit, SegmentIndexes
 from krepair.checks.retention import SegmentClock, deletions
-from krepair.formats import offset_index, time_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import INDEX, TIME_INDEX
-from krepair.formats.offset_index import OffsetEntry
-from krepair.formats.time_index import TimeEntry
+from tests import encoders
+from tests.encoders import OffsetEntry, TimeEntry
 
 # position, last offset, largest timestamp: batches of 1000 bytes that end at offsets 9, 19, 29, ...
 BATCHES = np.array([(number * 1000, number * 10 + 9, 100 + number) for number in range(20)], np.int64)
@@ -34,8 +33,8 @@ GOOD_TIMES = [(105, 59), (110, 109), (115, 159), (119, 199)]
 
 
 def files(offsets: Entries, times: Entries) -> dict[str, IndexFile]:
-    index = offset_index.encode(OffsetEntry(*entry) for entry in offsets)
-    of_times = time_index.encode(TimeEntry(*entry) for entry in times)
+    index = encoders.encode_offset_index(OffsetEntry(*entry) for entry in offsets)
+    of_times = encoders.encode_time_index(TimeEntry(*entry) for entry in times)
     return {INDEX: IndexFile(len(index), index), TIME_INDEX: IndexFile(len(of_times), of_times)}
 
 
@@ -211,7 +210,9 @@ def test_zeros_behind_the_entries_are_told_of_each_index_by_its_own_rule(
 ) -> None:
     size = 8 if suffix == INDEX else 12
     data = (
-        offset_index.encode([OffsetEntry(1, 1)]) if suffix == INDEX else time_index.encode([TimeEntry(5, 1)])
+        encoders.encode_offset_index([OffsetEntry(1, 1)])
+        if suffix == INDEX
+        else encoders.encode_time_index([TimeEntry(5, 1)])
     )
     padded = IndexFile(size * 10, data, padded=9)
     assert byte_problems(suffix, padded, active=False) == [
@@ -237,9 +238,9 @@ def test_what_the_bytes_say_is_told_at_its_place(suffix: str, rule: str, size: i
         told = f"3 bytes, which is no multiple of {size}"
         assert torn == [IndexProblem(suffix, "KR205", 0, told, tail=True)]
     back = (
-        offset_index.encode([OffsetEntry(9, 9), OffsetEntry(8, 10)])
+        encoders.encode_offset_index([OffsetEntry(9, 9), OffsetEntry(8, 10)])
         if suffix == INDEX
-        else time_index.encode([TimeEntry(9, 9), TimeEntry(8, 10)])
+        else encoders.encode_time_index([TimeEntry(9, 9), TimeEntry(8, 10)])
     )
     name = "relative_offset" if suffix == INDEX else "timestamp"
     assert byte_problems(suffix, IndexFile(len(back), back), active=False) == [
@@ -248,7 +249,7 @@ def test_what_the_bytes_say_is_told_at_its_place(suffix: str, rule: str, size: i
 
 
 def test_largest_timestamp_that_a_broker_reads_is_that_of_the_last_entry() -> None:
-    two = time_index.encode([TimeEntry(5, 1), TimeEntry(8, 2)])
+    two = encoders.encode_time_index([TimeEntry(5, 1), TimeEntry(8, 2)])
     assert last_timestamp_read(IndexFile(24, two)) == 8
     assert last_timestamp_read(IndexFile(0)) == -1
     assert last_timestamp_read(IndexFile(36, two, padded=1)) == 0
@@ -271,8 +272,8 @@ def test_real_bytes_end_with_the_last_entry_that_is_not_of_zeros(suffix: str) ->
 
 
 def test_entries_are_read_with_absolute_offsets() -> None:
-    index = IndexFile(16, offset_index.encode([OffsetEntry(3, 100), OffsetEntry(7, 4200)]))
-    times = IndexFile(12, time_index.encode([TimeEntry(9, 3)]))
+    index = IndexFile(16, encoders.encode_offset_index([OffsetEntry(3, 100), OffsetEntry(7, 4200)]))
+    times = IndexFile(12, encoders.encode_time_index([TimeEntry(9, 3)]))
     assert offset_entries(index, 1000).tolist() == [[1003, 100], [1007, 4200]]
     assert time_entries(times, 1000).tolist() == [[9, 1003]]
     assert (entries_of(index, INDEX), entries_of(times, TIME_INDEX)) == (2, 1)

@@ -20,17 +20,15 @@ from hypothesis import strategies as st
 
 from krepair.checks.index_findings import IndexFile, IndexProblem
 from krepair.checks.index_judge import IndexAudit
-from krepair.formats import offset_index, time_index
 from krepair.formats.filenames import INDEX, TIME_INDEX
-from krepair.formats.offset_index import OffsetEntry
-from krepair.formats.time_index import TimeEntry
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir
 from krepair.options import EngineName, Options
 from krepair.pipeline.indexes.segment import InspectItem, inspect
 from krepair.pipeline.items import Place, VerifyItem
 from krepair.pipeline.rewrite.verify import verify_segment
-from tests import builders
+from tests import builders, encoders
+from tests.encoders import OffsetEntry, TimeEntry
 from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, Served
 
@@ -194,8 +192,12 @@ def write_segment(
     (root / "meta.properties").write_text("version=0\nbroker.id=0\n")
     stem = folder / f"{0:020d}"
     stem.with_suffix(".log").write_bytes(b"".join(batch.raw for batch in batches))
-    stem.with_suffix(".index").write_bytes(offset_index.encode(OffsetEntry(*entry) for entry in offsets))
-    stem.with_suffix(".timeindex").write_bytes(time_index.encode(TimeEntry(*entry) for entry in times))
+    stem.with_suffix(".index").write_bytes(
+        encoders.encode_offset_index(OffsetEntry(*entry) for entry in offsets)
+    )
+    stem.with_suffix(".timeindex").write_bytes(
+        encoders.encode_time_index(TimeEntry(*entry) for entry in times)
+    )
     active = folder / f"{1000:020d}"
     active.with_suffix(".log").write_bytes(builders.data(1000, timestamp=10**6).raw)
     active.with_suffix(".index").write_bytes(b"")

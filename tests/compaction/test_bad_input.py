@@ -11,9 +11,8 @@ import lz4.frame
 import pytest
 import zstandard
 
-from krepair.formats import compression
 from krepair.rules.model import LeftAlone
-from tests import builders, naive
+from tests import builders, encoders, naive
 from tests.builders import Batch, data
 from tests.compaction import twin
 from tests.compaction.cases import OLD, batch, left, made, rec
@@ -55,7 +54,7 @@ def uncompressed() -> bytes:
 
 PACK: dict[int, Callable[[bytes], bytes]] = {
     1: lambda body: gzip.compress(body, mtime=0),
-    2: lambda body: compression.compress(2, body),
+    2: lambda body: encoders.compress(2, body),
     3: lambda body: lz4.frame.compress(body, block_linked=False, store_size=False),
     4: lambda body: zstandard.ZstdCompressor(write_content_size=False).compress(body),
 }

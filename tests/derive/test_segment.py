@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.derive.segment import RecoveredSegment, recover_segment
-from krepair.formats import offset_index, time_index
 from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.scan import ScanInputs, scan_segment
-from tests import builders
+from tests import builders, encoders
 from tests.builders import Batch
 from tests.kernels import twins
 from tests.kernels.scanning import joined, scan_bytes
@@ -34,8 +33,14 @@ def recovered(
 
 def entries_of(found: RecoveredSegment, base_offset: int = 0) -> Entries:
     return (
-        [(base_offset + one.relative_offset, one.position) for one in offset_index.decode(found.index)],
-        [(one.timestamp, base_offset + one.relative_offset) for one in time_index.decode(found.time_index)],
+        [
+            (base_offset + one.relative_offset, one.position)
+            for one in encoders.decode_offset_index(found.index)
+        ],
+        [
+            (one.timestamp, base_offset + one.relative_offset)
+            for one in encoders.decode_time_index(found.time_index)
+        ],
     )
 
 
@@ -172,4 +177,4 @@ def test_a_file_that_gives_fewer_bytes_than_listed_ends_there() -> None:
 def test_an_offset_that_overflows_the_base_is_damage(offset: int, fits: bool) -> None:
     found = recovered(joined([builders.data(0), builders.data(offset)]))
     assert found.damage == (c.D_NONE if fits else c.D_OFFSET_RANGE)
-    assert all(one.relative_offset >= 0 for one in offset_index.decode(found.index))
+    assert all(one.relative_offset >= 0 for one in encoders.decode_offset_index(found.index))

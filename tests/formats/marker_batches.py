@@ -11,8 +11,10 @@ from krepair.formats.batch_v2 import (
     BatchHeader,
     encode_batch,
 )
-from krepair.formats.control import ControlKey, ControlType, EndTxnMarker, encode_end_txn, encode_key
-from krepair.formats.record import Record, encode_record
+from krepair.formats.control import ControlKey, ControlType, EndTxnMarker
+from krepair.formats.record import Record
+from tests.encoders import encode_control_key as encode_key
+from tests.encoders import encode_end_txn, encode_record
 
 
 def encode_marker_batch(

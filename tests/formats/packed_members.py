@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from krepair.formats import group_metadata
-from krepair.formats.message_schema import encode
 from tests import builders
+from tests.encoders import encode_fields as encode
 from tests.formats.versioned import encode_versioned
 
 OWNED: Final = [{"topic": "a", "partitions": [0, 2]}, {"topic": "b", "partitions": []}]

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from krepair.formats import batch_v2, producer_snapshot
+from krepair.formats import batch_v2
 from krepair.formats.filenames import FolderKind, base_offset_of, parse_folder_name
 from krepair.formats.producer_snapshot import ProducerEntry
+from tests import encoders
 from tests.lab.jars import LATEST
 from tests.lab.jvm import java
 
@@ -62,7 +63,7 @@ def folder_answer(name: str) -> str:
 def test_kafka_reads_names_and_snapshots_and_empties_batches_as_we_do(version: str, tmp_path: Path) -> None:
     names, snapshot = tmp_path / "names", tmp_path / "00000000000000001001.snapshot"
     names.write_text("\n".join(NAMES), encoding="utf-8")
-    snapshot.write_bytes(producer_snapshot.encode(ENTRIES))
+    snapshot.write_bytes(encoders.encode_snapshot(ENTRIES))
     argv = java(version, str(JUDGE), names, snapshot)
     ran = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", check=True)
 

@@ -8,6 +8,7 @@ from krepair.errors import UsageError
 from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER, BatchHeader
 from krepair.formats.damage import Damage
+from tests import encoders
 from tests.formats.strategies import BATCH_HEADERS
 
 PLAIN = BatchHeader(100, 0, 5, 2, 0, 0x17, 9, 1000, 2000, 7, 3, 40, 10)
@@ -37,8 +38,8 @@ def test_header_layout_places_are_those_of_the_protocol() -> None:
 
 @given(BATCHES)
 def test_encoded_batches_decode_to_what_was_encoded(items: tuple[tuple[BatchHeader, bytes], ...]) -> None:
-    data = batch_v2.encode(items)
-    found = batch_v2.decode(data)
+    data = encoders.encode_batches(items)
+    found = encoders.decode_batches(data)
     assert batch_v2.damage(data) == []
     assert sum(batch.header.size_bytes for batch in found) == len(data)
     assert [
@@ -52,9 +53,9 @@ def test_encoded_batches_decode_to_what_was_encoded(items: tuple[tuple[BatchHead
 
 @given(BATCHES)
 def test_view_has_the_same_numbers_as_decode(items: tuple[tuple[BatchHeader, bytes], ...]) -> None:
-    data = batch_v2.encode(items)
-    assert [tuple(row) for row in batch_v2.view(data).tolist()] == [
-        tuple(batch.header) for batch in batch_v2.decode(data)
+    data = encoders.encode_batches(items)
+    assert [tuple(row) for row in encoders.batch_headers(data).tolist()] == [
+        tuple(batch.header) for batch in encoders.decode_batches(data)
     ]
 
 

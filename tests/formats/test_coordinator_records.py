@@ -17,14 +17,8 @@ from krepair.formats import group_metadata, share_group_state, transaction_state
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from krepair.formats.message_schema import (
-    Field,
-    Schema,
-    decode,
-    decode_versioned,
-    encode,
-    id_text,
-)
+from krepair.formats.message_schema import Field, Schema, decode, decode_versioned, id_text
+from tests.encoders import encode_fields as encode
 from tests.formats import packed_members
 from tests.formats.versioned import encode_versioned
 from tests.lab import jars

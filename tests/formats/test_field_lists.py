@@ -6,7 +6,8 @@ import pytest
 
 from krepair.formats import cluster_metadata, group_metadata, share_group_state, transaction_state
 from krepair.formats.field_lists import read_messages
-from krepair.formats.message_schema import LATEST, Field, Schema, encode, front
+from krepair.formats.message_schema import LATEST, Field, Schema, front
+from tests.encoders import encode_fields as encode
 
 PAIR = (Field("key", "string", "setting"), Field("value", "int8", "its value", nullable=2))
 

@@ -8,7 +8,7 @@ from krepair.errors import UsageError
 from krepair.formats import batch_v2, compression, message_set
 from krepair.formats.damage import Damage
 from krepair.formats.message_set import Message
-from tests import wrappers
+from tests import encoders, wrappers
 from tests.formats.strategies import INT64, NULLABLE
 
 CODECS = [compression.Codec.GZIP, compression.Codec.SNAPPY, compression.Codec.LZ4]
@@ -39,18 +39,18 @@ OUTER = st.lists(plain_messages(), max_size=5).map(tuple)
 
 @given(OUTER)
 def test_messages_decode_to_what_was_encoded(items: tuple[Message, ...]) -> None:
-    data = message_set.encode(items)
-    found = message_set.decode(data)
+    data = encoders.encode_messages(items)
+    found = encoders.decode_messages(data)
     assert message_set.damage(data) == []
     assert tuple(placed.message for placed in found) == items
     assert sum(placed.size_bytes for placed in found) == len(data)
-    assert message_set.view(data)["offset"].tolist() == [message.offset for message in items]
+    assert encoders.message_headers(data)["offset"].tolist() == [message.offset for message in items]
 
 
 @given(runs(), st.sampled_from(CODECS))
 def test_wrapper_opens_to_what_was_wrapped(inner: tuple[Message, ...], codec: int) -> None:
-    data = message_set.encode([wrappers.wrap(inner, codec)])
-    (placed,) = message_set.decode(data)
+    data = encoders.encode_messages([wrappers.wrap(inner, codec)])
+    (placed,) = encoders.decode_messages(data)
     assert placed.message.offset == inner[-1].offset
     assert wrappers.inner_messages(placed.message) == inner
 
@@ -74,7 +74,7 @@ def test_inner_offsets_of_v1_are_stored_relative_and_of_v0_absolute() -> None:
         wrapper = wrappers.wrap(run, compression.Codec.GZIP)
         data = compression.decompress(1, wrapper.value or b"")
         assert isinstance(data, bytes)
-        assert [placed.message.offset for placed in message_set.decode(data)] == stored
+        assert [placed.message.offset for placed in encoders.decode_messages(data)] == stored
 
 
 def test_wrapper_with_offset_zero_has_absolute_inner_offsets_as_old_librdkafka_wrote() -> None:
@@ -85,7 +85,7 @@ def test_wrapper_with_offset_zero_has_absolute_inner_offsets_as_old_librdkafka_w
 
 @given(plain_messages(), st.data())
 def test_one_flipped_bit_behind_the_size_is_damage(message: Message, draw: st.DataObject) -> None:
-    data = bytearray(message_set.encode_message(message))
+    data = bytearray(encoders.encode_message(message))
     data[draw.draw(st.integers(12, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
     assert [wrong.position for wrong in message_set.damage(data)] == [0]
 
@@ -98,7 +98,7 @@ def test_any_bytes_in_a_wrapper_are_messages_or_damage(magic: int, data: bytes, 
 
 
 def wrapper_of(stored: bytes, offset: int = 100) -> Message:
-    return Message(offset, 1, 1, 0, None, compression.compress(1, stored))
+    return Message(offset, 1, 1, 0, None, encoders.compress(1, stored))
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,12 @@ def wrapper_of(stored: bytes, offset: int = 100) -> Message:
     [
         (Message(1, 1, 1, 0, None, None), "null"),
         (wrapper_of(b""), "no message at all"),
-        (wrapper_of(message_set.encode([wrappers.wrap((ONE,), 1)])), "a wrapper in a wrapper"),
-        (wrapper_of(message_set.encode([ONE]), offset=6), "inner offset 7 above that of the wrapper, 6"),
-        (wrapper_of(message_set.encode([ONE])[:-1]), "41 bytes to the end"),
+        (wrapper_of(encoders.encode_messages([wrappers.wrap((ONE,), 1)])), "a wrapper in a wrapper"),
+        (
+            wrapper_of(encoders.encode_messages([ONE]), offset=6),
+            "inner offset 7 above that of the wrapper, 6",
+        ),
+        (wrapper_of(encoders.encode_messages([ONE])[:-1]), "41 bytes to the end"),
     ],
 )
 def test_wrapper_that_a_broker_refuses_is_damage(wrapper: Message, found: str) -> None:
@@ -130,14 +133,14 @@ def test_wrapper_that_a_broker_refuses_is_damage(wrapper: Message, found: str) -
     ],
 )
 def test_absurd_field_of_a_message_is_named_as_damage(place: int, value: bytes, expected: str) -> None:
-    data = bytearray(message_set.encode_message(ONE))
+    data = bytearray(encoders.encode_message(ONE))
     data[place : place + len(value)] = value
     assert [wrong.expected for wrong in message_set.damage(data)] == [expected]
 
 
 def test_log_that_goes_from_v1_to_v2_is_walked_to_the_change() -> None:
     header = batch_v2.BatchHeader(8, 0, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 0)
-    old, new = message_set.encode_message(ONE), batch_v2.encode_batch(header, b"")
+    old, new = encoders.encode_message(ONE), batch_v2.encode_batch(header, b"")
     data = old + new
     assert message_set.damage(data) == [Damage(len(old), 61, "magic 0 or 1", "magic 2")]
 
@@ -164,4 +167,4 @@ def test_opening_a_plain_message_is_wrong_use() -> None:
 
 def test_v0_message_with_a_timestamp_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="magic 0"):
-        message_set.encode_message(ONE._replace(magic=0))
+        encoders.encode_message(ONE._replace(magic=0))

@@ -9,6 +9,7 @@ from krepair.formats import batch_v2, compression, control, record, varint
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.damage import Damage
 from krepair.formats.record import Record, RecordHeader
+from tests import encoders
 from tests.formats.marker_batches import encode_marker_batch
 from tests.formats.strategies import INT32, INT64, RECORDS
 
@@ -18,19 +19,19 @@ CODECS = list(compression.Codec)
 
 def batch_of(items: tuple[Record, ...], codec: int = 0) -> bytes:
     header = BatchHeader(100, 0, 0, 2, 0, codec, max(len(items) - 1, 0), 1000, 2000, -1, -1, -1, len(items))
-    return batch_v2.encode_batch(header, compression.compress(codec, record.encode(items)))
+    return batch_v2.encode_batch(header, encoders.compress(codec, encoders.encode_records(items)))
 
 
 @given(INT32)
 def test_varint_reads_what_it_wrote(value: int) -> None:
-    data = varint.write_varint(value)
+    data = encoders.write_varint(value)
     assert varint.read_varint(data, 0, len(data)) == (value, len(data))
     assert varint.read_varint(data, 0, len(data) - 1) is None
 
 
 @given(INT64)
 def test_varlong_reads_what_it_wrote(value: int) -> None:
-    data = varint.write_varlong(value)
+    data = encoders.write_varlong(value)
     assert varint.read_varlong(data, 0, len(data)) == (value, len(data))
     assert varint.read_varlong(data, 0, len(data) - 1) is None
 
@@ -39,7 +40,7 @@ def test_varlong_reads_what_it_wrote(value: int) -> None:
     ("value", "data"), [(0, "00"), (-1, "01"), (1, "02"), (63, "7e"), (64, "8001"), (-(2**31), "ffffffff0f")]
 )
 def test_varint_bytes_are_those_of_zig_zag(value: int, data: str) -> None:
-    assert varint.write_varint(value).hex() == data
+    assert encoders.write_varint(value).hex() == data
 
 
 def test_varint_longer_than_its_type_is_none() -> None:
@@ -50,14 +51,14 @@ def test_varint_longer_than_its_type_is_none() -> None:
 
 def test_varint_of_a_number_too_large_is_wrong_use() -> None:
     with pytest.raises(UsageError, match="32 bits"):
-        varint.write_varint(2**31)
+        encoders.write_varint(2**31)
 
 
 @given(LISTS)
 def test_records_decode_to_what_was_encoded(items: tuple[Record, ...]) -> None:
-    data = record.encode(items)
-    assert record.damage(data, len(items)) == []
-    assert record.decode(data, len(items)) == items
+    data = encoders.encode_records(items)
+    assert encoders.record_damage(data, len(items)) == []
+    assert encoders.decode_records(data, len(items)) == items
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -71,22 +72,22 @@ def test_null_and_empty_key_value_and_header_value_are_not_the_same() -> None:
         Record(key=None, value=b"", headers=(RecordHeader(b"h", None),)),
         Record(key=b"", value=None, headers=(RecordHeader(b"", b""),)),
     )
-    assert record.decode(record.encode(items), 2) == items
+    assert encoders.decode_records(encoders.encode_records(items), 2) == items
 
 
 @given(LISTS, st.integers(1, 30))
 def test_records_cut_short_are_damage(items: tuple[Record, ...], cut: int) -> None:
-    data = record.encode(items)
+    data = encoders.encode_records(items)
     if data:
-        found = record.damage(data[: max(0, len(data) - cut)], len(items))
+        found = encoders.record_damage(data[: max(0, len(data) - cut)], len(items))
         assert len(found) == 1
 
 
 def test_one_byte_or_one_record_too_much_is_damage_where_it_starts() -> None:
-    data = record.encode((Record(key=b"k"),))
-    assert [wrong.position for wrong in record.damage(data + b"\0", 1)] == [len(data)]
-    assert [wrong.position for wrong in record.damage(data + data, 1)] == [len(data)]
-    assert [wrong.expected for wrong in record.damage(data, 2)] == ["2 records"]
+    data = encoders.encode_records((Record(key=b"k"),))
+    assert [wrong.position for wrong in encoders.record_damage(data + b"\0", 1)] == [len(data)]
+    assert [wrong.position for wrong in encoders.record_damage(data + data, 1)] == [len(data)]
+    assert [wrong.expected for wrong in encoders.record_damage(data, 2)] == ["2 records"]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +103,12 @@ def test_one_byte_or_one_record_too_much_is_damage_where_it_starts() -> None:
     ],
 )
 def test_record_whose_fields_do_not_fit_is_named(body: bytes, found: str) -> None:
-    data = varint.write_varint(len(body)) + body
-    assert [wrong.found for wrong in record.damage(data, 1)] == [found]
+    data = encoders.write_varint(len(body)) + body
+    assert [wrong.found for wrong in encoders.record_damage(data, 1)] == [found]
 
 
 def test_damage_in_a_compressed_batch_covers_its_records_and_says_where_inside() -> None:
-    stored = compression.compress(1, b"\x7e")
+    stored = encoders.compress(1, b"\x7e")
     header = BatchHeader(0, 0, 0, 2, 0, 1, 0, 0, 0, -1, -1, -1, 1)
     (wrong,) = record.batch_records(b"....." + batch_v2.encode_batch(header, stored), 5)
     assert isinstance(wrong, Damage)
@@ -125,10 +126,10 @@ def test_record_numbers_are_relative_to_their_batch() -> None:
 
 def test_control_values_decode_to_what_was_encoded_and_longer_ones_are_taken() -> None:
     key = control.ControlKey(0, control.ControlType.COMMIT)
-    assert control.decode_key(control.encode_key(key)) == key
-    assert control.decode_key(control.encode_key(key) + b"more") == key
+    assert control.decode_key(encoders.encode_control_key(key)) == key
+    assert control.decode_key(encoders.encode_control_key(key) + b"more") == key
     marker = control.EndTxnMarker(0, 2**31 - 1)
-    assert control.decode_end_txn(control.encode_end_txn(marker)) == marker
+    assert control.decode_end_txn(encoders.encode_end_txn(marker)) == marker
     assert (key.is_end_txn, control.ControlKey(0, 2).is_end_txn, control.ControlKey(0, -1).is_end_txn) == (
         True,
         False,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from krepair.formats.message_schema import Schema, encode
+from krepair.formats.message_schema import Schema
+from tests.encoders import encode_fields as encode
 
 
 def encode_versioned(schema: Schema, version: int, values: dict[str, Any]) -> bytes:

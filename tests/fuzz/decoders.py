@@ -38,7 +38,7 @@ from krepair.formats import (
 )
 from krepair.formats import record as records
 from krepair.formats.damage import Damage
-from krepair.formats.message_schema import decode, encode
+from krepair.formats.message_schema import decode
 from krepair.journal import record as journal
 from krepair.pipeline.dump.style import json_of
 from krepair.plan.model import (
@@ -58,7 +58,8 @@ from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.rules.checkpoints import KINDS, mend_offsets
 from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
-from tests import builders, old_messages, wrappers
+from tests import builders, encoders, old_messages, wrappers
+from tests.encoders import encode_fields as encode
 from tests.formats import packed_members
 from tests.plan.plans import (
     DIGEST,
@@ -126,7 +127,7 @@ def batches(data: bytes) -> None:
     _covers(data, parts)
     sound = list(batch_v2.batches(data))
     _covers(data, [(b.position, b.length if isinstance(b, Damage) else b.header.size_bytes) for b in sound])
-    assert len(batch_v2.view(data)) == whole
+    assert len(encoders.batch_headers(data)) == whole
     _lies_within(data, batch_v2.damage(data))
 
 
@@ -140,19 +141,19 @@ def _lies_within(data: bytes, found: Iterable[Damage]) -> None:
 def plain_records(data: bytes) -> None:
     """Records of v2 without compression; the first byte is their number."""
     count, body = (data[0], data[1:]) if data else (0, b"")
-    read = records.decode(body, count)
-    assert records.decode(records.encode(read), len(read)) == read
-    _lies_within(body, records.damage(body, count))
-    if not records.damage(body, count):
+    read = encoders.decode_records(body, count)
+    assert encoders.decode_records(encoders.encode_records(read), len(read)) == read
+    _lies_within(body, encoders.record_damage(body, count))
+    if not encoders.record_damage(body, count):
         assert len(read) == count
 
 
 def controls(data: bytes) -> None:
     key, end = control.decode_key(data), control.decode_end_txn(data)
     if not isinstance(key, Damage):
-        assert control.encode_key(key) == data[: control.KEY.size]
+        assert encoders.encode_control_key(key) == data[: control.KEY.size]
     if not isinstance(end, Damage):
-        assert control.encode_end_txn(end) == data[: control.END_TXN_VALUE.size]
+        assert encoders.encode_end_txn(end) == data[: control.END_TXN_VALUE.size]
 
 
 def messages(data: bytes) -> None:
@@ -163,15 +164,15 @@ def messages(data: bytes) -> None:
             parts.append((placed.position, placed.length))
             continue
         parts.append((placed.position, placed.size_bytes))
-        again = message_set.encode_message(placed.message)
-        assert message_set.decode(again)[0].message == placed.message
+        again = encoders.encode_message(placed.message)
+        assert encoders.decode_messages(again)[0].message == placed.message
         if placed.message.is_wrapper:
             inner = wrappers.inner_messages(placed.message, max_bytes=MOST_BYTES)
             assert isinstance(inner, Damage) or inner
     _covers(data, parts)
     sound = list(message_set.messages(data))
     _covers(data, [(m.position, m.length if isinstance(m, Damage) else m.size_bytes) for m in sound])
-    message_set.view(data)
+    encoders.message_headers(data)
     _lies_within(data, message_set.damage(data))
 
 
@@ -236,14 +237,14 @@ def broker_properties(data: bytes) -> None:
 def topic_ids(data: bytes) -> None:
     found = partition_metadata.decode(data)
     if not isinstance(found, Damage):
-        assert partition_metadata.decode(partition_metadata.encode(found)) == found
+        assert partition_metadata.decode(encoders.encode_partition_metadata(found)) == found
 
 
 def indexes(module: ModuleType, data: bytes, *base_offset: int) -> None:
     """An offset, time or transaction index."""
     assert len(module.view(data)) == len(data) // module.ENTRY_SIZE
     if not module.damage(data):
-        assert module.encode(module.decode(data)) == data
+        assert encoders.encode_index(module, encoders.decode_index(module, data)) == data
     _lies_within(data, module.damage(data, *base_offset))
 
 
@@ -252,7 +253,7 @@ def snapshots(data: bytes) -> None:
     assert isinstance(producer_snapshot.decode(data), Damage | producer_snapshot.ProducerSnapshot)
     entries = producer_snapshot.view(data)
     assert len(entries) <= len(data) // producer_snapshot.ENTRY.size
-    again = producer_snapshot.encode([producer_snapshot.ProducerEntry(*entry) for entry in entries.tolist()])
+    again = encoders.encode_snapshot([producer_snapshot.ProducerEntry(*entry) for entry in entries.tolist()])
     found = producer_snapshot.decode(again)
     assert not isinstance(found, Damage)
     assert producer_snapshot.encode_table(producer_snapshot.table(again)) == again
@@ -261,8 +262,8 @@ def snapshots(data: bytes) -> None:
 
 def varints(data: bytes) -> None:
     for read, write in (
-        (varint.read_varint, varint.write_varint),
-        (varint.read_varlong, varint.write_varlong),
+        (varint.read_varint, encoders.write_varint),
+        (varint.read_varlong, encoders.write_varlong),
     ):
         found = read(data, 0, len(data))
         if found is not None:
@@ -347,7 +348,7 @@ def _log() -> bytes:
 
 def _compressed_batch(codec: int) -> bytes:
     plain = builders.data(10, 4, pid=5).raw
-    stored = compression.compress(codec, plain[batch_v2.HEADER_SIZE :])
+    stored = encoders.compress(codec, plain[batch_v2.HEADER_SIZE :])
     header = batch_v2.decode_header(plain)
     return batch_v2.encode_batch(header._replace(attributes=codec), stored)
 
@@ -364,8 +365,8 @@ def _old_log() -> bytes:
 
 def _streams() -> list[bytes]:
     text = b"abcabcabcabc" * 20
-    seeds = [bytes((codec + 16,)) + compression.compress(codec, text) for codec in compression.Codec]
-    return [*seeds, b"\x03" + compression.compress(compression.Codec.LZ4, text, magic=0)]
+    seeds = [bytes((codec + 16,)) + encoders.compress(codec, text) for codec in compression.Codec]
+    return [*seeds, b"\x03" + encoders.compress(compression.Codec.LZ4, text, magic=0)]
 
 
 def _plan_bytes() -> list[bytes]:
@@ -510,10 +511,10 @@ _OFFSETS = checkpoint.encode_offsets(
     [checkpoint.CheckpointEntry("t", 0, 7), checkpoint.CheckpointEntry("u", 1, 20)]
 )
 _EPOCHS = checkpoint.encode_epochs([checkpoint.EpochEntry(0, 0), checkpoint.EpochEntry(3, 17)])
-_OFFSET_INDEX = offset_index.encode([offset_index.OffsetEntry(3, 100), offset_index.OffsetEntry(7, 4200)])
-_TIME_INDEX = time_index.encode([time_index.TimeEntry(5, 3), time_index.TimeEntry(9, 3)])
+_OFFSET_INDEX = encoders.encode_offset_index([encoders.OffsetEntry(3, 100), encoders.OffsetEntry(7, 4200)])
+_TIME_INDEX = encoders.encode_time_index([encoders.TimeEntry(5, 3), encoders.TimeEntry(9, 3)])
 _TXN_INDEX = txn_index.encode([txn_index.AbortedTxn(0, 5, 1, 3, 4), txn_index.AbortedTxn(0, 6, 2, 9, 9)])
-_SNAPSHOT = producer_snapshot.encode([producer_snapshot.ProducerEntry(5, 0, 2, 9, 1, 1000, 0, -1)])
+_SNAPSHOT = encoders.encode_snapshot([producer_snapshot.ProducerEntry(5, 0, 2, 9, 1, 1000, 0, -1)])
 _TOPIC_ID = b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
 _NAMES = (
     "00000000000000000007.log",
@@ -548,7 +549,7 @@ DECODERS = (
     Decoder("time-indexes", partial(indexes, time_index), lambda: [_TIME_INDEX, _TIME_INDEX + bytes(24)]),
     Decoder("txn-indexes", lambda data: indexes(txn_index, data, 7), lambda: [_TXN_INDEX]),
     Decoder("snapshots", snapshots, lambda: [_SNAPSHOT]),
-    Decoder("varints", varints, lambda: [varint.write_varlong(-(2**63)), varint.write_varint(300)]),
+    Decoder("varints", varints, lambda: [encoders.write_varlong(-(2**63)), encoders.write_varint(300)]),
     Decoder("members", members, _packed),
     Decoder("plans", plans, _plan_bytes),
     Decoder("sealed-plans", sealed_plans, _bare_plans, json=True),

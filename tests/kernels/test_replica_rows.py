@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from krepair.formats.varint import write_varint
 from krepair.kernels import replica_rows as h
 from krepair.pipeline.dump.record import shown_of
 from krepair.pipeline.replicas.records import Differing, HashWalk
 from tests import old_messages
 from tests.builders import reading
+from tests.encoders import write_varint
 from tests.fixture_dirs import unpack
 
 SECRET = np.array([7, 9], np.uint64)

@@ -12,11 +12,13 @@ import pytest
 from krepair.errors import RefusedError, UsageError
 from krepair.formats import cluster_metadata as metadata
 from krepair.formats.batch_v2 import BatchHeader, PlacedBatch, batches, decode_header, encode_batch
-from krepair.formats.message_schema import Schema, encode
-from krepair.formats.record import Record, encode_record
+from krepair.formats.message_schema import Schema
+from krepair.formats.record import Record
 from krepair.logdir import metadata_log
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.metadata_log import MetadataImage, PartitionState
+from tests.encoders import encode_fields as encode
+from tests.encoders import encode_record
 
 LOGS = Path(__file__).parent / "metadata_logs"
 """Logs of the active controllers of real clusters, copied at the moment of the text of the same name."""

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from krepair.formats import batch_v2, compression, message_set, record
+from krepair.formats import batch_v2, message_set, record
 from krepair.formats.compression import Codec
 from krepair.ops.check import check
 from krepair.options import EngineName, Options
-from tests import builders, wrappers
+from tests import builders, encoders, wrappers
 
-RECORDS = record.encode([record.Record(key=b"k", value=b"v" * 400)])
+RECORDS = encoders.encode_records([record.Record(key=b"k", value=b"v" * 400)])
 
 
 def compressed(codec: Codec, *, broken: bool) -> bytes:
     """A batch with a right checksum over content that decompresses, or does not."""
-    body = bytearray(compression.compress(codec, RECORDS))
+    body = bytearray(encoders.compress(codec, RECORDS))
     if broken:
         body[len(body) // 2 :] = bytes(len(body) - len(body) // 2)
     header = batch_v2.BatchHeader(1, 0, 0, 2, 0, codec, 0, builders.NOW_MS, builders.NOW_MS, -1, -1, -1, 1)
@@ -51,7 +51,7 @@ def test_a_broken_wrapper_of_an_old_format_is_found(tmp_path: Path) -> None:
     wrapper = wrappers.wrap((message_set.Message(1, 1, 0, 5, b"k", b"v" * 400),), Codec.GZIP)
     assert wrapper.value is not None
     broken = wrapper._replace(value=wrapper.value[:20] + bytes(len(wrapper.value) - 20))
-    assert len(found(tmp_path, message_set.encode([broken]), deep=True)) == 1
+    assert len(found(tmp_path, encoders.encode_messages([broken]), deep=True)) == 1
 
 
 def test_a_wrong_checksum_is_not_this_rules_business(tmp_path: Path) -> None:

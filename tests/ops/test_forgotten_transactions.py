@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.formats import producer_snapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.model import Plan, ReplaceFile
+from tests import encoders
 from tests.builders import NOW_MS
 from tests.forgotten import (
     CASES,
@@ -99,7 +99,7 @@ def test_verify_holds_the_new_snapshot_against_its_original(tmp_path: Path, fiel
     path = log_dir / "t-0" / closed(plan)[0]
     entries = snapshot_of(path)
     wrong = [entries[0]._replace(**{field: 3}), *entries[1:]]
-    path.write_bytes(producer_snapshot.encode(wrong))
+    path.write_bytes(encoders.encode_snapshot(wrong))
     assert verify_plan(plan, options()).problems != ()
 
 

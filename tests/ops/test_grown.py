@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.logs import read_last_logs
-from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.ops import order
 from krepair.ops.apply import apply
@@ -24,6 +23,7 @@ from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from krepair.plan.planfile import seal
+from tests import encoders
 from tests.builders import NOW_MS, Batch, LogDir, commit, data, emptied
 from tests.ops.scene import FAR, tree
 
@@ -75,7 +75,7 @@ class Stopped:
         path.write_text("\n".join(["0", str(len(lines)), *lines]) + "\n")
 
     def snapshot(self, offset: int, *entries: ProducerEntry) -> None:
-        (self.folder / f"{offset:020d}.snapshot").write_bytes(producer_snapshot.encode(entries))
+        (self.folder / f"{offset:020d}.snapshot").write_bytes(encoders.encode_snapshot(entries))
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ import pytest
 
 from krepair.checks.recovery_time import ASSUMED
 from krepair.formats.batch_v2 import HEADER_SIZE
-from krepair.formats.compression import compress
 from krepair.formats.words import count_text
 from krepair.logdir.space import VolumeSpace
 from krepair.ops.check import check
@@ -24,6 +23,7 @@ from krepair.start import needs
 from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS, data
+from tests.encoders import compress
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline
 from tests.ops.next_start import KILLS, compacted

@@ -27,6 +27,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
+from tests import encoders
 from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack
 from tests.flips import flip
@@ -140,7 +141,7 @@ def test_what_only_the_valid_snapshot_knows_is_carried_over(tmp_path: Path) -> N
     gone = ProducerEntry(99, 1, 17, 2, 0, NOW_MS, 3, -1)
     stale = ProducerEntry(8, 0, 1, 5, 1, NOW_MS, -1, -1)
     held = ProducerEntry(7, 2, -1, -1, 0, NOW_MS, 5, -1)
-    (folder / f"{12:020d}.snapshot").write_bytes(producer_snapshot.encode([gone, stale, held]))
+    (folder / f"{12:020d}.snapshot").write_bytes(encoders.encode_snapshot([gone, stale, held]))
     (folder / END).write_bytes(b"")
     (folder / ACTIVE).write_bytes(b"")
     plan = planned(log_dir)
@@ -431,7 +432,7 @@ def test_plan_that_another_snapshot_has_come_under_is_refused(tmp_path: Path) ->
     (folder / END).write_bytes(b"")
     plan = planned(log_dir)
     other = ProducerEntry(99, 1, 17, 2, 0, NOW_MS, 3, -1)
-    (folder / f"{12:020d}.snapshot").write_bytes(producer_snapshot.encode([other]))
+    (folder / f"{12:020d}.snapshot").write_bytes(encoders.encode_snapshot([other]))
     report = apply(plan, options())
     assert [result.outcome for result in report.results] == ["failed"]
     assert "not those of the plan" in report.results[0].why

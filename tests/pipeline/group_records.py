@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from krepair.formats import batch_v2, compression, group_metadata
-from tests import builders
+from krepair.formats import batch_v2, group_metadata
+from tests import builders, encoders
 from tests.formats.versioned import encode_versioned
 
 
@@ -28,7 +28,7 @@ def packed(raw: bytes, codec: int) -> bytes:
     header = batch_v2.decode_header(raw)
     if codec == 0 or header.is_control:
         return raw
-    body = compression.compress(codec, raw[batch_v2.HEADER_SIZE :])
+    body = encoders.compress(codec, raw[batch_v2.HEADER_SIZE :])
     return batch_v2.encode_batch(header._replace(attributes=header.attributes | codec), body)
 
 

@@ -15,6 +15,7 @@ from krepair.errors import ExitCode
 from krepair.formats import producer_snapshot
 from krepair.ops.dump import Dump
 from krepair.options import Options
+from tests import encoders
 from tests.fixture_dirs import unpack
 from tests.flips import flip
 
@@ -92,7 +93,7 @@ def test_holes_in_a_file_are_passed_over_and_what_is_behind_them_is_read(tmp_pat
 def test_producers_of_a_snapshot_with_a_wrong_checksum_are_shown_all_the_same(tmp_path: Path) -> None:
     entry = producer_snapshot.ProducerEntry(7, 3, 41, 1000, 2, 1_700_000_000_000, 5, 998)
     path = tmp_path / "00000000000000001001.snapshot"
-    path.write_bytes(producer_snapshot.encode([entry, entry._replace(producer_id=8)]))
+    path.write_bytes(encoders.encode_snapshot([entry, entry._replace(producer_id=8)]))
     lines, code = dumped(path)
     assert (kinds(lines), code) == (["snapshot", "producer", "producer"], ExitCode.DONE)
     assert lines[1] == {"type": "producer", **entry._asdict()}

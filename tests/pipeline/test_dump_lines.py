@@ -20,6 +20,7 @@ from krepair.pipeline.dump.lines import LineColumns
 from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, shown_of
 from krepair.pipeline.dump.style import Style, json_of
 from krepair.plan.view import time_text
+from tests import encoders
 
 STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -150,7 +151,7 @@ def test_lines_of_records_are_those_of_plain_python(
         base_sequence,
         len(records),
     )
-    raw = batch_v2.encode_batch(header, record.encode(records))
+    raw = batch_v2.encode_batch(header, encoders.encode_records(records))
     lines = RecordLines(Style(as_json=as_json), keys, values)
     buf = array(raw)
     rows = front_row(buf, 0, -1)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.formats import batch_v2, compression, group_metadata, message_set, record
+from krepair.formats import batch_v2, group_metadata, message_set, record
 from krepair.formats.compression import Codec
 from krepair.formats.damage import Damage
 from krepair.ops.dump import Dump
@@ -24,7 +24,7 @@ from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import KR307
 from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines
 from krepair.pipeline.dump.style import Style
-from tests import builders, wrappers
+from tests import builders, encoders, wrappers
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
 
@@ -58,9 +58,9 @@ def batch(
     count: int | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    content = record.encode(records) if body is None else body
+    content = encoders.encode_records(records) if body is None else body
     if body is None:
-        content = compression.compress(codec, content)
+        content = encoders.compress(codec, content)
     header = batch_v2.BatchHeader(base, 0, 0, 2, 0, codec, max(len(records) - 1, 0), 1000, 1000, -1, -1, -1,
                                   len(records) if count is None else count)  # fmt: skip
     return batch_v2.encode_batch(header, content)
@@ -154,7 +154,7 @@ def test_a_batch_with_a_wrong_checksum_is_shown_with_its_records_and_as_damage()
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 def test_content_that_cannot_be_decompressed_is_kr307_and_the_walk_goes_on(codec: Codec) -> None:
     good = batch(0, some(3), codec=codec)
-    body = bytearray(compression.compress(codec, record.encode(some(3, 500))))
+    body = bytearray(encoders.compress(codec, encoders.encode_records(some(3, 500))))
     body[len(body) // 2 :] = b"\x77" * (len(body) - len(body) // 2)
     lines = dumped(good + batch(3, some(3), codec=codec, body=bytes(body)) + batch(6, some(3), codec=codec))
     [damage] = of_type(lines, "damage")
@@ -180,14 +180,14 @@ def peak_more(run: Any) -> int:
 
 def bomb(front: bytes, frames: int) -> bytes:
     """A batch whose content begins with some bytes and goes on with so many times 16 MiB of zeros, in zstd frames."""
-    zeros = compression.compress(Codec.ZSTD, bytes(16 << 20))
-    body = compression.compress(Codec.ZSTD, front) + zeros * frames
+    zeros = encoders.compress(Codec.ZSTD, bytes(16 << 20))
+    body = encoders.compress(Codec.ZSTD, front) + zeros * frames
     assert frames == 0 or (frames << 24) / len(body) > 20_000
     return batch(0, [], codec=Codec.ZSTD, count=2**31 - 1, body=body)
 
 
 def test_bombs_end_soon_and_take_no_memory() -> None:
-    one = record.encode_record(record.Record(key=b"k"))
+    one = encoders.encode_record(record.Record(key=b"k"))
     endless = b"\xfe\xff\xff\xff\x0f\x00\x00\x00\x01\xe0\xff\xff\xff\x0f"  # a value of 2 GB
     log = bomb(one * 2, 200) * 20 + bomb(endless, 70)
     lines: list[dict[str, Any]] = []
@@ -223,7 +223,7 @@ def test_old_wrappers_show_their_messages_with_offsets_of_the_log(magic: int) ->
     inner = tuple(
         message_set.Message(7 + n, magic, 0, 5 if magic else -1, b"k", b"v%d" % n) for n in range(3)
     )
-    log = message_set.encode(
+    log = encoders.encode_messages(
         [
             wrappers.wrap(inner, Codec.GZIP),
             message_set.Message(10, magic, 0, 5 if magic else -1, None, b""),
@@ -246,9 +246,9 @@ def test_messages_of_another_format_than_their_wrapper_are_read_each_by_its_own(
 ) -> None:
     """KAFKA-4298, as brokers read it: of v1 the offset counts from the wrapper's, which is not below the last one."""
     inner = [message_set.Message(7 + n, n, 0, 5 if n else -1, b"k", b"v") for n in range(2)]
-    value = compression.compress(Codec.GZIP, message_set.encode(inner))
+    value = encoders.compress(Codec.GZIP, encoders.encode_messages(inner))
     attributes = Codec.GZIP | (message_set.LOG_APPEND_TIME if wrapper else 0)
-    log = message_set.encode(
+    log = encoders.encode_messages(
         [message_set.Message(offset, wrapper, attributes, 77 if wrapper else -1, None, value)]
     )
     lines = dumped(log)
@@ -335,7 +335,7 @@ def mixed_log(chance: random.Random) -> bytes:
         if chance.random() < 0.06:
             count = chance.choice((0, 4, 6))
         elif chance.random() < 0.06:
-            content = compression.compress(codec, record.encode(records))
+            content = encoders.compress(codec, encoders.encode_records(records))
             body = content[: chance.randrange(len(content))]
         found.append(batch(5 * number, records, codec=codec, count=count, body=body))
     return b"".join(found)

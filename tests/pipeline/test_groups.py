@@ -12,13 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from krepair.formats import group_metadata, message_set
-from krepair.formats.message_schema import encode
 from krepair.ops.groups import subscription_findings
 from krepair.pipeline.coordinators import commits
 from krepair.pipeline.coordinators.group_model import Group
 from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult, read_groups
 from krepair.pipeline.items import Place
-from tests import builders, wrappers
+from tests import builders, encoders, wrappers
+from tests.encoders import encode_fields as encode
 from tests.formats.versioned import encode_versioned
 from tests.pipeline.group_records import group_record, key_of, member, packed, text, value_of
 from tests.pipeline.travelled import travelled
@@ -328,7 +328,7 @@ def test_partitions_of_old_formats(tmp_path: Path, magic: int) -> None:
     time = 5 if magic else -1
     plain = message_set.Message(0, magic, 0, time, key_of("g", 0, 0), value_of(1))
     inner = tuple(message_set.Message(n, magic, 0, time, key_of("g", n), value_of(n)) for n in (1, 2, 3))
-    result = written(tmp_path / FOLDER, (0, message_set.encode([plain, wrappers.wrap(inner, 1)])))
+    result = written(tmp_path / FOLDER, (0, encoders.encode_messages([plain, wrappers.wrap(inner, 1)])))
     [group] = result.groups
     assert [(each.partition, each.offset, each.record_offset) for each in group.commits] == [
         (0, 1, 0),

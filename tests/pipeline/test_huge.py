@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from krepair.formats.compression import Codec, compress
+from krepair.formats.compression import Codec
 from tests import builders, old_messages
 from tests.builders import LogDir, Record
+from tests.encoders import compress
 from tests.pipeline.huge_record import EVERY
 
 # In a process of its own, so that the peak is that of the work; a small log directory first, so that everything is

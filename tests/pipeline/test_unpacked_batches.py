@@ -15,6 +15,7 @@ from krepair.formats.damage import Damage
 from krepair.kernels.compact_keys import P_CODEC, P_END, P_PLACE, P_SIZE, P_START, PACKED_COLUMNS
 from krepair.kernels.compact_records import SLACK
 from krepair.pipeline.unpacked_batches import UnpackedBatches
+from tests import encoders
 
 CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 PLAIN = int(Codec.NONE)
@@ -50,7 +51,7 @@ def content_of(chance: random.Random) -> bytes:
 def frame_of(codec: int, content: bytes, chance: random.Random) -> bytes:
     if codec == Codec.LZ4 and chance.random() < 0.2:
         return bytes(lz4.frame.compress(content, content_checksum=True, store_size=chance.random() < 0.5))
-    return compression.compress(codec, content)
+    return encoders.compress(codec, content)
 
 
 @pytest.mark.parametrize("seed", range(5) if os.environ.get("KREPAIR_EVERY_STATE") else [4])
@@ -78,14 +79,14 @@ def test_batches_of_all_codecs_and_sizes_in_one_window(seed: int) -> None:
 
 
 def test_very_many_small_batches() -> None:
-    frames = [(int(Codec.ZSTD), compression.compress(Codec.ZSTD, b"%d" % number)) for number in range(3000)]
+    frames = [(int(Codec.ZSTD), encoders.compress(Codec.ZSTD, b"%d" % number)) for number in range(3000)]
     assert unpacked(frames) == [b"%d" % number for number in range(3000)]
 
 
 @pytest.mark.parametrize("codec", [*CODECS, 5, 7])
 def test_broken_batch_among_others_is_the_only_one_left(codec: int) -> None:
     known = min(codec, Codec.ZSTD)
-    whole, broken = compression.compress(known, b"whole" * 40), b"no frame of any codec"
+    whole, broken = encoders.compress(known, b"whole" * 40), b"no frame of any codec"
     assert isinstance(compression.decompress(codec, broken), Damage)
     if codec in CODECS:
         assert unpacked([(codec, whole), (codec, broken), (codec, whole)]) == [
@@ -101,7 +102,7 @@ def test_broken_batch_among_others_is_the_only_one_left(codec: int) -> None:
 def test_batches_that_are_not_compressed_are_taken_as_they_lie_even_where_they_look_like_a_frame(
     codec: int,
 ) -> None:
-    frame = compression.compress(codec, b"packed" * 40)
+    frame = encoders.compress(codec, b"packed" * 40)
     frames = [(codec, frame), (PLAIN, frame), (PLAIN, b""), (PLAIN, b"plain"), (codec, frame), (PLAIN, frame)]
     contents = [b"packed" * 40, frame, b"", b"plain", b"packed" * 40, frame]
     assert unpacked(frames) == contents
@@ -110,5 +111,5 @@ def test_batches_that_are_not_compressed_are_taken_as_they_lie_even_where_they_l
 
 def test_snappy_that_claims_gigabytes_is_left_and_streams_one_behind_the_other_are_taken() -> None:
     bomb = b"\xff\xff\xff\xff\x0f" + b"\xfe\x01\x00" * 100
-    one = compression.compress(Codec.SNAPPY, b"first ")
+    one = encoders.compress(Codec.SNAPPY, b"first ")
     assert unpacked([(Codec.SNAPPY, bomb), (Codec.SNAPPY, one + one)]) == [None, b"first first "]

@@ -14,7 +14,6 @@ import pytest
 from krepair.derive.segment import RecoveredSegment, recover_segment
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.formats import offset_index, time_index
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
@@ -22,7 +21,7 @@ from krepair.options import Options
 from krepair.pipeline import swaps
 from krepair.pipeline.indexes import segment as indexes
 from krepair.pipeline.rewrite import finish
-from tests import builders
+from tests import builders, encoders
 from tests.ops import pending
 from tests.ops.pending import BASE, name
 from tests.readings.scenes import options
@@ -31,23 +30,25 @@ INTERVAL = (("index.interval.bytes", "200"),)
 
 
 def positions_off(made: RecoveredSegment) -> RecoveredSegment:
-    entries = [entry._replace(position=entry.position + 1) for entry in offset_index.decode(made.index)]
-    return replace(made, index=offset_index.encode(entries))
+    entries = [
+        entry._replace(position=entry.position + 1) for entry in encoders.decode_offset_index(made.index)
+    ]
+    return replace(made, index=encoders.encode_offset_index(entries))
 
 
 def offsets_off(made: RecoveredSegment) -> RecoveredSegment:
-    entries = offset_index.decode(made.index)
+    entries = encoders.decode_offset_index(made.index)
     low = [
         entry._replace(relative_offset=1 + number if number == len(entries) - 1 else entry.relative_offset)
         for number, entry in enumerate(entries)
     ]
-    return replace(made, index=offset_index.encode(low[-1:]))
+    return replace(made, index=encoders.encode_offset_index(low[-1:]))
 
 
 def times_off(made: RecoveredSegment) -> RecoveredSegment:
-    entries = time_index.decode(made.time_index)
+    entries = encoders.decode_time_index(made.time_index)
     last = entries[-1]._replace(timestamp=entries[-1].timestamp + 1)
-    return replace(made, time_index=time_index.encode([*entries[:-1], last]))
+    return replace(made, time_index=encoders.encode_time_index([*entries[:-1], last]))
 
 
 DEFECTS = [positions_off, offsets_off, times_off]

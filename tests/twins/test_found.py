@@ -28,7 +28,7 @@ from krepair.pipeline.indexes import segment, transactions
 from krepair.rules import checkpoints, epochs
 from krepair.rules import recovery as recovery_rules
 from krepair.rules.snapshots import ProducerTable
-from tests import builders, forgotten
+from tests import builders, encoders, forgotten
 from tests.ops import snapshots
 from tests.readings.scenes import options
 from tests.recovery import scene as recovery
@@ -108,12 +108,12 @@ def rise_in_range(root: Path) -> Path:
 
 def all_ended(data: bytes) -> bytes:
     """A snapshot in which no transaction is open."""
-    return producer_snapshot.encode(one._replace(current_txn_first_offset=-1) for one in entries_of(data))
+    return encoders.encode_snapshot(one._replace(current_txn_first_offset=-1) for one in entries_of(data))
 
 
 def without_last(data: bytes) -> bytes:
     """A snapshot without its last producer."""
-    return producer_snapshot.encode(entries_of(data)[:-1])
+    return encoders.encode_snapshot(entries_of(data)[:-1])
 
 
 def entries_of(data: bytes) -> tuple[ProducerEntry, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.rules.checkpoints import KINDS, CheckpointKind, mend_offsets
-from tests import builders, strategies
+from tests import builders, encoders, strategies
 from tests.builders import NOW_MS, abort, commit, data
 from tests.readings.scenes import FOLDER, applied, options
 from tests.twins.checkpoints import checkpoint_problems
@@ -112,7 +112,7 @@ def test_a_replay_begins_with_the_producers_of_an_earlier_snapshot(tmp_path: Pat
         )
         for pid, age in ((7, 0), (20, 1000), (21, 8 * 86_400_000))
     ]  # fmt: skip
-    (root / FOLDER / "00000000000000000003.snapshot").write_bytes(producer_snapshot.encode(known))
+    (root / FOLDER / "00000000000000000003.snapshot").write_bytes(encoders.encode_snapshot(known))
     (root / FOLDER / "00000000000000000006.snapshot").write_bytes(b"damaged")
     done = applied(root, options("snapshots"))
     (name,) = (one.name for one in done.part.changes)

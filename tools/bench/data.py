@@ -16,7 +16,7 @@ import crc32c
 import numpy as np
 
 from krepair.formats import batch_v2, compression
-from tests import builders
+from tests import builders, encoders
 
 CHUNK_BATCHES = 1 << 16
 RECORDS_EACH = 16
@@ -147,7 +147,7 @@ def lz4_records(first_offset: int, count: int, _producers: int) -> bytes:
     """Batches of 16 records of 1 kB, compressed with lz4 to about half."""
     plain = _record_batch()
     header = batch_v2.decode_header(plain)
-    body = compression.compress(compression.Codec.LZ4, plain[batch_v2.HEADER_SIZE :])
+    body = encoders.compress(compression.Codec.LZ4, plain[batch_v2.HEADER_SIZE :])
     packed = batch_v2.encode_batch(header._replace(attributes=compression.Codec.LZ4), body)
     return _batches_like(packed, first_offset, count)
 

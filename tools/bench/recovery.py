@@ -15,7 +15,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.options import EngineName, Options
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import Failed, Place
 from krepair.pipeline.place import kept_open
 from krepair.pipeline.recovered import RecoveredItem, read_recovered
 from krepair.plan.model import Plan
@@ -97,7 +97,7 @@ def second_reading(root: Path) -> Spent:
     def read() -> None:
         with kept_open():
             found = [read_recovered(item) for item in items]
-        assert not [one for one in found if one.problems], found
+        assert not [one for one in found if isinstance(one, Failed) or one.problems], found
 
     return spent_by(read)
 
