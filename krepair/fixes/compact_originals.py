@@ -25,7 +25,7 @@ from krepair.pipeline.compaction.check_items import CheckedSource
 from krepair.pipeline.compaction.items import CompactItem, OffsetFile
 from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, SourceReading, readings_of
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve
-from krepair.pipeline.items import Place
+from krepair.pipeline.items import LogsItem, Place
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
 from krepair.rules.compaction import bound_of
 from krepair.rules.evidence import Evidence
@@ -180,7 +180,9 @@ def partition_to_prove(
     return PartitionToProve(
         place=place,
         groups=tuple(groups),
-        logs=tuple((f"{place.stem(base)}.log", ends.get(base, file.size)) for base, file in logs.items()),
+        logs=LogsItem(
+            place=place, segments=tuple((base, ends.get(base, file.size)) for base, file in logs.items())
+        ),
         # where tombstones stay, no stamp is past
         now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
     )

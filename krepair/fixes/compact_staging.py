@@ -369,17 +369,10 @@ def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verificatio
             }
             ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
             one.proof = partition_to_prove(work, one.staging, one.originals, results, ends)
-    begun = [(one, one.proof) for one in _able(partitions) if one.proof is not None]
-    verification = Verification(
-        work.engine, [proof for _, proof in begun], work.scratch.path if begun else ""
-    )
-    verification.find_ranges([proof for one, proof in begun if _has_transactions(one)])
-    return verification
-
-
-def _has_transactions(one: _Partition) -> bool:
-    known = one.prepared
-    return known is not None and known.bound is not None and known.bound.transactions
+            if one.prepared is not None:
+                one.proof.aborted = one.prepared.aborted.tobytes()
+    begun = [one.proof for one in _able(partitions) if one.proof is not None]
+    return Verification(work.engine, begun, work.scratch.path if begun else "")
 
 
 def _write(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
@@ -501,7 +494,7 @@ def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, 
         if group.result != group.sources[0].path
         for source in group.sources
     }
-    logs = [(base, path, size) for base, (path, size) in zip(one.logs, proof.logs, strict=True)]
+    logs = [(base, path, size) for base, (path, size) in zip(one.logs, proof.logs.logs, strict=True)]
     return Staged(one.staging, one.place, others, logs, results)
 
 
@@ -526,7 +519,7 @@ def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReadi
     results = {group.base_offset: staging.folder.path for group in groups}
     proof = partition_to_prove(work, staging, originals, results, {})
     active = _scan_of(work, staging, originals, max(originals.logs), check_crc=True)
-    item = ProofItem(proof, active)
+    item = ProofItem(proof, active, transactions=not goes_by_plan(staging.plan, originals))
     yield SecondReading(
         groups[0],
         PROVEN,
@@ -543,19 +536,29 @@ class ProofItem(NamedTuple):
     Attributes:
         proof: of it.
         active: scan of its last log, which alone may end in damage.
+        transactions: whether there may be any.
     """
 
     proof: PartitionToProve
     active: ScanItem
+    transactions: bool
 
 
 def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int, PartitionToProve]]:
+    from krepair.pipeline.compaction.tasks import find_aborted
     from krepair.pipeline.scan import scan
 
     proofs = [item.proof for item in items]
     for index, result in work.engine.map(scan, [item.active for item in items]):
         if isinstance(result, ScanResult):
-            *before, (path, _) = proofs[index].logs
-            proofs[index].logs = (*before, (path, result.summary.valid_bytes))
+            *before, (base, _) = proofs[index].logs.segments
+            ends = (*before, (base, result.summary.valid_bytes))
+            proofs[index].logs = replace(proofs[index].logs, segments=ends)
+    asked = [item.proof for item in items if item.transactions]
+    for index, found in work.engine.map(find_aborted, [proof.logs for proof in asked]):
+        if isinstance(found, Failed):
+            asked[index].take_failed(found)
+        else:
+            asked[index].aborted = found
     prove(work.engine, proofs, work.scratch.path)
     return iter(enumerate(proofs))

@@ -53,7 +53,7 @@ CHANGED: Final = 7  # a record is not verbatim
 HEADER_CHANGED: Final = 8
 KEYLESS_GONE: Final = 9
 ABORTED_STAYS: Final = 10
-NEEDS_RANGES: Final = 11  # a batch of a transaction, but the caller gave no aborted ranges
+TRANSACTION: Final = 11  # a batch of a transaction, and there were to be none
 PACKED_FULL: Final = 12
 TEXTS: Final = {
     BAD_SOURCE: "the source cannot be read here",
@@ -62,6 +62,7 @@ TEXTS: Final = {
     HEADER_CHANGED: "a field of the header is not what it has to be",
     KEYLESS_GONE: "a record without a key is gone",
     ABORTED_STAYS: "a record of an aborted transaction is in the result",
+    TRANSACTION: "a batch of a transaction, and the plan knows of none",
 }
 
 # columns of a row: two hashes, last source offset + 1, see below, result offset + 1, bits (1 twice, 2 in use)
@@ -99,7 +100,7 @@ P_RESULT_START: Final = 8
 P_RESULT_END: Final = 9
 PACKED_COLUMNS: Final = 10
 
-# facts of the current batch; ``B_ABORTED`` is ``UNKNOWN`` for a batch of a transaction if no aborted ranges were given
+# facts of the current batch; ``B_ABORTED`` is ``UNKNOWN`` for a batch of a transaction where there are to be none
 UNKNOWN: Final = 2
 B_BASE: Final = 0
 B_TIME: Final = 1
@@ -115,7 +116,7 @@ SAME: Final = 2  # the result's batch has the same bytes
 # inputs
 I_NOW_MS: Final = 0
 I_HORIZON: Final = 1  # whether tombstones without a stamp may go
-I_RANGES_KNOWN: Final = 2
+I_TRANSACTIONS: Final = 2  # whether there may be any
 I_ELSEWHERE: Final = (
     3  # whether the source is a log of another replica: its records only hold tombstones back
 )
@@ -312,7 +313,7 @@ def _records(
     limit = rows.shape[0]
     mode = batch[B_MODE]
     if batch[B_ABORTED] == UNKNOWN:
-        return NEEDS_RANGES
+        return TRANSACTION
     while state[C_LEFT] > 0:
         if state[C_NOTED] >= limit:
             return TABLE_FULL
@@ -362,9 +363,9 @@ def _records(
 
 @inlined
 def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
-    """Whether an offset belongs to an aborted transaction: it lies between two markers, and the later is an abort.
+    """Whether an offset belongs to an aborted transaction.
 
-    ``ranges``: int64[N, 3] (producer id, offset of the marker before or -1, offset of the abort marker), ascending.
+    ``ranges``: int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two.
     """
     low, high = 0, ranges.shape[0]
     while low < high:
@@ -375,7 +376,7 @@ def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
             low = middle + 1
         else:
             high = middle
-    return low < ranges.shape[0] and ranges[low, 0] == producer_id and ranges[low, 1] < offset
+    return low < ranges.shape[0] and ranges[low, 0] == producer_id and ranges[low, 1] <= offset
 
 
 @kernel("bytes, long, fixed rows, longs, longs", "fixed bytes, long, fixed rows, longs, longs")
@@ -399,7 +400,7 @@ def _facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
     facts[B_TIME] = be64(head, place + _BASE_TIME)
     transactional = attributes & TRANSACTIONAL != 0
     facts[B_ABORTED] = 0
-    if transactional and inputs[I_RANGES_KNOWN] == 0:
+    if transactional and inputs[I_TRANSACTIONS] == 0:
         facts[B_ABORTED] = UNKNOWN
     elif transactional and _aborted(ranges, be64(head, place + _PRODUCER), facts[B_BASE]):
         facts[B_ABORTED] = 1

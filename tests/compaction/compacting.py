@@ -218,12 +218,14 @@ def proven(
         )
         for group in done.decision.groups
     )
-    logs = tuple(
-        (str(folder / f"{facts.base_offset:020d}.log"), facts.summary.valid_bytes)
-        for facts in found.prepared.partition.segments
+    segments = found.prepared.partition.segments
+    logs = LogsItem(
+        place=place_of(folder),
+        segments=tuple((facts.base_offset, facts.summary.valid_bytes) for facts in segments),
     )
     now_ms = found.prepared.partition.policy.now_ms
     partition = PartitionToProve(place_of(folder), groups, logs, now_ms, elsewhere)
+    partition.aborted = found.prepared.aborted.tobytes()
     prove(engine or InlineEngine("test"), [partition], scratch)
     return partition
 

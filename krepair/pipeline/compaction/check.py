@@ -4,7 +4,7 @@ Each group is read with its sources: every record of the result is verbatim in t
 what it has to be, and no record without a key is missing. The rows of all groups are joined: of every key the last
 committed record is in the result, or is a tombstone that may go, and no other record of that key is.
 
-What is aborted, when a tombstone may go and how keys are told apart is found out anew here; the formats are shared.
+When a tombstone may go and how keys are told apart is found out anew here; the formats are shared, and what is aborted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.kernels import check_compacted as v
-from krepair.kernels.check_aborted import abort_ranges, enter_producers
 from krepair.kernels.check_frames import single_blocks
 from krepair.kernels.key_points import points_and_squares
 from krepair.kernels.scan import ReadInto
@@ -33,7 +32,6 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.byte_stream import StoredBytes
 from krepair.pipeline.compaction.check_items import (
     PARTS,
-    AbortsItem,
     CheckedRows,
     CheckedSource,
     CheckItem,
@@ -43,14 +41,6 @@ from krepair.pipeline.compaction.checked_contents import CheckedContents
 from krepair.pipeline.items import Failed
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
-
-__all__ = [
-    "AbortsItem",
-    "CheckItem",
-    "CheckResult",
-    "CheckedRows",
-    "CheckedSource",
-]
 
 WINDOW_BYTES: Final = 1 << 20
 _SLACK: Final = 16
@@ -66,48 +56,6 @@ NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is need
 Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
-# -- aborted transactions ---------------------------------------------------------------------------
-@shown("prove")
-@in_its_place
-def find_abort_ranges(item: AbortsItem, tree: Tree) -> bytes | Failed:
-    """Follow the markers of a partition, headers only.
-
-    Returns:
-        int64[N, 3] (producer id, offset of its marker before, offset of the abort marker), ascending, as bytes.
-    """
-    producers: Int64s = np.full((1 << 10, 3), -1, np.int64)
-    found: list[Int64s] = []
-    window: Uint8s = np.empty(1 << 18, np.uint8)
-    out: Int64s = np.empty((1 << 12, 3), np.int64)
-    known = 0
-    path = ""
-    try:
-        for path, size in item.logs:
-            with opened_for_reading(path, tree) as descriptor:
-                read_into, position = read_into_from(descriptor), 0
-                while position < size:
-                    filled = _fill(read_into, window, 0, position, size)
-                    state = np.array([0, 0, known], np.int64)
-                    status = 1
-                    while status == 1:
-                        status = abort_ranges(window, filled, position, size, producers, out, state)
-                        found.append(out[: state[1]].copy())
-                        state[1] = 0
-                        if 2 * state[2] >= len(producers):
-                            larger: Int64s = np.full((len(producers) * 4, 3), -1, np.int64)
-                            enter_producers(producers, larger)
-                            producers = larger
-                    known = int(state[2])
-                    if status == 2 or state[0] == 0:
-                        return Failed("verify", f"{path}, position {position}: no batch")
-                    position += int(state[0])
-    except OSError as error:
-        return Failed("unreadable", f"{path}: {why(error)}")
-    ranges: Int64s = np.concatenate(found) if found else np.empty((0, 3), np.int64)
-    ranges = ranges[np.lexsort((ranges[:, 2], ranges[:, 0]))]
-    return np.ascontiguousarray(ranges).tobytes()
-
-
 def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
     """Fill a window behind what it holds, from the file position of its place 0; gives the valid bytes."""
     view = window.data
@@ -120,10 +68,6 @@ def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: i
 # -- one group --------------------------------------------------------------------------------------
 class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an error
     """What is wrong, and where."""
-
-
-class _RangesNeeded(Exception):  # noqa: N818 - not an error either
-    """There is a batch of a transaction, and nobody has looked for the aborted ones."""
 
 
 class _TooLarge(Exception):  # noqa: N818 - not an error either
@@ -246,13 +190,13 @@ class _Group:
     def __post_init__(self) -> None:
         self.points = points_and_squares(self.item.points)
         self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
-        self.ranges: Int64s = np.frombuffer(self.item.ranges, np.int64).reshape(-1, 3)
+        self.ranges: Int64s = np.frombuffer(self.item.aborted, np.int64).reshape(-1, 3)
         self.noted: Rows = np.empty((_NOTED_ROWS, v.ROW_WORDS), np.uint64)
         self.table: Rows = np.empty((0, v.ROW_WORDS), np.uint64)
         self._larger(_FIRST_ROWS)
         self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
         self.inputs: Int64s = np.array(
-            [self.item.now_ms, 0, self.item.ranges_known, self.item.elsewhere], np.int64
+            [self.item.now_ms, 0, self.item.transactions, self.item.elsewhere], np.int64
         )
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
         self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
@@ -328,13 +272,7 @@ class _Group:
                 self._slow(side, result, source)
             elif status not in (v.DONE, v.TABLE_FULL):
                 where = side.position + int(self.state[v.C_SOURCE])
-                self._object(status, f"{source.path}, near position {where}")
-
-    @staticmethod
-    def _object(status: int, where: str) -> None:
-        if status == v.NEEDS_RANGES:
-            raise _RangesNeeded
-        raise _Wrong(f"{where}: {v.TEXTS[status]}")
+                raise _Wrong(f"{source.path}, near position {where}: {v.TEXTS[status]}")
 
     # -- compressed batches that lie whole in both windows, many at a time
     def _unpack(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
@@ -401,7 +339,7 @@ class _Group:
             self._enter()
             if status not in (v.DONE, v.TABLE_FULL):
                 where = side.position + int(self.packed[first, v.P_SOURCE])
-                self._object(status, f"{source.path}, position {where}")
+                raise _Wrong(f"{source.path}, position {where}: {v.TEXTS[status]}")
 
     # -- batches that are compressed, or pass a window
     def _slow(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
@@ -470,7 +408,7 @@ class _Group:
                     raise _Wrong(f"{where}: {v.TEXTS[v.CHANGED]}")
                 state[v.C_RESULT] = 0
             elif status != v.TABLE_FULL:
-                self._object(status, where)
+                raise _Wrong(f"{where}: {v.TEXTS[status]}")
             status = v.check_records(
                 source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
                 self.points, self.noted, state,
@@ -546,13 +484,11 @@ def check_group(item: CheckItem, tree: Tree) -> CheckResult | Failed:
     try:
         group.run()
         return group.result()
-    except (_RangesNeeded, _Wrong, OSError) as problem:
+    except (_Wrong, OSError) as problem:
         return _failed(item, problem)
 
 
-def _failed(item: CheckItem, problem: Exception) -> CheckResult | Failed:
-    if isinstance(problem, _RangesNeeded):
-        return CheckResult(asks_ranges=True)
+def _failed(item: CheckItem, problem: Exception) -> Failed:
     if isinstance(problem, OSError):
         return Failed("unreadable", f"{problem.filename or item.result}: {why(problem)}")
     return Failed("verify", str(problem))
@@ -574,7 +510,7 @@ class SourceProof:
         self._item = item
         self._group = _Group(item, tree, beside_writer=True)
         self._source, self._result = _LentWindow(), _LentWindow()
-        self._outcome: CheckResult | Failed | None = None
+        self._outcome: Failed | None = None
         self._goes_on = True
 
     def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
@@ -594,7 +530,7 @@ class SourceProof:
         self._result.lend(result, result_end)
         try:
             self._group.check_windows(self._source, self._result, self._item.sources[0])
-        except (_RangesNeeded, _Wrong, OSError) as problem:
+        except (_Wrong, OSError) as problem:
             self._outcome, self._goes_on = _failed(self._item, problem), False
         except _TooLarge:
             self.give_up()
@@ -606,8 +542,7 @@ class SourceProof:
     def end(self) -> CheckResult | Failed | None:
         """The result; None if nothing was proven."""
         if not self._goes_on:
-            asks = isinstance(self._outcome, CheckResult) and self._outcome.asks_ranges
-            return None if asks else self._outcome
+            return self._outcome
         source = self._item.sources[0]
         if self._source.size != source.size:
             text = f"{source.path}: {self._source.size} of {source.size} bytes were read"

@@ -28,23 +28,6 @@ class CheckedSource(Struct, frozen=True, kw_only=True):
     horizon_passed: bool
 
 
-class AbortsItem(Struct, frozen=True, kw_only=True):
-    """Find the aborted transactions of a partition.
-
-    Attributes:
-        place: where.
-        logs: (absolute path, bytes of valid batches) of all segments, ascending.
-    """
-
-    place: Place
-    logs: tuple[tuple[str, int], ...]
-
-    @property
-    def bytes_to_read(self) -> int:
-        """All logs of the partition."""
-        return sum(size for _, size in self.logs)
-
-
 class CheckItem(Struct, frozen=True, kw_only=True):
     """Hold one new segment against its sources.
 
@@ -53,8 +36,8 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         sources: of the group, ascending.
         result: absolute path of the new ``.log``; of a segment that does not change its own.
         now_ms: the clock for stamps.
-        ranges: see ``find_abort_ranges``.
-        ranges_known: whether they were looked for; if not, a batch of a transaction ends the work at once.
+        aborted: see ``compaction.tasks.find_aborted``.
+        transactions: whether there may be any; if not, a batch of one is wrong.
         elsewhere: the sources are logs of another replica: their records only hold tombstones back.
         points: 16 bytes, drawn for this verification.
         rows_inline: the result holds at most so many rows.
@@ -65,11 +48,11 @@ class CheckItem(Struct, frozen=True, kw_only=True):
     sources: tuple[CheckedSource, ...]
     result: str
     now_ms: int
-    ranges: bytes
+    aborted: bytes
     points: bytes
     rows_inline: int
     scratch: str
-    ranges_known: bool = True
+    transactions: bool = True
     elsewhere: bool = False
 
     @property
@@ -97,10 +80,8 @@ class CheckResult(Struct, frozen=True, kw_only=True):
         rows: for the join.
         records: of the sources.
         kept: of the result.
-        asks_ranges: there is a transaction, so it is to be done again with the ranges.
     """
 
-    asks_ranges: bool = False
     rows: tuple[CheckedRows, ...] = ()
     records: int = 0
     kept: int = 0

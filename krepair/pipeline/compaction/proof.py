@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from krepair.pipeline.compaction.check_items import (
     CHECKED_ROW_BYTES,
-    AbortsItem,
     CheckedRows,
     CheckedSource,
     CheckItem,
@@ -45,7 +44,7 @@ class PartitionToProve:
     Attributes:
         place: where.
         groups: ascending.
-        logs: (absolute path, bytes of valid batches) of all segments as they were, for their markers.
+        logs: the valid batches of all segments as they were.
         now_ms: the clock for stamps.
         elsewhere: logs of other replicas: their records hold tombstones back.
         failure: kind of failure, empty if all is right.
@@ -53,13 +52,13 @@ class PartitionToProve:
         records: read of the sources.
         kept: in the results.
         keys: distinct ones.
-        ranges_known: whether the aborted transactions were looked for.
+        aborted: see ``find_aborted``; None: there are no transactions.
         beside: result of a group -> what came of those of its sources that were proven while they were written.
     """
 
     place: Place
     groups: tuple[GroupToProve, ...]
-    logs: tuple[tuple[str, int], ...]
+    logs: LogsItem
     now_ms: int
     elsewhere: tuple[LogsItem, ...] = ()
     failure: FailureKind = ""
@@ -68,8 +67,7 @@ class PartitionToProve:
     kept: int = 0
     keys: int = 0
     rows: list[CheckedRows] = field(default_factory=list)
-    ranges: bytes = b""
-    ranges_known: bool = False
+    aborted: bytes | None = None
     beside: dict[str, list[CheckResult | Failed]] = field(default_factory=dict)
 
     def take_failed(self, failed: Failed) -> None:
@@ -85,10 +83,6 @@ class PartitionToProve:
         self.records += result.records
         self.kept += result.kept
         self.rows += result.rows
-
-
-Asking = tuple[PartitionToProve, GroupToProve]
-"""A group that has to be checked."""
 
 
 class Verification:
@@ -107,18 +101,6 @@ class Verification:
         sources = sum(len(group.sources) for one in partitions for group in one.groups)
         self._rows_inline = max(_INLINE_BYTES // CHECKED_ROW_BYTES // max(sources, 1), _ROWS_INLINE_AT_LEAST)
 
-    def find_ranges(self, partitions: Sequence[PartitionToProve]) -> None:
-        """Find the aborted transactions of partitions."""
-        from krepair.pipeline.compaction.check import find_abort_ranges
-
-        items = [AbortsItem(place=one.place, logs=one.logs) for one in partitions]
-        for index, found in self._engine.map(find_abort_ranges, items):
-            one = partitions[index]
-            if isinstance(found, Failed):
-                one.take_failed(found)
-                found = b""
-            one.ranges, one.ranges_known = found, True
-
     def item(self, one: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
         """The item that checks sources of a partition."""
         return CheckItem(
@@ -126,8 +108,8 @@ class Verification:
             sources=tuple(sources),
             result=result,
             now_ms=one.now_ms,
-            ranges=one.ranges,
-            ranges_known=one.ranges_known,
+            aborted=one.aborted or b"",
+            transactions=one.aborted is not None,
             points=self._points,
             rows_inline=self._rows_inline,
             scratch=self._scratch,
@@ -139,9 +121,10 @@ class Verification:
         Args:
             partitions: those that are there to the end.
         """
+        from krepair.pipeline.compaction.check import check_group
         from krepair.pipeline.compaction.check_join import check_join
 
-        todo: list[Asking] = []
+        todo: list[tuple[PartitionToProve, GroupToProve]] = []
         for one in partitions:
             for group in one.groups:
                 known = one.beside.get(group.result, [])
@@ -150,10 +133,10 @@ class Verification:
                     continue
                 for result in known:
                     one.take_checked(result)
-        # most topics have no transactions; a group that has some stops at the first of them
-        asking = self._check([each for each in todo if not each[0].failure])
-        self.find_ranges([one for one in partitions if any(one is other for other, _ in asking)])
-        self._check([each for each in asking if not each[0].failure])
+        todo = [each for each in todo if not each[0].failure]
+        items = [self.item(one, group.sources, group.result) for one, group in todo]
+        for index, result in self._engine.map(check_group, items):
+            todo[index][0].take_checked(result)
         _read_elsewhere(self._engine, partitions, self._points, self._rows_inline, self._scratch)
         joins = [
             (one, item) for one in partitions if not one.failure for item in join_items(one.place, one.rows)
@@ -163,19 +146,6 @@ class Verification:
                 joins[index][0].take_failed(joined)
             else:
                 joins[index][0].keys += joined
-
-    def _check(self, work: Sequence[Asking]) -> list[Asking]:
-        """Check groups; gives those that ask for aborted transactions."""
-        from krepair.pipeline.compaction.check import check_group
-
-        items = [self.item(one, group.sources, group.result) for one, group in work]
-        asking = []
-        for index, result in self._engine.map(check_group, items):
-            if isinstance(result, CheckResult) and result.asks_ranges:
-                asking.append(work[index])
-            else:
-                work[index][0].take_checked(result)
-        return asking
 
 
 def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
@@ -187,18 +157,18 @@ def _read_elsewhere(
     engine: Engine, partitions: Sequence[PartitionToProve], points: bytes, rows_inline: int, scratch: str
 ) -> None:
     """Enter the committed records that other replicas hold; without markers none of theirs counts as aborted."""
-    from krepair.pipeline.compaction.check import check_group, find_abort_ranges
+    from krepair.pipeline.compaction.check import check_group
+    from krepair.pipeline.compaction.tasks import find_aborted
 
     logs = [
         (partition, log) for partition in partitions if not partition.failure for log in partition.elsewhere
     ]
-    ranges: dict[int, bytes] = {}
-    aborts = [AbortsItem(place=log.place, logs=log.logs) for _, log in logs]
-    for index, found in engine.map(find_abort_ranges, aborts):
+    aborted: dict[int, bytes] = {}
+    for index, found in engine.map(find_aborted, [log for _, log in logs]):
         if isinstance(found, Failed):
             logs[index][0].take_failed(found)
         else:
-            ranges[index] = found
+            aborted[index] = found
     work = [
         (each, log, index, base, size)
         for index, (each, log) in enumerate(logs)
@@ -211,7 +181,7 @@ def _read_elsewhere(
             sources=(CheckedSource(base_offset=base, path=path, size=size, horizon_passed=False),),
             result=path,
             now_ms=each.now_ms,
-            ranges=ranges[index],
+            aborted=aborted[index],
             points=points,
             rows_inline=rows_inline,
             scratch=scratch,
