@@ -11,6 +11,7 @@ of the memory, and no work is done per batch.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,11 +20,13 @@ from typing import Any
 
 import numpy as np
 
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, message_set
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import CRC_START, HEADER, LOG_OVERHEAD, MAGIC
 from krepair.formats.castagnoli import crc32c
 from krepair.kernels import check_headers as k
+from krepair.logdir.reading import opened_for_reading, read_into_from
 
 ReadInto = Callable[[memoryview, int], int]
 ReadAt = Callable[[int, int], bytes]
@@ -408,3 +411,32 @@ def _as_headers(columns: Int64s) -> np.ndarray[Any, Any]:
         headers[name] = -1
     headers["record_count"] = 1
     return headers
+
+
+class NotWholeError(Exception):
+    """A log has other bytes than whole batches: file, position, and what is wrong there."""
+
+
+def headers_of(path: str, size: int, tree: Tree) -> Iterator[np.ndarray[Any, Any]]:
+    """The headers of all batches of a log, a window at a time; their checksums are not computed.
+
+    Args:
+        path: absolute path.
+        size: bytes of its valid batches; -1: all of it.
+        tree: the tree that holds it.
+
+    Raises:
+        NotWholeError: a batch is damaged, or bytes are left behind the last one.
+        OSError: it cannot be read.
+    """
+    with opened_for_reading(path, tree) as descriptor:
+        position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
+        for walked in walk(read_into_from(descriptor), size, check_crc=False):
+            if walked.problem:
+                raise NotWholeError(f"{path}, position {walked.position}: {walked.problem}")
+            position = walked.position
+            yield walked.headers
+        if position != size:
+            raise NotWholeError(
+                f"{path}, position {position}: a batch was expected, found the end of the file"
+            )

@@ -494,7 +494,7 @@ def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, 
         if group.result != group.sources[0].path
         for source in group.sources
     }
-    logs = [(base, path, size) for base, (path, size) in zip(one.logs, proof.logs.logs, strict=True)]
+    logs = tuple((base, path, size) for base, (path, size) in zip(one.logs, proof.logs.logs, strict=True))
     return Staged(one.staging, one.place, others, logs, results)
 
 

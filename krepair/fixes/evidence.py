@@ -21,8 +21,9 @@ from krepair.fixes.other_logs import (
     read_others,
 )
 from krepair.fixes.replicas import ReplicaLog
-from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
+from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
+from krepair.logdir.metadata_log import Assignment
 from krepair.logdir.replica import futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import EVERY_TOPIC, Options

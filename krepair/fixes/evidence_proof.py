@@ -6,16 +6,15 @@ The plan decides, ``apply`` decides again by the same rules; this asks the other
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.staging import Staging, Work
 from krepair.pipeline.items import Failed, Place
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(NamedTuple):
     """The logs of one partition before and after.
 
     Attributes:
@@ -29,8 +28,8 @@ class Staged:
     staging: Staging
     place: Place
     others: tuple[ReplicaLog, ...]
-    logs: Sequence[tuple[int, str, int]]
-    results: Mapping[int, str]
+    logs: tuple[tuple[int, str, int], ...]
+    results: dict[int, str]
 
 
 def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
@@ -43,20 +42,10 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     )
 
     asked = [one for one in partitions if one.others]
-    items = []
-    for one in asked:
-        results = sorted(set(one.results.values()))
-        items.append(
-            MarkersGoneItem(
-                place=one.place,
-                logs=tuple((path, size) for _, path, size in one.logs),
-                groups=tuple(
-                    results.index(one.results[base]) if base in one.results else -1 for base, _, _ in one.logs
-                ),
-                results=tuple(results),
-                scratch=work.scratch.path,
-            )
-        )
+    items = [
+        MarkersGoneItem(place=one.place, logs=one.logs, results=one.results, scratch=work.scratch.path)
+        for one in asked
+    ]
     waiting: list[tuple[Staged, NeededItem]] = []
     for index, found in work.engine.map(find_markers_gone, items):
         one = asked[index]
@@ -64,7 +53,8 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
             one.staging.fails(found)
         elif found.path or found.data:
             waiting += [
-                (one, NeededItem(place=log.place, logs=log.all_of_it.logs, gone=found)) for log in one.others
+                (one, NeededItem(place=log.place, segments=log.log.segments, gone=found))
+                for log in one.others
             ]
     for one, needed in work.engine.each(find_needed, waiting):
         one.staging.fails(needed)

@@ -473,11 +473,11 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
                     for change in staging.plan.changes
                     if isinstance(change, MendLog) and change.method != "cut"
                 }
-                logs = [
+                logs = tuple(
                     (base_offset, f"{place.stem(base_offset)}.log", size)
                     for base_offset, size in _logs_now(staging, work.all_facts(staging))
                     if base_offset not in excised  # damaged until its change comes, and no source of a group
-                ]
+                )
                 found.append(Staged(staging, place, others_again(work, staging), logs, results))
     prove_markers(work, found)
 

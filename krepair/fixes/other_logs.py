@@ -16,7 +16,8 @@ from krepair.fixes.replicas import ReadReplica, ReplicaLog, digest_of_files, log
 from krepair.fixes.survey import Sight
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
-from krepair.logdir.cluster import Assignment, ClusterView
+from krepair.logdir.cluster import ClusterView
+from krepair.logdir.metadata_log import Assignment
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import LockedDirs

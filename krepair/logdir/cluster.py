@@ -16,40 +16,19 @@ from typing import Final
 
 from krepair.errors import RefusedError, UnreadableError, UsageError
 from krepair.formats import describe_topics, meta_properties
-from krepair.formats.cluster_metadata import BROKER_RESOURCE, NO_LEADER, TOPIC_RESOURCE
+from krepair.formats.cluster_metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 from krepair.formats.damage import Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
 from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.fingerprint import DIGEST_BYTES
-from krepair.logdir.metadata_log import MetadataImage, read_metadata_log
+from krepair.logdir.metadata_log import Assignment, MetadataImage, read_metadata_log
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import ClusterSource
 
 METADATA_FOLDER: Final = partition_folder("__cluster_metadata", 0)
 _CHUNK_BYTES: Final = 1 << 20
 DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One partition, as the cluster sees it.
-
-    Attributes:
-        topic_id: 22 characters; empty where it is not known.
-        replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
-        isr: in-sync replicas.
-        leader: broker id, -1 without one.
-        moving: whether it says that a reassignment is under way.
-        directories: ids of the log directories, in the order of ``replicas``; empty where they are not known.
-    """
-
-    topic_id: str
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    leader: int
-    moving: bool
-    directories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,26 +163,12 @@ def _of_folder(path: str) -> ClusterView:
         digest=_digest(folder, image),
         cluster_id=_cluster_id(parent if folder != parent else parent.parent),
         as_of_ms=image.as_of_ms,
-        partitions=_of_image(image),
+        partitions={(image.topics[topic], number): one for (topic, number), one in image.partitions.items()},
         topic_configs={name: values for (kind, name), values in configs.items() if kind == TOPIC_RESOURCE},
         broker_configs={name: values for (kind, name), values in configs.items() if kind == BROKER_RESOURCE},
         brokers=image.brokers,
         no_proof=image.later,
     )
-
-
-def _of_image(image: MetadataImage) -> dict[tuple[str, int], Assignment]:
-    return {
-        (image.topics[topic_id], number): Assignment(
-            topic_id=topic_id,
-            replicas=state.replicas,
-            isr=state.isr,
-            leader=max(state.leader, NO_LEADER),
-            moving=bool(state.adding or state.removing),
-            directories=state.directories,
-        )
-        for (topic_id, number), state in image.partitions.items()
-    }
 
 
 def _cluster_id(folder: Path) -> str:

@@ -41,16 +41,28 @@ class SnapshotName(NamedTuple):
 
 
 @dataclass(slots=True)
-class PartitionState:
-    """One partition. Attributes as the fields of ``PartitionRecord``; brokers and directories are tuples."""
+class Assignment:
+    """One partition, as the cluster sees it.
+
+    Attributes:
+        topic_id: 22 characters; empty where it is not known.
+        replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
+        isr: in-sync replicas.
+        leader: broker id, -1 without one.
+        moving: whether it says that a reassignment is under way.
+        directories: ids of the log directories, in the order of ``replicas``; empty where they are not known.
+        adding: of a metadata log: brokers that a reassignment adds.
+        removing: likewise, that it takes away.
+    """
 
     topic_id: str
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-    directories: tuple[str, ...]
+    moving: bool = False
+    directories: tuple[str, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -72,7 +84,7 @@ class MetadataImage:
     """
 
     topics: dict[str, str] = field(default_factory=dict)
-    partitions: dict[tuple[str, int], PartitionState] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], Assignment] = field(default_factory=dict)
     numbers: dict[str, set[int]] = field(default_factory=dict)
     brokers: dict[int, tuple[str, ...]] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
@@ -364,7 +376,7 @@ def _topic_of(image: MetadataImage, values: dict[str, Any]) -> str:
     return topic
 
 
-def _partition_of(image: MetadataImage, values: dict[str, Any]) -> PartitionState:
+def _partition_of(image: MetadataImage, values: dict[str, Any]) -> Assignment:
     topic = _topic_of(image, values)
     state = image.partitions.get((values["topic_id"], values["partition_id"]))
     if state is None:
@@ -382,12 +394,13 @@ def _remove_topic(image: MetadataImage, values: dict[str, Any]) -> None:
         del image.partitions[topic_id, number]
 
 
-def _registered(values: dict[str, Any]) -> PartitionState:
-    return PartitionState(
+def _registered(values: dict[str, Any]) -> Assignment:
+    return Assignment(
         topic_id=values["topic_id"],
         replicas=tuple(values["replicas"]),
         isr=tuple(values["isr"]),
-        leader=values["leader"],
+        leader=max(values["leader"], metadata.NO_LEADER),
+        moving=bool(values["adding_replicas"] or values["removing_replicas"]),
         adding=tuple(values["adding_replicas"]),
         removing=tuple(values["removing_replicas"]),
         directories=tuple(values.get("directories") or ()),
@@ -408,8 +421,9 @@ def _change_partition(image: MetadataImage, values: dict[str, Any]) -> None:
     for attribute, name in _CHANGED:
         if values.get(name) is not None:
             setattr(state, attribute, tuple(values[name]))
+    state.moving = bool(state.adding or state.removing)
     if values["leader"] != metadata.NO_LEADER_CHANGE:
-        state.leader = values["leader"]
+        state.leader = max(values["leader"], metadata.NO_LEADER)
 
 
 def _configure(image: MetadataImage, values: dict[str, Any]) -> None:

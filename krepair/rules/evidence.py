@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from krepair.logdir.cluster import Assignment
+    from krepair.logdir.metadata_log import Assignment
 
 
 Kind = Literal["none", "in-sync", "only-replica", "as-broker", "replicas"]

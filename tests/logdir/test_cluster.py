@@ -16,7 +16,7 @@ from krepair.formats.message_schema import Schema
 from krepair.formats.record import Record
 from krepair.logdir import metadata_log
 from krepair.logdir.cluster import ClusterView, read_cluster_file
-from krepair.logdir.metadata_log import MetadataImage, PartitionState
+from krepair.logdir.metadata_log import Assignment, MetadataImage
 from tests.encoders import encode_fields as encode
 from tests.encoders import encode_record
 
@@ -253,7 +253,7 @@ class TestRecords:
 
 
 def test_partitions_of_other_topics_are_not_gone_through_for_a_topic_that_goes() -> None:
-    class Partitions(dict[tuple[str, int], PartitionState]):
+    class Partitions(dict[tuple[str, int], Assignment]):
         times = 0
 
         def __iter__(self) -> Iterator[tuple[str, int]]:

@@ -112,7 +112,7 @@ def test_markers_that_never_came_are_found_as_by_a_slow_twin() -> None:
         chance = np.random.default_rng(seed)
         mine, other = by_chance(chance, 0.2), by_chance(chance, 0.1)
         fork = int(chance.integers(0, 80))
-        said = {one.kind: (one.offset, one.how_many) for one in judge_transactions(mine, [(other, fork)])}
+        said = {one.kind: (one.offset, one.count) for one in judge_transactions(mine, [(other, fork)])}
         assert said == slow_twin(mine, other, min(60, fork))
         kinds |= set(said)
     assert len(kinds) == 4

@@ -7,28 +7,23 @@ the formats are shared with the decision.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 from msgspec import Struct
 
-from krepair.checks.walk import walk
+from krepair.checks.walk import NotWholeError, headers_of
 from krepair.durable.scratch import SpilledRows, spilled
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
-from krepair.logdir.reading import opened_for_reading, read_into_from, why
-from krepair.pipeline.items import Failed, Place
+from krepair.pipeline.items import Failed, LogsItem, Place
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
 _AT_ONCE: Final = 1 << 20
 _NO_OFFSETS: Final = np.empty(0, np.int64)
-
-Log = tuple[str, int]
-"""(absolute path, bytes of valid batches) of a ``.log``."""
 
 
 class MarkersGoneItem(Struct, frozen=True, kw_only=True):
@@ -36,45 +31,30 @@ class MarkersGoneItem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         place: where.
-        logs: all logs as they were, ascending.
-        groups: of each of these logs the number of its new log, -1 where it stays as it is.
-        results: the new logs.
+        logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
+        results: base offset of a log that is written anew -> absolute path of its new log.
         scratch: path of the scratch folder, empty if there is none.
     """
 
     place: Place
-    logs: tuple[Log, ...]
-    groups: tuple[int, ...]
-    results: tuple[str, ...]
+    logs: tuple[tuple[int, str, int], ...]
+    results: dict[int, str]
     scratch: str = ""
 
     @property
     def bytes_to_read(self) -> int:
         """Both sides, at most."""
-        return 2 * sum(size for _, size in self.logs)
+        return 2 * sum(size for *_, size in self.logs)
 
 
-class NeededItem(Struct, frozen=True, kw_only=True):
+class NeededItem(LogsItem, frozen=True, kw_only=True):
     """Look in the log of another replica for batches of transactions whose marker is gone.
 
     Attributes:
-        place: where that log is.
-        logs: all of it, ascending.
         gone: (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
     """
 
-    place: Place
-    logs: tuple[Log, ...]
     gone: SpilledRows
-
-    @property
-    def bytes_to_read(self) -> int:
-        """The log."""
-        return sum(size for _, size in self.logs)
-
-
-class _Damaged(Exception):  # noqa: N818 - an answer, not an error
-    """A log has other bytes than whole batches."""
 
 
 # -- markers
@@ -86,23 +66,22 @@ def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> SpilledRows | Failed
     """The markers of the logs as they were that the new ones have lost, see ``NeededItem``."""
     try:
         return spilled(_gone(item, tree), item.scratch, "gone")
-    except _Damaged as damage:
+    except NotWholeError as damage:
         return Failed("verify", str(damage))
-    except OSError as error:
-        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
 
 
 def _gone(item: MarkersGoneItem, tree: Tree) -> Iterator[Int64s]:
     before: dict[int, int] = {}
     stays: Int64s = _NO_OFFSETS
-    of_group = -1
-    for (path, size), group in zip(item.logs, item.groups, strict=True):
-        if group >= 0 and group != of_group:
-            kept = [_markers(headers)[:, 1] for headers in _headers(item.results[group], -1, tree)]
-            stays, of_group = np.concatenate([_NO_OFFSETS, *kept]), group
-        for headers in _headers(path, size, tree):
+    of_result = ""
+    for base, path, size in item.logs:
+        result = item.results.get(base, "")
+        if result and result != of_result:
+            kept = [_markers(headers)[:, 1] for headers in headers_of(result, -1, tree)]
+            stays, of_result = np.concatenate([_NO_OFFSETS, *kept]), result
+        for headers in headers_of(path, size, tree):
             found = _with_before(_markers(headers), before)
-            if group >= 0 and len(found):
+            if result and len(found):
                 yield found[~np.isin(found[:, 2], stays)]
 
 
@@ -126,19 +105,6 @@ def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
     return found[np.argsort(found[:, 2], kind="stable")]
 
 
-def _headers(path: str, size: int, tree: Tree) -> Iterator[Any]:
-    """The headers of a log, a window at a time; with a size of -1 of the whole file."""
-    with opened_for_reading(path, tree) as descriptor:
-        position, size = 0, os.fstat(descriptor).st_size if size < 0 else size
-        for walked in walk(read_into_from(descriptor), size, check_crc=False):
-            if walked.problem:
-                raise _Damaged(f"{path}, position {walked.position}: {walked.problem}")
-            position = walked.position
-            yield walked.headers
-        if position != size:
-            raise _Damaged(f"{path}, position {position}: a batch was expected, found the end of the file")
-
-
 def _markers(headers: Any) -> Int64s:
     """int64[M, 2] (producer id, offset) of the markers that hold their record."""
     attributes = headers["attributes"]
@@ -154,7 +120,7 @@ def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
     try:
         for intervals in _intervals(item.gone):
             for path, size in item.logs:
-                for headers in _headers(path, size, tree):
+                for headers in headers_of(path, size, tree):
                     data = headers[
                         (headers["attributes"] & batch_v2.TRANSACTIONAL != 0)
                         & (headers["attributes"] & batch_v2.CONTROL == 0)
@@ -163,10 +129,8 @@ def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
                     found = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
                     if found:
                         return Failed("verify", f"{found}, in {path}")
-    except _Damaged as damage:
+    except NotWholeError as damage:
         return Failed("changed", str(damage))
-    except OSError as error:
-        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
     return None
 
 

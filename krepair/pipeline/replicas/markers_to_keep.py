@@ -19,13 +19,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.checks.walk import walk
+from krepair.checks.walk import NotWholeError, headers_of
 from krepair.durable.scratch import SpilledRows
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
-from krepair.logdir.reading import opened_for_reading, read_into_from, why
-from krepair.pipeline.items import Failed, LogsItem, Place
+from krepair.pipeline.items import Failed, LogsItem
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
@@ -45,10 +44,6 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
     runs: tuple[tuple[SpilledRows, ...], ...]
 
 
-class _Changed(Exception):  # noqa: N818 - an answer, not an error
-    """The log is not as it was when it was scanned."""
-
-
 @shown("markers")
 @in_its_place
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
@@ -56,46 +51,19 @@ def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
     kept = [_NO_OFFSETS]
     waiting = _Waiting(item.runs)
     try:
-        for headers in _headers(item.place, item.segments, tree):
-            if len(headers):
-                kept.append(waiting.ended_by(_markers(headers), int(headers["base_offset"][-1])))
-    except _Changed as change:
+        for path, size in item.logs:
+            for headers in headers_of(path, size, tree):
+                if len(headers):
+                    kept.append(waiting.ended_by(_markers(headers), int(headers["base_offset"][-1])))
+    except NotWholeError as change:
         return Failed("changed", str(change))
-    except OSError as error:
-        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
     return np.unique(np.concatenate(kept))
-
-
-def _headers(place: Place, segments: tuple[tuple[int, int], ...], tree: Tree) -> Iterator[Any]:
-    """The headers of all batches, a window at a time; their checksums were looked at by the scan.
-
-    Raises:
-        _Changed: a batch is damaged, or bytes are left behind the last one.
-        OSError: a log cannot be read.
-    """
-    for base_offset, size in segments:
-        path = f"{place.stem(base_offset)}.log"
-        with opened_for_reading(path, tree) as descriptor:
-            position = 0
-            for walked in walk(read_into_from(descriptor), size, check_crc=False):
-                if walked.problem:
-                    raise _Changed(f"{path}, position {walked.position}: {walked.problem}")
-                position = walked.position
-                yield walked.headers
-            if position != size:
-                raise _Changed(
-                    f"{path}, position {position}: a batch was expected, found the end of the file"
-                )
-
-
-def _of_transactions(headers: Any) -> Any:
-    attributes = headers["attributes"]
-    return (attributes & batch_v2.TRANSACTIONAL != 0) & (headers["producer_id"] >= 0)
 
 
 def _markers(headers: Any) -> Int64s:
     """int64[M, 2] (producer id, offset) of the markers that are not emptied."""
-    is_marker = _of_transactions(headers) & (headers["attributes"] & batch_v2.CONTROL != 0)
+    both = batch_v2.CONTROL | batch_v2.TRANSACTIONAL
+    is_marker = (headers["attributes"] & both == both) & (headers["producer_id"] >= 0)
     markers = headers[is_marker & (headers["record_count"] > 0)]
     return np.column_stack([markers["producer_id"].astype(np.int64), markers["base_offset"].astype(np.int64)])
 

@@ -20,7 +20,6 @@ from krepair.rules.replicas import model as m
 from krepair.rules.replicas.epochs import Fork, find_fork
 from krepair.rules.replicas.keys import CatchUp, KeyFinding
 from krepair.rules.replicas.pairs import (
-    TransactionFinding,
     certainly_committed,
     harm_by_leaders,
     judge_transactions,
@@ -159,15 +158,8 @@ def facts_of_header(group: ReplicaGroup) -> Iterator[m.Disagreement]:
     saying = {place: one for place, one in enumerate(group.replicas) if one.says}
     for a, mine in saying.items():
         others = [(other, group.fork_of(a, b)) for b, other in saying.items() if b != a]
-        for found in judge_transactions(mine, others):
-            yield _of_transaction(mine, found)
+        yield from judge_transactions(mine, others)
     yield from _behind(group)
-
-
-def _of_transaction(one: Replica, found: TransactionFinding) -> m.Disagreement:
-    doubt = "" if found.or_lost_by < 0 else f", or broker {found.or_lost_by} has lost a file with its marker"
-    brokers = {one.broker, found.or_lost_by} - {-1}
-    return _said(found.kind, brokers, found.offset, found.text + doubt, count=found.how_many)
 
 
 def _alone(one: Replica) -> Iterator[m.Disagreement]:
@@ -205,29 +197,7 @@ def _alone(one: Replica) -> Iterator[m.Disagreement]:
 
 
 def _of(kind: str, one: Replica, offset: int, text: str) -> m.Disagreement:
-    return _said(kind, (one.broker,), offset, f"broker {one.broker}: {text}")
-
-
-def _said(
-    kind: str,
-    brokers: Iterable[int],
-    offset: int,
-    text: str,
-    *,
-    count: int = 1,
-    would_tell: str = "",
-    keys: tuple[m.KeyLine, ...] = (),
-) -> m.Disagreement:
-    return m.Disagreement(
-        kind=kind,
-        rule=m.RULE_OF[kind],
-        brokers=tuple(sorted(brokers)),
-        offset=offset,
-        text=text,
-        count=count,
-        would_tell=would_tell,
-        keys=keys,
-    )
+    return m.said(kind, (one.broker,), offset, f"broker {one.broker}: {text}")
 
 
 def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
@@ -242,7 +212,7 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
             f"{text}; broker {behind.broker} had them committed (its high watermark is {watermark}): two histories, "
             "neither is right by itself"
         )
-        return _said(m.FORK, both, fork.offset, text)
+        return m.said(m.FORK, both, fork.offset, text)
     if behind.state.clean_stop and watermark >= 0:
         return _of(
             m.BEHIND,
@@ -255,7 +225,7 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
         "was not stopped cleanly, and the record may be some seconds old"
     )
     would_tell = "the producer's log: whether records from this offset on were acknowledged"
-    return _said(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
+    return m.said(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
 
 
 def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
@@ -362,7 +332,7 @@ def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
             f"topic ids: {each}: the topic was deleted and created again; only the cluster's metadata says which is "
             "current, and replicas of different ids are not compared"
         )
-        yield _said(m.TOPIC_ID, (one.broker for one in replicas), -1, text)
+        yield m.said(m.TOPIC_ID, (one.broker for one in replicas), -1, text)
 
 
 _KEY_TEXTS: Final = {
@@ -381,7 +351,7 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
         if finding.kind == m.LEADER_DECIDES:
             continue
         number = f"{finding.count:,} key{'s' if finding.count > 1 else ''}"
-        yield _said(
+        yield m.said(
             finding.kind,
             (finding.broker,),
             finding.first,
@@ -399,14 +369,14 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
                 f"brokers {one.broker} and {other.broker} have other records at the same {pair.differing:,} "
                 f"offset{'s' if pair.differing > 1 else ''} and leader epoch"
             )
-            yield _said(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
+            yield m.said(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
         if pair.missing:
             text = (
                 f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} that broker "
                 f"{one.broker} has, where nothing was ever cleaned (if the topic is compacted, say so with "
                 "--topic-config or --set cleanup.policy=compact)"
             )
-            yield _said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
+            yield m.said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
 
 
 def _who_leads(
@@ -443,7 +413,7 @@ def _who_leads(
         )
         keys = next((finding.examples for finding in by_key), ())
         yield replace(
-            _said(
+            m.said(
                 m.LEADER_DECIDES,
                 (one.broker,),
                 one.end,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -55,55 +56,30 @@ VERDICTS: Final = (
     ALONE,
 )
 
-RULE_OF: Final = {
-    TOMBSTONE_MISSED: "KR650",
-    ABORTED_TO_COMMITTED: "KR651",
-    COMMITTED_TO_ABORTED: "KR652",
-    TOMBSTONE_OR_ABORT_MISSED: "KR653",
-    STUCK: "KR654",
-    FORK: "KR655",
-    RECORD_DIFFERS: "KR656",
-    LOST: "KR657",
-    CUT: "KR658",
-    TOPIC_ID: "KR659",
-    CORRUPT: "KR660",
-    TORN: "KR661",
-    FORK_UNSURE: "KR662",
-    UNKNOWN_LOSS: "KR662",
-    MARKER_MISSED: "KR663",
-    UNREADABLE: "KR664",
-    NOT_AT_REST: "KR664",
-    BEHIND: "KR665",
-    LEADER_DECIDES: "KR667",
+_KINDS: Final = {
+    TOMBSTONE_MISSED: ("KR650", DIVERGED),
+    ABORTED_TO_COMMITTED: ("KR651", DIVERGED),
+    COMMITTED_TO_ABORTED: ("KR652", DIVERGED),
+    TOMBSTONE_OR_ABORT_MISSED: ("KR653", DIVERGED),
+    STUCK: ("KR654", DIVERGED),
+    FORK: ("KR655", DIVERGED),
+    RECORD_DIFFERS: ("KR656", DIVERGED),
+    LOST: ("KR657", DIVERGED),
+    CUT: ("KR658", DIVERGED),
+    TOPIC_ID: ("KR659", DIVERGED),
+    CORRUPT: ("KR660", DAMAGED),
+    TORN: ("KR661", DAMAGED),
+    FORK_UNSURE: ("KR662", CANNOT_TELL),
+    UNKNOWN_LOSS: ("KR662", CANNOT_TELL),
+    MARKER_MISSED: ("KR663", DIVERGED),
+    UNREADABLE: ("KR664", MISSING),
+    NOT_AT_REST: ("KR664", MISSING),
+    BEHIND: ("KR665", IS_BEHIND),
+    LEADER_DECIDES: ("KR667", DECIDED_BY_LEADER),
 }
+RULE_OF: Final = {kind: rule for kind, (rule, _) in _KINDS.items()}
 """Kind of disagreement -> its row in the catalogue. What is harmless has KR666."""
-
-VERDICT_OF: Final = {
-    **dict.fromkeys(
-        (
-            TOMBSTONE_MISSED,
-            ABORTED_TO_COMMITTED,
-            COMMITTED_TO_ABORTED,
-            TOMBSTONE_OR_ABORT_MISSED,
-            MARKER_MISSED,
-            STUCK,
-            FORK,
-            RECORD_DIFFERS,
-            LOST,
-            CUT,
-            TOPIC_ID,
-        ),
-        DIVERGED,
-    ),
-    CORRUPT: DAMAGED,
-    TORN: DAMAGED,
-    FORK_UNSURE: CANNOT_TELL,
-    UNKNOWN_LOSS: CANNOT_TELL,
-    UNREADABLE: MISSING,
-    NOT_AT_REST: MISSING,
-    BEHIND: IS_BEHIND,
-    LEADER_DECIDES: DECIDED_BY_LEADER,
-}
+VERDICT_OF: Final = {kind: verdict for kind, (_, verdict) in _KINDS.items()}
 
 
 class ServedKey(Struct, frozen=True, kw_only=True):
@@ -168,6 +144,29 @@ class Disagreement(Struct, frozen=True, kw_only=True):
     keys: tuple[KeyLine, ...] = ()
     may_lead: tuple[int, ...] = ()
     must_not_lead: tuple[int, ...] = ()
+
+
+def said(
+    kind: str,
+    brokers: Iterable[int],
+    offset: int,
+    text: str,
+    *,
+    count: int = 1,
+    would_tell: str = "",
+    keys: tuple[KeyLine, ...] = (),
+) -> Disagreement:
+    """A disagreement, with its row in the catalogue."""
+    return Disagreement(
+        kind=kind,
+        rule=RULE_OF[kind],
+        brokers=tuple(sorted(brokers)),
+        offset=offset,
+        text=text,
+        count=count,
+        would_tell=would_tell,
+        keys=keys,
+    )
 
 
 class ReplicaColumn(Struct, frozen=True, kw_only=True):

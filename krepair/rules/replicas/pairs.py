@@ -28,7 +28,14 @@ from krepair.derive.transactions import (
     touching,
 )
 from krepair.formats.arrays import Int64s
-from krepair.rules.replicas.model import ABORTED_TO_COMMITTED, COMMITTED_TO_ABORTED, MARKER_MISSED, STUCK
+from krepair.rules.replicas.model import (
+    ABORTED_TO_COMMITTED,
+    COMMITTED_TO_ABORTED,
+    MARKER_MISSED,
+    STUCK,
+    Disagreement,
+    said,
+)
 from krepair.rules.replicas.replica import NOWHERE, Replica
 
 KIND_NAMES: Final = {0: "ABORT", 1: "COMMIT"}
@@ -37,25 +44,7 @@ A_PRODUCER, A_FIRST, A_MARKER = range(3)
 """Columns of ``Replica.index_aborts``."""
 
 
-class TransactionFinding(NamedTuple):
-    """Transactions that two replicas take differently, of one kind.
-
-    Attributes:
-        kind: of disagreement.
-        offset: first offset of the data of the first of them, on the replica that is wrong.
-        how_many: of them there are.
-        text: what each has of the first.
-        or_lost_by: broker whose loss of a file would look the same, -1 none.
-    """
-
-    kind: str
-    offset: int
-    how_many: int
-    text: str
-    or_lost_by: int = -1
-
-
-def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[TransactionFinding]:
+def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
     """What is wrong with the transactions of one replica, by those of others.
 
     Args:
@@ -69,7 +58,7 @@ def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> 
     yield from _longer_aborts(mine, others)
 
 
-def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[TransactionFinding]:
+def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagreement]:
     """Find markers of the other replica that lie inside one of my transactions: these markers never came here."""
     rows = mine.transactions[
         (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.hidden)
@@ -89,7 +78,8 @@ def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Transa
         if chosen.any():
             place = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
             text = _of_marker(mine, other, rows[place], found[place])
-            yield TransactionFinding(kind, int(rows[place, T_FIRST]), int(chosen.sum()), text)
+            first = int(rows[place, T_FIRST])
+            yield said(kind, (mine.broker,), first, text, count=int(chosen.sum()))
 
 
 def next_markers(other: Replica, rows: Int64s) -> Int64s:
@@ -138,7 +128,7 @@ def _of_marker(mine: Replica, other: Replica, row: Int64s, marker: Int64s) -> st
     return f"producer {producer}'s records from {first} end with {own} on broker {mine.broker}; {theirs}"
 
 
-def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[TransactionFinding]:
+def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
     """Find my open transactions past which others have cleaned, and of which nobody has a marker any more.
 
     A cleaner never cleans past an open transaction, so it was over there. If anybody still has a marker above my end,
@@ -160,15 +150,15 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
     for other, past in witnesses:
         first = past[past[:, T_FIRST].argmin()]
         offset = int(first[T_FIRST])
-        yield TransactionFinding(
-            STUCK,
-            offset,
-            len(past),
+        text = (
             f"producer {first[T_PRODUCER]}'s transaction from {offset} is open on broker {mine.broker}; broker "
-            f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there",
-            # several others did not all lose a file
-            other.broker if other.last_gap_end > offset and len(witnesses) == 1 else -1,
+            f"{other.broker} has cleaned past it (to {other.cleaner}), so it was over there"
         )
+        brokers = [mine.broker]
+        if other.last_gap_end > offset and len(witnesses) == 1:  # several others did not all lose a file
+            text += f", or broker {other.broker} has lost a file with its marker"
+            brokers.append(other.broker)
+        yield said(STUCK, brokers, offset, text, count=len(past))
 
 
 def _over_on(other: Replica, rows: Int64s, high: int) -> Int64s:
@@ -192,7 +182,7 @@ def _holds(other: Replica, row: Int64s) -> bool:
     return bool(found.any())
 
 
-def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[TransactionFinding]:
+def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
     """Find ABORTs that begin earlier here than on others: a marker between the two starts never came here.
 
     An index that was made anew from a cleaned log also begins later, and that is harmless: a replica that fetched such
@@ -227,14 +217,12 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
     place = int(wrong[first[wrong].argmin()])
     producer, begin, marker = aborts[place].tolist()
     other = next(other for (other, _), of_it in zip(others, later, strict=True) if of_it[place])
-    yield TransactionFinding(
-        COMMITTED_TO_ABORTED,
-        begin,
-        len(wrong),
+    text = (
         f"the ABORT of producer {producer} at {marker} begins at offset {begin} on broker {mine.broker}, "
         f"and at {int(_begins(other, aborts[place : place + 1])[0])} on broker {other.broker}: an earlier marker "
-        f"never came to broker {mine.broker}",
+        f"never came to broker {mine.broker}"
     )
+    yield said(COMMITTED_TO_ABORTED, (mine.broker,), begin, text, count=len(wrong))
 
 
 def _begins(other: Replica, aborts: Int64s) -> Int64s:
@@ -271,13 +259,11 @@ class Harm(NamedTuple):
         leader: that broker.
         kind: ``STUCK``, ``ABORTED_TO_COMMITTED`` or ``COMMITTED_TO_ABORTED``.
         first: first offset of the first of these transactions.
-        how_many: of them there are.
     """
 
     leader: int
     kind: str
     first: int
-    how_many: int
 
 
 def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]:
@@ -309,7 +295,7 @@ def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]
             (COMMITTED_TO_ABORTED, lacks & (kind == COMMIT) & (ends == ABORT)),
         ):
             if chosen.any():
-                yield Harm(one.broker, what, int(rows[chosen, T_FIRST].min()), int(chosen.sum()))
+                yield Harm(one.broker, what, int(rows[chosen, T_FIRST].min()))
 
 
 def certainly_committed(mine: Replica, leader: Replica) -> tuple[int, int]:
