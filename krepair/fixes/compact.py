@@ -10,7 +10,15 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
-from krepair.fixes.evidence import evidence_of, find_evidence, forget_logs, with_bytes
+from krepair.fixes.evidence import (
+    OTHERS,
+    NotKnownError,
+    evidence_of,
+    find_evidence,
+    forget_logs,
+    rows_elsewhere,
+    with_bytes,
+)
 from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import (
@@ -21,7 +29,6 @@ from krepair.fixes.markers import (
     policy_or_left,
     rewrite_of,
 )
-from krepair.fixes.other_logs import OTHERS, NotKnownError, rows_elsewhere
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey

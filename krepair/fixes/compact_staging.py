@@ -28,7 +28,7 @@ from krepair.fixes.compact_originals import (
     proof_problem,
     readings_by_plan,
 )
-from krepair.fixes.evidence_proof import Staged, prove_markers
+from krepair.fixes.evidence import NotKnownError, OtherReplicas, Staged, prove_markers, rows_elsewhere
 from krepair.fixes.logs import entries_of, facts_at
 from krepair.fixes.markers import (
     check_decisions,
@@ -39,7 +39,6 @@ from krepair.fixes.markers import (
     others_now,
     policy_now,
 )
-from krepair.fixes.other_logs import NotKnownError, OtherReplicas, rows_elsewhere
 from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of

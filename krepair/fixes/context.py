@@ -89,9 +89,25 @@ class Context:
         return [self.survey(partition) for partition in partitions]
 
     @property
+    def broker_id(self) -> int:
+        """Of this broker, -1 if that is not known."""
+        return id_of(self.view)
+
+    @property
+    def brokers(self) -> dict[int, tuple[LogDir, ...]]:
+        """Broker -> its log directories that were read; this one's, too."""
+        return {**self.sides, self.broker_id: (self.view, *self.own_dirs.views)}
+
+    @property
     def version(self) -> Version:
         """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
         return next_version(self.view, self.options)
+
+
+def id_of(view: LogDir) -> int:
+    """Of the broker of a log directory, -1 if that is not known."""
+    text = view.broker_id
+    return int(text) if text.isascii() and text.isdigit() else -1
 
 
 def place_of(view: LogDir, partition: Partition) -> Place:

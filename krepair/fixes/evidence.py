@@ -1,39 +1,60 @@
-"""Finds what is known of the other replicas of a partition, from the options and what they name."""
+"""What is known of the other replicas of a partition: which they are, what stays here for them, and the proof of it.
+
+The plan decides, ``apply`` decides again by the same rules; before any swap a third reading asks the other way round
+(``krepair.pipeline.replicas.evidence_check``).
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 from msgspec.structs import replace
 
-from krepair.errors import KrepairError, RefusedError
-from krepair.fixes.context import Context, place_of
-from krepair.fixes.other_logs import (
-    OTHERS,
-    Asked,
-    Folders,
-    NotKnownError,
-    folders_of_others,
-    other_replicas,
-    read_others,
-)
-from krepair.fixes.replicas import ReplicaLog
+from krepair.derive.transactions import aborted_of
+from krepair.errors import KrepairError, RefusedError, StalePlanError
+from krepair.fixes.context import Context, id_of, place_of
+from krepair.fixes.epochs import read_epochs_file
+from krepair.fixes.replicas import ReadReplica, ReplicaLog, digest_of_files, log_of, read_replicas
+from krepair.fixes.staging import Staging, Work
+from krepair.fixes.survey import Sight, Survey
+from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import log_name
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.metadata_log import Assignment
-from krepair.logdir.replica import futures_of, replica_state
+from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import LockedDirs
 from krepair.options import EVERY_TOPIC, Options
-from krepair.pipeline.items import LogsItem
+from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed, LogsItem, Place
 from krepair.plan.model import Others, SearchedDir
 from krepair.plan.view import time_text
 from krepair.rules import span as spans
-from krepair.rules.evidence import CLOCKS_APART_MS, Evidence, why_not_in_sync, why_not_of_now, why_other_topic
-from krepair.rules.model import PartitionDecision
+from krepair.rules.epochs import read_recorded
+from krepair.rules.evidence import (
+    CLOCKS_APART_MS,
+    Evidence,
+    OtherLog,
+    why_not_in_sync,
+    why_not_of_now,
+    why_other_topic,
+)
+from krepair.rules.model import LeftAlone, PartitionDecision, SegmentFacts
 from krepair.rules.outcome import TombstoneHorizon
+from krepair.rules.replicas.epochs import History, find_fork
+from krepair.rules.replicas.replica import table
+
+if TYPE_CHECKING:
+    from krepair.pipeline.compaction.items import RowFile
 
 _Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
 """Logs of the other replicas, and brokers of which it is a person's word that these are all."""
@@ -97,9 +118,12 @@ def others_of(context: Context) -> Others:
 
 def _searched(context: Context) -> tuple[SearchedDir, ...]:
     """The log directories beside this one in which a replica may be in the making."""
-    views = [(broker, view) for broker, found in context.sides.items() for view in found]
-    views += [(_broker_id(context), view) for view in context.own_dirs.views]
-    found = {view.path: SearchedDir(broker_id=broker, path=view.path) for broker, view in views}
+    found = {
+        view.path: SearchedDir(broker_id=broker, path=view.path)
+        for broker, views in context.brokers.items()
+        for view in views
+        if view is not context.view
+    }
     return tuple(found[path] for path in sorted(found))
 
 
@@ -159,7 +183,7 @@ def _unless_moving(context: Context, partition: Partition, found: Evidence) -> E
         return found
     if context.own_dirs.unread:
         return Evidence(kind="none", why=context.own_dirs.unread)
-    for view in (context.view, *context.own_dirs.views):
+    for view in context.brokers[context.broker_id]:
         for one in futures_of(view, partition.topic, partition.number):
             return Evidence(
                 kind="none",
@@ -206,7 +230,7 @@ def why_not_only_now(
     was = f"{partition.folder} was the only replica when the plan was made, but"
     for where, line in lines:
         if not _is_only_one(view, line) and not (said and len(line.replicas) < 2):
-            here = list(line.replicas) == [_id_of(view)]
+            here = list(line.replicas) == [id_of(view)]
             found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
             return f"{was} {where} {found} now"
     return "" if lines or said else f"{was} {view.path}/{METADATA_FOLDER} does not tell it now"
@@ -227,7 +251,7 @@ def _of_the_cluster(context: Context, partition: Partition, folders: Folders) ->
     line, why = _line(context, partition), "nothing is said of other replicas"
     if context.options.replicas:
         try:
-            return other_replicas(context, partition, line, _broker_id(context), folders)
+            return other_replicas(context, partition, line, context.broker_id, folders)
         except NotKnownError as error:
             why = str(error)
     elif context.cluster is not None:
@@ -252,8 +276,7 @@ def _assigned_since(context: Context) -> str:
     cluster = context.cluster
     if cluster is None:
         return ""
-    others = (view for views in context.sides.values() for view in views)
-    given = (context.view, *context.own_dirs.views, *others)
+    given = itertools.chain(*context.brokers.values())
     late_ms = max(map(_last_write_ms, given)) - cluster.as_of_ms
     if late_ms <= CLOCKS_APART_MS:
         return ""
@@ -273,7 +296,7 @@ def _of_replicas(context: Context, logs: Sequence[ReplicaLog], your_word: Sequen
 
 def _is_only_one(view: LogDir, line: Assignment) -> bool:
     """Whether a metadata log assigns this replica alone, and in this directory."""
-    me = _id_of(view)
+    me = id_of(view)
     if list(line.replicas) != [me] or line.moving:
         return False
     here, assigned = view.directory_id, _directory_of(line, me)
@@ -292,22 +315,13 @@ _RESERVED: Final = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ"
 """Ids 0, 1 and 2: migrating, unassigned, lost. Source: DirectoryId.java (3.9.2)."""
 
 
-def _broker_id(context: Context) -> int:
-    return _id_of(context.view)
-
-
-def _id_of(view: LogDir) -> int:
-    text = view.broker_id
-    return int(text) if text.isascii() and text.isdigit() else -1
-
-
 def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | None) -> str:
     """Why what ``--cluster`` names does not show that all others are in sync without this broker; empty if it does."""
     assert context.cluster is not None
     if context.cluster.source != "describe":
         return f"{context.options.cluster} was not written by a running broker"
     topic_id = replica_state(context.view, partition).topic_id
-    found = why_not_in_sync(_broker_id(context), topic_id, line) or _why_not_of_now(context)
+    found = why_not_in_sync(context.broker_id, topic_id, line) or _why_not_of_now(context)
     return found.replace("TOPIC", partition.topic)
 
 
@@ -373,3 +387,440 @@ def with_bytes(
 def _more(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: str) -> int:
     """Bytes that one choice of the horizon removes more than another."""
     return max(after[less] - after[more] + goes.get(more, 0) - goes.get(less, 0), 0)
+
+
+_AT_ONCE: Final = 256
+"""Partitions whose other replicas are read in one job."""
+Asked = tuple[LogsItem, tuple[ReplicaLog, ...]]
+"""A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
+Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
+"""(broker, topic, number) -> the folders of that partition, each with its log directory."""
+
+
+class NotKnownError(Exception):
+    """Why the other replicas of a partition are not known, so that everything has to stay."""
+
+
+@dataclass(frozen=True)
+class OtherReplicas:
+    """What is known of the other replicas of a partition, whose logs were read.
+
+    Attributes:
+        replicas: theirs.
+        markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
+    """
+
+    replicas: tuple[ReadReplica, ...] = ()
+    markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+OTHERS: Final[Sight[OtherReplicas | None]] = Sight("other replicas")
+"""Where their logs were read."""
+
+
+# -- which they are
+
+
+def other_replicas(
+    context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
+) -> tuple[tuple[ReplicaLog, ...], tuple[int, ...]]:
+    """All assigned replicas but this one, and folders that a broker is about to make replicas.
+
+    Args:
+        context: with the log directories of the other brokers.
+        partition: of this broker.
+        line: what the cluster says of it.
+        me: id of this broker.
+        folders: see ``folders_of_others``.
+
+    Returns:
+        (their logs; brokers of which nothing but a person says that all their log directories were read).
+
+    Raises:
+        NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
+    """
+    if context.cluster is None:
+        raise NotKnownError("--replicas without --cluster does not tell which replicas there are")
+    if context.cluster.no_proof:
+        raise NotKnownError(
+            f"{context.options.cluster}: {context.cluster.no_proof}: what it says of replicas proves nothing; "
+            "the output of kafka-topics.sh --describe does"
+        )
+    if line is None:
+        raise NotKnownError(f"{context.options.cluster} does not list it")
+    mine = replica_state(context.view, partition)
+    _check_own(context, mine, line, me)
+    logs = list(_futures(me, context.brokers[me], partition))
+    others = [broker for broker in line.replicas if broker != me]
+    your_word = tuple(broker for broker in others if not _is_whole(context, broker))
+    if context.own_dirs.unsaid:
+        your_word = tuple(sorted((me, *your_word)))
+    for broker in others:
+        logs.append(_current(broker, folders, partition))
+        logs += _futures(broker, context.sides[broker], partition)
+    for one in logs:
+        _check(one, mine, line)
+    _check_one_topic(one.state for one in logs)
+    return tuple(logs), your_word
+
+
+def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) -> None:
+    """Check that this broker is assigned, and that all its log directories are known.
+
+    Raises:
+        NotKnownError: not so, or the state of the cluster is of another topic of the same name.
+    """
+    assert context.cluster is not None
+    if me not in line.replicas:
+        raise NotKnownError(f"broker {me} is not among its replicas")
+    other_topic = why_other_topic(mine.topic_id, line)
+    unknown = "" if context.own_dirs.unsaid else context.own_dirs.unknown
+    if other_topic or unknown:
+        raise NotKnownError(other_topic or unknown)
+    _check_all_read(context.cluster, me, [view.directory_id for view in context.brokers[me]])
+
+
+def _is_whole(context: Context, broker: int) -> bool:
+    """Whether it is known that all log directories of a broker were read: else that is the word of a person.
+
+    Raises:
+        NotKnownError: it is not given, does not say whose it is, or has more log directories.
+    """
+    assert context.cluster is not None
+    if broker not in context.sides:
+        raise NotKnownError(f"replica {broker} is not given with --replicas")
+    views = context.sides[broker]
+    nobodys = [view.path for view in views if not view.broker_id]
+    if nobodys:
+        raise NotKnownError(f"replica {broker}: {nobodys[0]} does not say whose it is (meta.properties)")
+    return _check_all_read(context.cluster, broker, [view.directory_id for view in views])
+
+
+def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
+    """Whether the metadata log shows that all log directories of a broker were read (3.7 and later).
+
+    Args:
+        cluster: what the cluster says.
+        broker: whose they are.
+        ids: of those that were read, empty where one has none.
+
+    Raises:
+        NotKnownError: it has registered others.
+    """
+    registered = cluster.brokers.get(broker, ())
+    if not registered or not ids:
+        return False
+    if len(registered) > len(ids) or (all(ids) and not set(registered) <= set(ids)):
+        raise NotKnownError(
+            f"broker {broker} has registered {len(registered)} log directories ({', '.join(registered)}), and "
+            f"{len(ids)} were read ({', '.join(filter(None, ids)) or 'without an id'}): name all of them"
+        )
+    return True
+
+
+def folders_of_others(context: Context) -> Folders:
+    """All partition folders of other brokers' log directories."""
+    found: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
+    for broker, views in context.sides.items():
+        for view in views:
+            for one in view.partitions:
+                found.setdefault((broker, one.topic, one.number), []).append((view, one))
+    return found
+
+
+def _current(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
+    here = folders.get((broker, partition.topic, partition.number), ())
+    same = [listed(broker, view, one) for view, one in here]
+    if len(same) != 1:
+        raise NotKnownError(f"replica {broker}: {len(same)} folders of it were found, one was expected")
+    return same[0]
+
+
+def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ReplicaLog]:
+    for view in views:
+        for one in futures_of(view, partition.topic, partition.number):
+            yield listed(broker, view, one)
+
+
+def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
+    """A log of another replica.
+
+    Raises:
+        NotKnownError: its folder does not tell what the replica will hold.
+    """
+    state = replica_state(view, partition)
+    wrong = why_no_evidence(partition, state)
+    if wrong:
+        raise NotKnownError(f"{view.path}/{partition.folder} of replica {broker}: {wrong}")
+    return log_of(broker, view, partition, state)
+
+
+def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
+    """Why a folder does not tell what its replica will hold, before its log is read; or empty."""
+    if state.damage:
+        return state.damage
+    if partition.leftovers or partition.special_logs:
+        return "there are leftovers in it"
+    if partition.private:
+        return "krepair still keeps originals in it, and they may come back; purge them first"
+    return "it has no log" if not partition.segments and state.kind == CURRENT else ""
+
+
+def _check(one: ReplicaLog, mine: ReplicaState, line: Assignment) -> None:
+    for other in (mine.topic_id, line.topic_id):
+        if one.state.topic_id and other and one.state.topic_id != other:
+            raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
+
+
+def _check_one_topic(states: Iterable[ReplicaState]) -> None:
+    """Check that the others are of one topic, where neither this replica nor the cluster tells its id.
+
+    Raises:
+        NotKnownError: they are of several topics of one name.
+    """
+    found = sorted({state.topic_id for state in states if state.topic_id})
+    if len(found) > 1:
+        raise NotKnownError(
+            f"the other replicas are of several topics of this name: their ids are {', '.join(found)}"
+        )
+
+
+def logs_again(
+    logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: LockedDirs
+) -> list[ReplicaLog]:
+    """The logs that a plan names, as they are now.
+
+    Args:
+        logs: of the plan.
+        own: the log directory of the plan.
+        mine: this broker's replica.
+        dirs: the log directories that hold them.
+
+    Raises:
+        StalePlanError: one is not there any more, or is not as it was; or there is one more.
+    """
+    views: dict[str, LogDir] = {}
+    host = own.host
+    found = []
+    for log in logs:
+        view, here = dirs.look(log.log_dir, log.folder)
+        views[log.log_dir] = view
+        where = f"{log.log_dir}/{log.folder}, the log of broker {log.broker_id}"
+        if here is None or view.host != host or view.broker_id not in ("", str(log.broker_id)):
+            raise StalePlanError(f"{where}: is not there any more, or is another one")
+        try:
+            one = listed(log.broker_id, view, here)
+        except NotKnownError as error:
+            raise StalePlanError(str(error)) from error
+        if digest_of_files(here) != log.digest:
+            raise StalePlanError(f"{where}: has changed since the plan was made")
+        found.append(one)
+    known = {(log.log_dir, log.folder) for log in logs}
+    for view in (own, *views.values()):
+        for marked in futures_of(view, mine.topic, mine.partition):
+            if (view.path, marked.folder) not in known:
+                raise StalePlanError(f"{view.path}/{marked.folder}: has come since the plan was made")
+    return found
+
+
+# -- what stays for them
+
+
+def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+    """Read the headers of the other replicas of partitions, those of many in one job.
+
+    Args:
+        engine: where tasks run.
+        scratch: path of a scratch folder, empty if there is none.
+        asked: the partitions.
+
+    Returns:
+        For each partition what is known of them, or why they are not known.
+    """
+    found: list[OtherReplicas | NotKnownError] = []
+    for first in range(0, len(asked), _AT_ONCE):
+        found += _read_some(engine, scratch, asked[first : first + _AT_ONCE])
+    return found
+
+
+def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+    from krepair.pipeline.replicas.markers_to_keep import MarkersItem, find_markers_to_keep
+
+    read = read_replicas(engine, [log for _, of_one in asked for log in of_one], scratch)
+    found: list[OtherReplicas | NotKnownError] = []
+    keeping: list[tuple[int, MarkersItem]] = []
+    for number, (mine, of_one) in enumerate(asked):
+        replicas = tuple(itertools.islice(read, len(of_one)))
+        problem = next(filter(None, map(_why_not_known, replicas)), "")
+        found.append(NotKnownError(problem) if problem else OtherReplicas(replicas))
+        runs = tuple(one.replica.headers.runs for one in replicas if one.replica.headers.runs)
+        if runs and not problem:
+            keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
+    for number, kept in engine.each(find_markers_to_keep, keeping):
+        known = found[number]
+        if isinstance(kept, Failed):
+            found[number] = NotKnownError(kept.why)
+        elif isinstance(known, OtherReplicas):
+            found[number] = dataclasses.replace(known, markers=kept)
+    return found
+
+
+def _why_not_known(one: ReadReplica) -> str:
+    """Why the log of a replica does not tell what it holds, or empty."""
+    who, path, headers = f"replica {one.log.broker}", one.log.place.path, one.replica.headers
+    if headers.failure:
+        return f"{who}: {headers.why}"
+    for damage in headers.damages:
+        return f"{who}: {path}/{damage.text}"
+    for end, following in table(headers.borders, 2).tolist():
+        if following < end:
+            return f"{who}: {path}: an offset of {end} or more was expected, found {following}"
+    recorded = max(one.log.state.high_watermark, one.log.state.recovery_point)
+    if one.log.state.kind == CURRENT and recorded > headers.log_end:
+        return f"{path} of {who} is cut: it ends at {headers.log_end}"
+    return ""
+
+
+def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch: str) -> tuple[RowFile, ...]:
+    """The keys of the other replicas: of each the lowest offset of a record that is not known as aborted there.
+
+    Raises:
+        NotKnownError: a log cannot be read.
+    """
+    from krepair.pipeline.compaction.items import KeysItem, touching
+    from krepair.pipeline.compaction.partitions import rows_inline_of
+    from krepair.pipeline.compaction.tasks import find_keys
+
+    logs = [one.log for one in others.replicas]
+    count = sum(len(one.log.segments) for one in logs)
+    asked = [
+        (
+            f"{one.place.path}/{log_name(base)}",
+            KeysItem(
+                place=one.place,
+                base_offset=base,
+                size=size,
+                aborted=touching(aborted, base, 2**63 - 1),
+                secret=secret,
+                rows_inline=rows_inline_of(count),
+                scratch=scratch,
+                lowest=True,
+            ),
+        )
+        for one, aborted in zip(
+            logs, (aborted_of(each.replica.transactions) for each in others.replicas), strict=True
+        )
+        for base, size in one.log.segments
+        if size
+    ]
+    files: list[RowFile] = []
+    for where, keys in engine.each(find_keys, asked):
+        if keys.failure or keys.problem:
+            raise NotKnownError(f"{where}: {keys.why or keys.problem}")
+        files += keys.files
+    return tuple(files)
+
+
+def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlone | None:
+    """Why nothing is removed by what lies behind the place where two histories part, or None.
+
+    A record there may supersede an older one here. If this log is cut there, the older one is missing here alone.
+
+    Args:
+        context: with what is known of the other replicas.
+        survey: of a partition that was read.
+        high_watermark: nothing at or above it is compacted.
+
+    Source: ``ReplicaFetcherThread``, ``AbstractFetcherThread.truncateOnFetchResponse`` (3.9.2); KIP-101, KIP-279.
+    """
+    others = survey.seen(OTHERS)
+    if others is None:
+        return None
+    mine = _own(survey)
+    forks = [
+        (fork, one) for one in others.replicas if (fork := find_fork(mine, one.replica.history)) is not None
+    ]
+    fork, other = min(forks, default=(None, None), key=lambda found: found[0].offset)
+    if fork is None or other is None or fork.offset >= high_watermark:
+        return None
+    here, there = (fork.epoch, fork.later) if fork.first_is_behind else (fork.later, fork.epoch)
+    who = f"{other.log.place.path} of replica {other.log.broker}"
+    return LeftAlone(
+        "forked",
+        f"from offset {fork.offset} on it has another history than {who}: leader epoch {here} here, {there} there. "
+        "One of the two will be cut there",
+        _compare(context, survey),
+    )
+
+
+def _own(survey: Survey) -> History:
+    data, _ = read_epochs_file(survey.partition)
+    starts = [tuple(entry) for entry in read_recorded(data).entries]
+    return History(runs_of_segments(survey.segments), np.array(starts, np.int64).reshape(-1, 2))
+
+
+def runs_of_segments(segments: Sequence[SegmentFacts]) -> Int64s:
+    """int64[N, 3] (leader epoch, first base offset, last offset) of the runs of a scanned log.
+
+    Args:
+        segments: facts of all segments, ascending.
+    """
+    rises = np.concatenate([np.empty((0, 3), np.int64), *(one.summary.epochs for one in segments)])
+    log_end = max((one.end_offset for one in segments), default=0)
+    runs = rises.copy()
+    runs[:, 2] = np.append(rises[1:, 2], np.int64(log_end - 1))[: len(rises)]
+    return runs
+
+
+def _compare(context: Context, survey: Survey) -> str:
+    sides = [
+        f"{broker if broker >= 0 else 'ID'}={','.join(view.path for view in views)}"
+        for broker, views in sorted(context.brokers.items())
+    ]
+    return " ".join(["krepair compare", *map(shlex.quote, sides), "--partition", survey.partition.folder])
+
+
+class Staged(NamedTuple):
+    """The logs of one partition before and after.
+
+    Attributes:
+        staging: the partition.
+        place: where it is.
+        others: the other replicas on which its part of the plan rests.
+        logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
+        results: base offset of a log that is written anew -> absolute path of its new log.
+    """
+
+    staging: Staging
+    place: Place
+    others: tuple[ReplicaLog, ...]
+    logs: tuple[tuple[int, str, int], ...]
+    results: dict[int, str]
+
+
+def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
+    """No marker is gone whose transaction another replica holds; each partition's problem is put into its staging."""
+    from krepair.pipeline.replicas.evidence_check import (
+        MarkersGoneItem,
+        NeededItem,
+        find_markers_gone,
+        find_needed,
+    )
+
+    asked = [one for one in partitions if one.others]
+    items = [
+        MarkersGoneItem(place=one.place, logs=one.logs, results=one.results, scratch=work.scratch.path)
+        for one in asked
+    ]
+    waiting: list[tuple[Staged, NeededItem]] = []
+    for index, found in work.engine.map(find_markers_gone, items):
+        one = asked[index]
+        if isinstance(found, Failed):
+            one.staging.fails(found)
+        elif found.path or found.data:
+            waiting += [
+                (one, NeededItem(place=log.place, segments=log.log.segments, gone=found))
+                for log in one.others
+            ]
+    for one, needed in work.engine.each(find_needed, waiting):
+        one.staging.fails(needed)

@@ -14,12 +14,21 @@ from krepair.checks.catalogue import Finding
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.context import Context
-from krepair.fixes.evidence import evidence_of, find_evidence, with_bytes
-from krepair.fixes.evidence_proof import Staged, prove_markers
+from krepair.fixes.evidence import (
+    OTHERS,
+    NotKnownError,
+    OtherReplicas,
+    Staged,
+    evidence_of,
+    find_evidence,
+    logs_again,
+    prove_markers,
+    read_others,
+    why_forked,
+    with_bytes,
+)
 from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
-from krepair.fixes.histories import why_forked
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
-from krepair.fixes.other_logs import OTHERS, NotKnownError, OtherReplicas, logs_again, read_others
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import SecondReading

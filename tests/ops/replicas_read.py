@@ -10,7 +10,7 @@ import pytest
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
 from krepair.fixes import markers
-from krepair.fixes.other_logs import Asked, NotKnownError, OtherReplicas, read_others
+from krepair.fixes.evidence import Asked, NotKnownError, OtherReplicas, read_others
 from krepair.pipeline.engines.engine import Engine
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review

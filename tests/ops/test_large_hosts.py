@@ -19,7 +19,7 @@ from krepair.fixes import evidence as evidence_module
 from krepair.fixes import markers
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
-from krepair.fixes.other_logs import Folders, folders_of_others, read_others
+from krepair.fixes.evidence import Folders, folders_of_others, read_others
 from krepair.fixes.staging import Staging, Work
 from krepair.journal import freshness
 from krepair.journal.folder import PartitionFolder

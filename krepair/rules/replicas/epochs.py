@@ -22,12 +22,10 @@ class History(NamedTuple):
     """The leader epochs of a replica.
 
     Attributes:
-        who: whose they are, for messages.
         runs: int64[N, 3] (epoch, first base offset, last offset) of its batches.
         starts: int64[M, 2] (epoch, start offset) of its ``leader-epoch-checkpoint``.
     """
 
-    who: str
     runs: Int64s
     starts: Int64s
 

@@ -140,7 +140,7 @@ class Replica:
     def history(self) -> History:
         """Its leader epochs."""
         runs = table(self.headers.epochs, EPOCH_COLUMNS)
-        return History(f"broker {self.broker}", runs, table(self.headers.epoch_file, START_COLUMNS))
+        return History(runs, table(self.headers.epoch_file, START_COLUMNS))
 
     @cached_property
     def transactions(self) -> Int64s:
