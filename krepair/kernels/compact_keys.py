@@ -33,8 +33,6 @@ from krepair.kernels.scan_window import (
     BASE_OFFSET,
     HEADER,
     LAST_DELTA,
-    LENGTH,
-    LENGTH_END,
     MAGIC,
     PRODUCER_ID,
     RECORD_COUNT,
@@ -207,20 +205,6 @@ def _records(
         at = after
         taken += 1
     return status, taken, at
-
-
-@kernel("fixed bytes")
-def last_stored_offset(buf: Any) -> Any:
-    """Stored offset of the last message in a buffer, uint8[W]; -1 if the messages do not fill the buffer exactly."""
-    place = np.int64(0)
-    last = np.int64(-1)
-    while place < buf.shape[0]:
-        size = be32(buf, place + LENGTH) + LENGTH_END if place + LENGTH_END <= buf.shape[0] else 0
-        if size < SMALLEST_BYTES or place + size > buf.shape[0]:
-            return np.int64(-1)
-        last = be64(buf, place)
-        place += size
-    return last
 
 
 @kernel("bytes, long, long, long, fixed rows, fixed words, word rows, longs, words, rows")

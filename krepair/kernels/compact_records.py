@@ -16,7 +16,7 @@ import numpy as np
 
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.varints import zigzag
-from krepair.kernels.words import be32, be64, byte_at, le64
+from krepair.kernels.words import byte_at, le64
 
 SLACK: Final = 16
 """Bytes that a buffer must have behind its end, since keys are read by eight bytes. Their values do not matter."""
@@ -172,38 +172,6 @@ def _varint_after(buf: Any, place: Any, end: Any) -> Any:
     """(place after it, value)."""
     value, after = _varint(buf, place, end, 5)
     return after, value
-
-
-@inlined
-def read_message(buf: Any, place: Any, end: Any, fields: Any) -> Any:
-    """Read the plain v0 or v1 message at a place into ``fields``, int64[FIELD_COUNT].
-
-    Returns:
-        The place after it; -1 if the message does not end before ``end``, -2 if its fields do not fill it exactly.
-    """
-    after = np.int64(-2)
-    if place + 18 > end:
-        after = np.int64(-1)
-    else:
-        magic = np.int64(byte_at(buf, place + 16))
-        stop = place + 12 + be32(buf, place + 8)
-        at = place + (26 if magic == 1 else 18)
-        if stop > end and be32(buf, place + 8) >= 14:
-            after = np.int64(-1)
-        elif magic < 2 and at + 8 <= stop:
-            fields[F_OFFSET] = be64(buf, place)
-            fields[F_TIMESTAMP] = be64(buf, place + 18) if magic == 1 else -1
-            length = be32(buf, at)
-            at += 4
-            fields[F_KEY] = at
-            fields[F_KEY_SIZE] = length
-            if length >= -1 and at + max(length, 0) + 4 <= stop:
-                at += max(length, 0)
-                length = be32(buf, at)
-                fields[F_VALUE_SIZE] = length
-                if length >= -1 and at + 4 + max(length, 0) == stop:
-                    after = np.int64(stop)
-    return after
 
 
 @inlined

@@ -16,16 +16,10 @@ import numpy as np
 from krepair.formats import batch_v2
 from krepair.kernels import dump_rows as r
 from krepair.kernels.compact_records import (
-    F_KEY,
-    F_KEY_SIZE,
-    F_OFFSET,
-    F_TIMESTAMP,
-    F_VALUE_SIZE,
     key_hash,
-    read_message,
 )
 from krepair.kernels.jit import inlined, kernel
-from krepair.kernels.words import byte_at, le64, product_high, product_low
+from krepair.kernels.words import le64, product_high, product_low
 
 # columns of a record's hashes
 H_FIRST: Final = 0
@@ -211,51 +205,6 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
                 sequence, batch.base_offset + record[r.R_OFFSET_DELTA], secret, out[row],
             )  # fmt: skip
             row += 1
-
-
-@kernel("bytes, long, long, long, long, long, words, longs, word rows")
-def hash_messages(
-    buf: Any,
-    place: Any,
-    end: Any,
-    magic: Any,
-    base: Any,
-    append_time: Any,
-    secret: Any,
-    fields: Any,
-    out: Any,
-) -> Any:
-    """Hash plain messages of v0 or v1: some of a log, or all of a wrapper.
-
-    Args:
-        buf: uint8[W + SLACK], where they lie, one behind the other.
-        place: of the first.
-        end: place after the last.
-        magic: of all of them; -1 in a wrapper, where each may have its own (KAFKA-4298).
-        base: added to stored offsets.
-        append_time: timestamp of the wrapper where it counts for its messages of v1, else -1.
-        secret: uint64[2].
-        fields: int64[FIELD_COUNT], to work with.
-        out: uint64[N, HASH_COLUMNS], out.
-
-    Returns:
-        (messages hashed, place after them). It stops at what is no such message, or where ``out`` is full.
-    """
-    count = np.int64(0)
-    at = np.int64(place)
-    while at < end and count < out.shape[0]:
-        after = read_message(buf, at, end, fields)
-        own = np.int64(byte_at(buf, at + 16)) if after >= 0 else np.int64(-1)
-        if after < 0 or (magic >= 0 and own != magic):
-            break
-        timestamp = append_time if append_time >= 0 and own == 1 else fields[F_TIMESTAMP]
-        _hash_record(
-            buf, fields[F_KEY], fields[F_KEY_SIZE], fields[F_VALUE_SIZE], after, timestamp, -1, -1, -1,
-            base + fields[F_OFFSET], secret, out[count],
-        )  # fmt: skip
-        at = after
-        count += 1
-    return count, at
 
 
 @kernel("batches, rows, longs")

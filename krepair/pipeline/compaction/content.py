@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from krepair.formats import batch_v2, compression, message_set
+from krepair.formats import batch_v2, compression
 from krepair.formats.arrays import Uint8s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.words import count_text
-from krepair.kernels.compact_keys import BAD_ORDER, NEED_BYTES, OLD_FORMAT, last_stored_offset
+from krepair.kernels.compact_keys import BAD_ORDER, NEED_BYTES, OLD_FORMAT
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.pipeline.byte_stream import StoredBytes
@@ -26,8 +26,6 @@ from krepair.pipeline.byte_stream import StoredBytes
 LARGEST_RECORD_BYTES: Final = 64 << 20
 LARGEST_ZSTD_RECORD_BYTES: Final = 24 << 20
 """A zstd stream may look back 128 MiB."""
-LARGEST_MESSAGE_BYTES: Final = 32 << 20
-"""Of v0 and v1, a wrapper with all its messages; these are held whole, several times."""
 TOO_LARGE: Final = "compaction does not take larger ones"
 _FIRST_BYTES: Final = 1 << 20
 
@@ -161,48 +159,3 @@ def content_of(
     if place + size <= filled:
         return compression.chunks(codec, window[place + start : place + size].tobytes())
     return compression.chunks(codec, StoredBytes(read_into, position + start, position + size))
-
-
-def wrapper_content(raw: bytes, position: int) -> tuple[bytes, int, int]:
-    """Open a v0 or v1 wrapper.
-
-    Args:
-        raw: the whole entry.
-        position: of it in the file.
-
-    Returns:
-        Its messages, what is to be added to their stored offsets, and the place of its value's length in ``raw``.
-
-    Raises:
-        ContentError: it cannot be opened.
-    """
-    magic = raw[message_set.CRC_START]
-    header = message_set.HEADERS[magic].size
-    codec = raw[message_set.CRC_START + 1] & message_set.CODEC_MASK
-    key_size = _int32(raw, header)
-    value_at = header + 4 + max(key_size, 0)
-    value_size = _int32(raw, value_at) if value_at + 4 <= len(raw) else -1
-    if key_size < -1 or value_size < 0 or value_at + 4 + value_size != len(raw):
-        raise ContentError(position, "a run of messages in the wrapper was expected, found none")
-    data = compression.decompress(
-        codec, memoryview(raw)[value_at + 4 :], magic=magic, max_bytes=LARGEST_MESSAGE_BYTES
-    )
-    if isinstance(data, Damage) and data.expected == compression.at_most(LARGEST_MESSAGE_BYTES):
-        raise ContentError(position, too_large("wrapper", LARGEST_MESSAGE_BYTES))
-    if isinstance(data, Damage):
-        raise ContentError(position, f"{data.expected} was expected, found {data.found}")
-    last = int(last_stored_offset(np.frombuffer(data, np.uint8)))
-    if last < 0:
-        raise ContentError(position, "whole messages in the wrapper were expected, found none or a cut one")
-    wrapper_offset = int.from_bytes(raw[:8], "big", signed=True)
-    # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
-    base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
-    if base < 0:
-        raise ContentError(
-            position, f"a wrapper of offset {last} or more was expected, found offset {wrapper_offset}"
-        )
-    return data, base, value_at
-
-
-def _int32(data: bytes, place: int) -> int:
-    return int.from_bytes(data[place : place + 4], "big", signed=True)

@@ -97,14 +97,6 @@ class _Finder(HashWalk):
         h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
         return fates
 
-    def _given_messages(self, rows: Any, hashed: Uint64s) -> None:
-        for place in np.flatnonzero(self._chosen(hashed)).tolist():
-            for _ in self._one_batch(rows[place], 0):
-                pass
-
-    def _given_wrapper(self, row: Any, hashed: Uint64s) -> bool:
-        return not self._chosen(hashed).any()
-
     def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
         """A batch that cannot be read has no key to show."""
         return self._taken.damage(found, rule)

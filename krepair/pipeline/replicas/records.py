@@ -1,7 +1,8 @@
 """Reads the records of one replica as hashes: the last committed record of each key, and a digest of every record.
 
 No step is done in Python for a record: batches that lie plain in a window go to a kernel together, compressed ones are
-unpacked one behind the other first. What is larger than a window, or broken, is left to the slow walk.
+unpacked one behind the other first. The messages of a wrapper of v0 or v1, and what is larger than a window, are read
+one at a time.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from krepair.checks.walk import gathered
 from krepair.derive.sums import RANGE_BITS
 from krepair.derive.transactions import TRANSACTION_COLUMNS, fates_of
 from krepair.durable.scratch import write_scratch
@@ -21,17 +23,12 @@ from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
+from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.columns import BAD_CRC, OK, Batches
-from krepair.kernels.compact_records import FIELD_COUNT, SLACK
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.byte_stream import ByteStream
-from krepair.pipeline.compaction.content import (
-    LARGEST_MESSAGE_BYTES,
-    ContentError,
-    wrapper_content,
-)
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS
 from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
@@ -50,8 +47,8 @@ OnRows = Callable[[Uint64s], None]
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
-# how the batches of a window are read
-_PLAIN, _PACKED, _WRAPPER, _ALONE, _V0, _V1 = range(6)
+_KEY_V0, _KEY_V1 = (message_set.HEADERS[magic].size for magic in (0, 1))
+"""Where the length of the key is, in a message."""
 
 
 class Differing:
@@ -109,31 +106,50 @@ class HashWalk(LogWalk):
         self._fates, self._on_hashes = fates, on_hashes
         self._differing, self._only_differing = differing, only_differing
         self._hashed: Uint64s = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
-        self._fields = np.zeros(FIELD_COUNT, np.int64)
 
     # -- batches of a window ----------------------------------------------------------------------
     def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Those side by side that are read in the same way go together."""
         if self._only_differing:
             rows = rows.take(np.flatnonzero(self._differing.of(rows)))
-        if not len(rows):
-            return
-        ways = _ways(rows, origin)
-        edges = [0, *(np.flatnonzero(ways[1:] != ways[:-1]) + 1).tolist(), len(rows)]
+        if len(rows):
+            yield from super()._batches(rows, origin)
+
+    def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        """Plain messages of v0 and v1 that lie side by side go together."""
+        plain = (rows["magic"] < batch_v2.MAGIC) & (rows["attributes"] & batch_v2.CODEC_MASK == Codec.NONE)
+        plain &= (rows["problem"] == OK) & (origin >= 0)
+        edges = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(rows)]
         for first, after in itertools.pairwise(edges):
-            some = np.ascontiguousarray(rows[first:after])
-            way = int(ways[first])
-            if way == _PLAIN:
-                yield from self._together(some, origin)
-            elif way == _PACKED:
-                yield from self._unpacked_together(some, origin)
-            elif way in (_V0, _V1):
-                yield from self._messages_side_by_side(some, origin)
-            else:
-                for row in some:
-                    if way != _WRAPPER or not self._wrapper(row, origin):
-                        yield from self._one_batch(row, origin)
-                    yield b""
+            for begin in range(first, after, len(self._records)):
+                some = rows[begin : min(begin + len(self._records), after)]
+                records = self._plain_messages(some, origin) if plain[first] else None
+                if records is None:
+                    yield from super()._alone(some, origin)
+                else:
+                    yield from self._record_lines(self._window, some, np.ones(len(some), np.int64), records)
+
+    def _plain_messages(self, rows: Any, origin: int) -> Any:
+        """Where key and value of plain messages are, as of records; None if one is not as it should be."""
+        records = self._records[: len(rows)]
+        starts, sizes = rows["position"] - origin, rows["size"]
+        keys = starts + np.where(rows["magic"] == 1, _KEY_V1, _KEY_V0)
+        key_sizes = self._lengths_at(keys)
+        values = keys + message_set.LENGTH.size + np.maximum(key_sizes, 0)
+        value_sizes = self._lengths_at(np.minimum(values, starts + sizes - message_set.LENGTH.size))
+        ends = values + message_set.LENGTH.size + np.maximum(value_sizes, 0)
+        if not ((key_sizes >= -1) & (value_sizes >= -1) & (ends == starts + sizes)).all():
+            return None
+        records[:] = 0
+        records[:, r.R_KEY], records[:, r.R_KEY_SIZE] = keys + message_set.LENGTH.size, key_sizes
+        records[:, r.R_VALUE], records[:, r.R_VALUE_SIZE] = values + message_set.LENGTH.size, value_sizes
+        records[:, r.R_START], records[:, r.R_SIZE] = starts, sizes
+        return records
+
+    def _lengths_at(self, places: Any) -> Int64s:
+        found: Int64s = (
+            gathered(self._window, places, message_set.LENGTH.size).view(">i4")[:, 0].astype(np.int64)
+        )
+        return found
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         if len(rows):
@@ -158,54 +174,6 @@ class HashWalk(LogWalk):
         fates = np.empty(len(rows), np.int64)
         h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
         self._on_hashes(hashed, np.ascontiguousarray(counts), fates, self._differing.of(rows))
-
-    # -- messages of v0 and v1 --------------------------------------------------------------------
-    def _messages_side_by_side(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Plain messages of one format."""
-        while len(rows):
-            start = int(rows["position"][0]) - origin
-            gaps = np.flatnonzero(rows["position"][1:] != rows["position"][:-1] + rows["size"][:-1])
-            many = min(int(gaps[0]) + 1 if len(gaps) else len(rows), len(self._hashed))
-            end = int(rows["position"][many - 1] + rows["size"][many - 1]) - origin
-            magic = int(rows["magic"][0])
-            read, _ = h.hash_messages(
-                self._window, start, end, magic, 0, -1, self.secret, self._fields, self._hashed[:many]
-            )
-            if read:
-                self._given_messages(rows[:read], self._hashed[:read])
-                yield b""
-            else:
-                yield from self._one_batch(rows[0], origin)
-                read = 1
-            rows = rows[read:]
-
-    def _given_messages(self, rows: Any, hashed: Uint64s) -> None:
-        """Take plain messages."""
-        self._give(hashed, np.ones(len(rows), np.int64), rows)
-
-    def _wrapper(self, row: Any, origin: int) -> bool:
-        """Read a wrapper of v0 or v1; whether it could be."""
-        place, size = int(row["position"]) - origin, int(row["size"])
-        if size > LARGEST_MESSAGE_BYTES:
-            return False
-        try:
-            data, base, _ = wrapper_content(self._window[place : place + size].tobytes(), place)
-        except ContentError:
-            return False
-        magic = int(row["magic"])
-        by_log = magic > 0 and row["attributes"] & message_set.LOG_APPEND_TIME
-        out: Uint64s = np.empty((len(data) // message_set.HEADER_V0.size + 1, h.HASH_COLUMNS), np.uint64)
-        buffer = np.frombuffer(data + bytes(SLACK), np.uint8).copy()
-        time = int(row["max_timestamp"]) if by_log else -1
-        read, end = h.hash_messages(buffer, 0, len(data), -1, base, time, self.secret, self._fields, out)
-        if end != len(data):
-            return False
-        return self._given_wrapper(row, out[:read])
-
-    def _given_wrapper(self, row: Any, hashed: Uint64s) -> bool:
-        """Take the messages of a wrapper; False to have them one at a time."""
-        self._give(hashed, np.array([len(hashed)], np.int64), row.reshape(1))
-        return True
 
     # -- one at a time ----------------------------------------------------------------------------
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
@@ -232,17 +200,6 @@ class HashWalk(LogWalk):
         yield from ()
         hashed = self._hashes_of(row, shown)
         self._give(hashed, np.ones(1, np.int64), row.reshape(1))
-
-
-def _ways(rows: Any, origin: int) -> Any:
-    """How each batch is read."""
-    magic = rows["magic"]
-    packed = rows["attributes"] & batch_v2.CODEC_MASK != Codec.NONE
-    new = magic == batch_v2.MAGIC
-    old = np.where(packed, _WRAPPER, np.where(magic == 0, _V0, _V1))
-    ways = np.where(new, np.where(packed, _PACKED, _PLAIN), old)
-    alone = rows["problem"] != OK
-    return np.where(alone, _ALONE, ways) if origin >= 0 else np.full(len(rows), _ALONE)
 
 
 class _Taken(NotedDamage):
