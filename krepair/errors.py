@@ -54,7 +54,7 @@ class KrepairError(Exception):
 
     Args:
         message: what is wrong: the file, the position, and what was expected.
-        next_command: the exact command to type next, or an empty string.
+        next_command: what to type next, a ``krepair.next_command.Next`` or text; may be empty.
 
     Attributes:
         again: when, or as whom, the same command can be typed again; empty where that is no way on.
@@ -63,10 +63,10 @@ class KrepairError(Exception):
     exit_code = ExitCode.BUG
     again = ""
 
-    def __init__(self, message: str, *, next_command: str = "") -> None:
+    def __init__(self, message: str, *, next_command: object = "") -> None:
         super().__init__(message)
         self.message = message
-        self.next_command = next_command
+        self.next_command = str(next_command)
 
 
 class UsageError(KrepairError):

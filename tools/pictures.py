@@ -14,11 +14,10 @@ from pathlib import Path
 
 import zstandard
 
-from krepair.cli.views.page.drawing import Box, strip, strip_bytes, tail
+from krepair.cli.views.page import Box, Strip, strip, strip_bytes, strips_of
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
-from krepair.plan.model import Plan
-from krepair.plan.pictures import Strip, pictures_of
+from krepair.plan.model import Plan, ReplaceFile
 from krepair.plan.view import bytes_text
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
@@ -61,13 +60,14 @@ def pictures() -> dict[str, str]:
     """File name under ``docs/pictures/`` -> SVG, for every picture."""
     settings = (("delete.retention.ms", "1000"), ("segment.bytes", "100000"))
     one = (("__consumer_offsets", 0),)
-    bloat = pictures_of(plan_of("offsets-bloat-2.2.0-clean", settings=settings, partitions=one))
-    padded = pictures_of(plan_of("timeindex-padded-2.2.1", fixes=("index",)))
+    (bloat, *_), _ = strips_of(plan_of("offsets-bloat-2.2.0-clean", settings=settings, partitions=one))
+    padded = plan_of("timeindex-padded-2.2.1", fixes=("index",))
+    changes = (change for one in padded.partitions for change in one.changes)
+    cut = [one for one in changes if isinstance(one, ReplaceFile) and one.name.endswith(".timeindex")]
+    longest = max(cut, key=lambda one: one.size_before - one.size_after)
     return {
-        "marker-compaction.svg": compaction(bloat.strips[0]),
-        "time-index.svg": time_index(
-            padded.tails[0].entry_bytes, padded.tails[0].zero_bytes, tail(padded.tails[0])
-        ),
+        "marker-compaction.svg": compaction(bloat),
+        "time-index.svg": time_index(longest.size_after, longest.size_before - longest.size_after),
     }
 
 
@@ -92,8 +92,10 @@ def compaction(drawn: Strip) -> str:
     return svg(150, lines, "segments of one partition before and after marker compaction")
 
 
-def time_index(entries: int, zeros: int, boxes: Sequence[Box]) -> str:
+def time_index(entries: int, zeros: int) -> str:
     """One time index as a broker that was killed has left it."""
+    seam = max(1000 * entries / (entries + zeros), 4)
+    boxes = (Box(0, 0, seam, 1, "entries", ""), Box(seam, 0, 1000 - seam, 1, "zeros", ""))
     lines = [
         text(0, 18, "A .timeindex that was never cut to its entries (2.2.1)"),
         *row("file", 30, boxes),

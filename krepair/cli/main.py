@@ -5,22 +5,51 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
 
 from krepair import __version__
-from krepair.cli.compiling import announce
-from krepair.cli.outcome import guarded
-from krepair.cli.verbs import Verbs, read_plainly
+from krepair.cli.options import VerbCommand, read_plainly
+from krepair.cli.outcome import VERBS, announce, guarded
 
 # numpy's linear algebra is never called. Without this it starts a thread, with a stack, for each processor.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 read_plainly()
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+
+
+class Verbs(Mapping[str, Any]):
+    """Name of a verb -> its command, as typer makes it of the function of that name in ``krepair.cli.verbs``."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, verb: str) -> Any:
+        """The command.
+
+        Raises:
+            KeyError: there is no such verb.
+        """
+        if verb not in VERBS:
+            raise KeyError(verb)
+        if verb not in self._loaded:
+            from krepair.cli import verbs
+
+            # Of a single function typer makes its command, without a group around it.
+            alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+            alone.command(verb, cls=VerbCommand)(getattr(verbs, verb))
+            self._loaded[verb] = typer.main.get_command(alone)
+        return self._loaded[verb]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
 
 
 class KrepairGroup(TyperGroup):

@@ -1,21 +1,29 @@
-"""What verbs that hand back a report do alike: run under a progress bar, write metrics and a page, report, end."""
+"""What verbs that hand back a report do alike: run under a progress bar, write metrics and a page, report, end.
+
+Of ``apply``, ``undo`` and ``purge`` also: read the plan, or find what is kept in a log directory.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.cli.commands import Fill, Made, exact_errors
 from krepair.cli.outcome import exit_code_of, finish
-from krepair.errors import ExitCode
-from krepair.ops.reports import Report
-from krepair.options import Options
+from krepair.errors import ExitCode, KrepairError, NotALogDirError, UsageError
+from krepair.next_command import LOG_DIR, PLAN, Next, again, by_id
+from krepair.options import Options, Use
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.view import visible
 
@@ -23,7 +31,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichBars
     from rich.progress import TaskID
 
+    from krepair.ops.reports import ApplyReport, CheckReport
+    from krepair.plan.model import Plan
     from krepair.plan.view import View
+
+Made = TypeVar("Made", bound=Struct)
 
 
 def run_and_finish(
@@ -33,7 +45,8 @@ def run_and_finish(
     page: Callable[[Made], View],
     options: Options,
     *,
-    fill: Fill = str,
+    fill: Filling | None = None,
+    same: Next | None = None,
 ) -> NoReturn:
     """Run a verb, tell the result, and leave with the exit code of its report.
 
@@ -44,17 +57,19 @@ def run_and_finish(
         page: of its report.
         options: what was typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
         fill: fills in the next command, of the report and of an error.
+        same: what comes next where only the moment or the user was wrong.
 
     Raises:
         typer.Exit: always, unless there is an error.
     """
     metrics_file, page_file = _places(options, log_dirs)
+    fill = fill or Filling()
     made: Made | None = None
     code, began = int(ExitCode.DONE), time.monotonic()
     try:
-        with ProgressOf(quiet=options.quiet) as progress, exact_errors(fill):
+        with ProgressOf(quiet=options.quiet) as progress, _exact_errors(fill, same):
             made = report = run(progress)
-        if isinstance(report, Report):
+        if hasattr(report, "next_command"):
             report = replace(report, next_command=fill(report.next_command))
         if page_file:
             _write_page(page_file, report)
@@ -116,6 +131,222 @@ def _write_page(target: str, report: object) -> None:
         output_file.write(PAGE, target, data)
     except OSError as problem:
         raise output_file.not_written(PAGE, target, problem, len(data)) from None
+
+
+# -- next commands with the paths and options that were typed; the verbs themselves do not know them
+
+_WITH_OPTIONS: Final[dict[str, tuple[Use, ...]]] = {
+    "check": ("reading",),
+    "plan": ("plan", "reading", "scratch"),
+}
+"""Verb of a next command -> which of the options that were typed it needs, too."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """Fills in the commands of one run: PLAN and LOGDIR become paths, and the options that were typed are added.
+
+    Attributes:
+        plan: path of the plan file, if it is known.
+        log_dir: path of the log directory, likewise.
+        options: for commands with ``check`` and ``plan``.
+        plan_id: of the plan, where there is no file of it.
+    """
+
+    plan: str = ""
+    log_dir: str = ""
+    options: Options | None = None
+    plan_id: str = ""
+
+    def __call__(self, command: str) -> str:
+        """The command, filled in."""
+        known = Next.read(command)
+        if known is None:
+            return command
+        if self.plan_id and known == Next.of(known.verb, PLAN):
+            # By id there is no apply: what is half done is taken back.
+            return str(by_id("purge" if known.verb == "purge" else "undo", self.log_dir, self.plan_id))
+        filled = known.filled(plan=self.plan, log_dir=self.log_dir)
+        if self.options is not None and known.verb in _WITH_OPTIONS:
+            filled = filled.more(self.options.words(*_WITH_OPTIONS[known.verb]))
+        return str(filled)
+
+    def without_names(self) -> Filling:
+        """The same for any topic and partition."""
+        if self.options is None:
+            return self
+        return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
+
+
+def as_typed(report: CheckReport, options: Options) -> CheckReport:
+    """With the options in the command of each finding: without the topic's settings it might find nothing to do."""
+    fill = Filling(options=options)
+    log_dirs = (
+        replace(
+            one,
+            findings=tuple(replace(finding, command=fill(finding.command)) for finding in one.findings),
+            rules=tuple(replace(rule, command=fill(rule.command)) for rule in one.rules),
+        )
+        for one in report.log_dirs
+    )
+    return replace(report, log_dirs=tuple(log_dirs))
+
+
+@contextmanager
+def _exact_errors(fill: Filling, same: Next | None) -> Iterator[None]:
+    """Fills in the next command of any error that passes through."""
+    try:
+        yield
+    except KrepairError as error:
+        if error.again and same is not None and not error.next_command:
+            error.next_command = again(same, error.again)
+        if isinstance(error, NotALogDirError):
+            # What was named may be what is not there: with it, the next command would fail as this one did.
+            fill = fill.without_names()
+        error.next_command = fill(error.next_command)
+        raise
+
+
+# -- verbs of a plan
+
+
+def carry_out(
+    verb: str,
+    path: str,
+    run: Callable[[Plan, Options, Progress], ApplyReport],
+    options: Options,
+) -> NoReturn:
+    """Do to the log directory of a plan what a verb does.
+
+    Args:
+        verb: as typed.
+        path: of the plan file.
+        run: the verb.
+        options: what was typed.
+
+    Raises:
+        typer.Exit: always, with the report's exit code, unless there is an error.
+    """
+    from krepair.cli.views.reports import apply_view
+    from krepair.ops import show
+    from krepair.ops.show import check_digest
+
+    with without_plan_file(verb):
+        plan = show.load(path)
+    if options.expect:
+        check_digest(plan, options.expect, path)
+
+    def carried_out(progress: Progress) -> ApplyReport:
+        return replace(_with_others(run(plan, options, progress)), digest=plan.digest)
+
+    run_on_plan(verb, plan, path, carried_out, apply_view, options)
+
+
+@contextmanager
+def without_plan_file(verb: str) -> Iterator[None]:
+    """Where a plan file cannot be used that may have been applied, a new plan helps nobody: what is kept does.
+
+    Args:
+        verb: as typed; ``apply`` can also need a new plan.
+    """
+    try:
+        yield
+    except KrepairError as error:
+        if verb != "apply":
+            error.message += (
+                ". If the plan was applied, a copy of it is in the log directory; the next command lists what is kept "
+                "there. See docs/runbooks/kept-originals.md"
+            )
+            error.next_command = str(Next.of("undo", LOG_DIR))
+        raise
+
+
+def run_on_plan(
+    verb: str,
+    plan: Plan,
+    path: str,
+    run: Callable[[Progress], Made],
+    page: Callable[[Made], View],
+    options: Options,
+) -> NoReturn:
+    """Run a verb of a plan; the next command has the path, and what it was made with.
+
+    Raises:
+        typer.Exit: always, unless there is an error.
+    """
+    from krepair.ops.show import options_of
+
+    fill = Filling(plan=path, log_dir=plan.log_dir, options=options_of(plan))
+    run_and_finish(verb, (plan.log_dir,), run, page, options, fill=fill, same=Next.of(verb, PLAN))
+
+
+def _with_others(report: ApplyReport) -> ApplyReport:
+    """Where undo or purge found nothing, but other plans keep something, the next command lists that."""
+    from krepair.ops import kept
+
+    idle = not report.bytes_freed and all(
+        result.outcome in {"already", "purged"} for result in report.results
+    )
+    if report.verb == "apply" or report.exit_code is not ExitCode.DONE or not idle:
+        return report
+    if not kept.others_keep(report.log_dir, report.plan_id):
+        return report
+    return replace(report, next_command=str(Next.of(report.verb, report.log_dir)))
+
+
+# -- ``undo`` and ``purge`` of a log directory instead of a plan file: list what is kept, or do it by the plan's id
+
+Verb = Literal["undo", "purge"]
+
+
+def is_log_dir(target: str, plan_id: str) -> bool:
+    """Whether a log directory was given, and not a plan file.
+
+    Raises:
+        UsageError: an id goes with a plan file, which has one of its own.
+    """
+    if os.path.isdir(target):
+        return True
+    if plan_id:
+        raise UsageError(f"{target}: --plan-id goes with a log directory, and this is none")
+    return False
+
+
+def carry_out_by_id(
+    verb: Verb,
+    log_dir: str,
+    run: Callable[[str, str, Options, Progress], ApplyReport],
+    options: Options,
+) -> NoReturn:
+    """Do to a log directory what a verb does, or list what it could be done to.
+
+    Args:
+        verb: which.
+        log_dir: as typed.
+        run: the verb.
+        options: what was typed; without an id of a plan it is listed.
+
+    Raises:
+        typer.Exit: always, with the report's exit code, unless there is an error.
+    """
+    from krepair.cli.views.reports import apply_view, kept_view
+    from krepair.ops import kept
+
+    plan_id = options.plan_id
+    if not plan_id:
+        listed = kept.kept_report(log_dir, options.now_ms, verb)
+        finish(verb, listed, lambda: kept_view(verb, listed), options)
+
+    path = os.path.abspath(log_dir)
+    run_and_finish(
+        verb,
+        (log_dir,),
+        partial(run, log_dir, plan_id, options),
+        apply_view,
+        options,
+        fill=Filling(log_dir=path, plan_id=plan_id),
+        same=by_id(verb, path, plan_id),
+    )
 
 
 # -- progress on standard error: bars on a terminal, else a line now and then

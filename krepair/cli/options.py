@@ -1,14 +1,18 @@
-"""The options of a verb as typer takes them, and their values as the verb gets them."""
+"""Verbs and their options as typer takes them, and the values of what was typed as a verb gets them."""
 # No "from __future__ import annotations": the types of the options are needed as types when a verb is loaded.
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Annotated, Any, Final
 
 import typer
+from typer import BadParameter, core
+from typer.core import TyperCommand
 
 from krepair.errors import UsageError
+from krepair.next_command import Next
 from krepair.options import OPTIONS, Option, Options
 
 LogDirArgument = Annotated[
@@ -20,15 +24,15 @@ PlanOrLogDirArgument = Annotated[
 ]
 PlanArgument = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file.")]
 
-Verb = Callable[..., None]
+VerbFunction = Callable[..., None]
 
 
-def takes(names: str) -> Callable[[Verb], Verb]:
+def takes(names: str) -> Callable[[VerbFunction], VerbFunction]:
     """Give a verb these fields of ``Options``, in this order, as its argument ``options``."""
     wanted = names.split()
     typed = [_parameter(name, OPTIONS[name]) for name in wanted]
 
-    def with_options(verb: Verb) -> Verb:
+    def with_options(verb: VerbFunction) -> VerbFunction:
         own = [
             one for one in inspect.signature(verb, eval_str=True).parameters.values() if one.name != "options"
         ]
@@ -91,7 +95,7 @@ def _known_rule(code: str) -> str:
     from krepair.checks.catalogue import RULES
 
     if code and code not in RULES:
-        raise UsageError(f"--rule {code!r}: there is no such rule", next_command="krepair explain")
+        raise UsageError(f"--rule {code!r}: there is no such rule", next_command=Next.of("explain"))
     return code
 
 
@@ -110,3 +114,76 @@ def _check_no_empty_operand(operands: Iterable[Any]) -> None:
             raise UsageError(
                 "expected a path or a name, found an empty word: is a variable of the shell empty?"
             )
+
+
+# -- the verbs, each made into a command when it is typed: only help needs all
+
+
+class VerbCommand(TyperCommand):
+    """A verb that refuses what cannot be meant: of a value that is typed twice typer would take the last one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What typer does, after a look at what was typed.
+
+        Raises:
+            UsageError: an option that takes one value is typed twice.
+        """
+        _, _, typed = self.make_parser(ctx).parse_args(list(args))
+        counts = Counter(one.name for one in typed if _takes_one_value(one))
+        for one in typed:
+            count = counts[one.name]
+            if count > 1:
+                times = "twice" if count == 2 else f"{count} times"
+                raise UsageError(
+                    f"{one.opts[0]} is given {times}: it takes one value, so only the last one would count; give it "
+                    "once",
+                    next_command=Next.of(str(self.name), "--help"),
+                )
+        return super().parse_args(ctx, args)
+
+
+def _takes_one_value(parameter: Any) -> bool:
+    return parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_flag)
+
+
+# -- typed words stay words: typer reads every value through pydantic, whose loading costs a third of a short run
+
+_MAKER: Final = "build_runtime_param"
+"""Typer's name for what makes the reader of a parameter."""
+
+
+class PlainText:
+    """Reads the values of one parameter.
+
+    Args:
+        descriptor: what typer knows of its type.
+        typers_own: makes the reader that typer would have taken.
+    """
+
+    def __init__(self, descriptor: Any, typers_own: Callable[[Any], Any]) -> None:
+        self._descriptor, self._typers_own = descriptor, typers_own
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as the verb gets it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        kind = self._descriptor.annotation
+        if kind is str and isinstance(value, str):
+            return value
+        if kind == list[str] and isinstance(value, list | tuple):
+            return list(value)
+        if kind is int and isinstance(value, int | str):
+            try:
+                return int(value)
+            except ValueError:
+                raise BadParameter(
+                    f"a whole number was expected, not {value!r}", ctx=ctx, param=param
+                ) from None
+        return self._typers_own(self._descriptor).coerce(value, param=param, ctx=ctx)
+
+
+def read_plainly() -> None:
+    """From now on typer takes ``PlainText``."""
+    typers_own = getattr(core, _MAKER, None)
+    if typers_own is not None:
+        setattr(core, _MAKER, lambda descriptor: PlainText(descriptor, typers_own))

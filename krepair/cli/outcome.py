@@ -14,6 +14,8 @@ import typer
 
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError, UnwritableError
+from krepair.kernels import waiting
+from krepair.next_command import Next
 from krepair.options import Options
 from krepair.plan.view import View, typable, visible
 
@@ -68,11 +70,11 @@ def finish(
         exit_code = getattr(report, "exit_code", ExitCode.DONE)
     try:
         if options.json:
-            from krepair.cli.views import json
+            from krepair.cli.views import writers
 
-            json.write(json.report_document(verb, report, exit_code))
+            writers.write(writers.report_document(verb, report, exit_code))
         elif not options.quiet:
-            from krepair.cli.views.text import print_markdown, print_view
+            from krepair.cli.views.writers import print_markdown, print_view
 
             (print_markdown if options.ticket_format == "md" else print_view)(page())
     except OSError as error:
@@ -192,7 +194,7 @@ def _words(error: BaseException, verb: str) -> tuple[str, str]:
         return f"{where}: the operating system says: {named}{half_done}", _AGAIN if half_done else ""
     if _is_of_usage(error):
         text: str = error.format_message()  # type: ignore[attr-defined]
-        return text, f"krepair {verb} --help" if verb in VERBS else "krepair --help"
+        return text, str(Next.of(verb, "--help")) if verb in VERBS else "krepair --help"
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return (
         f"an error of krepair itself, please report it: {' '.join(what.split())}",
@@ -211,11 +213,11 @@ def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: 
 
 def _say(arguments: Sequence[str], message: str, next_command: str, exit_code: int) -> int:
     if "--json" in arguments:
-        from krepair.cli.views import json
+        from krepair.cli.views import writers
 
         verb = _verb(arguments)
-        json.write(
-            json.error_document(verb, message, next_command, exit_code, one_line=verb in ONE_OBJECT_A_LINE)
+        writers.write(
+            writers.error_document(verb, message, next_command, exit_code, one_line=verb in ONE_OBJECT_A_LINE)
         )
     lines = [f"krepair: {visible(message)}"]
     if next_command:
@@ -232,3 +234,29 @@ def _say(arguments: Sequence[str], message: str, next_command: str, exit_code: i
 
 def _verb(arguments: Sequence[str]) -> str:
     return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+# -- on standard error, once: that a run waits for the compiler
+
+_SILENT: Final = frozenset({"--json", "--quiet", "-q"})
+
+
+def announce(arguments: Sequence[str]) -> None:
+    """Tell a person who waits for the compiler, unless the command line asks for silence."""
+    waiting.tell(None if _SILENT.intersection(arguments) else say_of_a_run)
+
+
+def say_of_a_run() -> None:
+    """Of a verb that compiles what it calls."""
+    _say_line("compiling what this run needs to machine code, once; `krepair warm` does it in advance")
+
+
+def say_of_warm(kernels: int) -> None:
+    """Of ``krepair warm``, which compiles so many kernels."""
+    _say_line(f"compiling {kernels} kernels to machine code; all of them take about a minute of CPU time")
+
+
+def _say_line(line: str) -> None:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()

@@ -1,114 +1,466 @@
-"""The verbs, each loaded when it is called: a run needs one of them, and only help needs all."""
+"""The verbs: what each takes, in words, and what is called for it. A verb loads what it needs when it is typed."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
-from typing import Any, Final
+import os
+import socket
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from typer import BadParameter, core
-from typer.core import TyperCommand
 
-from krepair.cli.outcome import VERBS
-from krepair.errors import UsageError
+from krepair.cli.one_run import (
+    Filling,
+    as_typed,
+    carry_out,
+    carry_out_by_id,
+    is_log_dir,
+    run_and_finish,
+    run_on_plan,
+    without_plan_file,
+)
+from krepair.cli.options import LogDirArgument, PlanArgument, PlanOrLogDirArgument, takes
+from krepair.cli.outcome import finish, say_of_warm
+from krepair.errors import ExitCode, UsageError
+from krepair.options import Options
 
+if TYPE_CHECKING:
+    from krepair.pipeline.progress import Progress
+    from krepair.plan.model import Plan
+    from krepair.plan.short import Observed
+    from krepair.plan.view import View
 
-class VerbCommand(TyperCommand):
-    """A verb that refuses what cannot be meant: of a value that is typed twice typer would take the last one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What typer does, after a look at what was typed.
-
-        Raises:
-            UsageError: an option that takes one value is typed twice.
-        """
-        _, _, typed = self.make_parser(ctx).parse_args(list(args))
-        counts = Counter(one.name for one in typed if _takes_one_value(one))
-        for one in typed:
-            count = counts[one.name]
-            if count > 1:
-                times = "twice" if count == 2 else f"{count} times"
-                raise UsageError(
-                    f"{one.opts[0]} is given {times}: it takes one value, so only the last one would count; give it "
-                    "once",
-                    next_command=f"krepair {self.name} --help",
-                )
-        return super().parse_args(ctx, args)
+_IN_SECTIONS: Final = ("text", "md")
 
 
-def _takes_one_value(parameter: Any) -> bool:
-    return parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_flag)
+@takes(
+    "config topic_config settings now_ms broker_version topics partitions deep every rule engine "
+    "master metrics html json quiet"
+)
+def check(
+    log_dirs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="LOGDIR...", help="Log directories of one broker; left out, all that --config names."
+        ),
+    ] = None,
+    *,
+    options: Options,
+) -> None:
+    """Find what is wrong. Writes nothing; exits with 2 when there are findings.
 
+    The answer is summed up by rule. Each finding is shown with --rule, --topic, --partition or --all.
 
-class Verbs(Mapping[str, Any]):
-    """Name of a verb -> its command, as typer makes it of the function of that name in the module of that name."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, verb: str) -> Any:
-        """The command.
-
-        Raises:
-            KeyError: there is no such verb.
-        """
-        if verb not in VERBS:
-            raise KeyError(verb)
-        if verb not in self._loaded:
-            function = getattr(import_module(f"krepair.cli.{verb}"), verb)
-            # Of a single function typer makes its command, without a group around it.
-            alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-            alone.command(verb, cls=VerbCommand)(function)
-            self._loaded[verb] = typer.main.get_command(alone)
-        return self._loaded[verb]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(VERBS)
-
-    def __len__(self) -> int:
-        return len(VERBS)
-
-
-# -- typed words stay words: typer reads every value through pydantic, whose loading costs a third of a short run
-
-_MAKER: Final = "build_runtime_param"
-"""Typer's name for what makes the reader of a parameter."""
-
-
-class PlainText:
-    """Reads the values of one parameter.
-
-    Args:
-        descriptor: what typer knows of its type.
-        typers_own: makes the reader that typer would have taken.
+    Example: krepair check /var/lib/kafka --config /etc/kafka/server.properties
     """
+    from krepair.cli.views.check import check_view
+    from krepair.cli.views.writers import terminal_width
+    from krepair.ops import check as ops
+    from krepair.ops.log_dirs_given import log_dirs_asked_for
 
-    def __init__(self, descriptor: Any, typers_own: Callable[[Any], Any]) -> None:
-        self._descriptor, self._typers_own = descriptor, typers_own
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the verb gets it."""
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        kind = self._descriptor.annotation
-        if kind is str and isinstance(value, str):
-            return value
-        if kind == list[str] and isinstance(value, list | tuple):
-            return list(value)
-        if kind is int and isinstance(value, int | str):
-            try:
-                return int(value)
-            except ValueError:
-                raise BadParameter(
-                    f"a whole number was expected, not {value!r}", ctx=ctx, param=param
-                ) from None
-        return self._typers_own(self._descriptor).coerce(value, param=param, ctx=ctx)
+    paths = log_dirs_asked_for(log_dirs or (), options.config)
+    only = paths[0] if len(paths) == 1 else ""
+    run_and_finish(
+        "check",
+        paths,
+        lambda progress: as_typed(ops.check(paths, options, progress), options),
+        lambda report: check_view(report, options, terminal_width()),
+        options,
+        fill=Filling(log_dir=only, options=options),
+    )
 
 
-def read_plainly() -> None:
-    """From now on typer takes ``PlainText``."""
-    typers_own = getattr(core, _MAKER, None)
-    if typers_own is not None:
-        setattr(core, _MAKER, lambda descriptor: PlainText(descriptor, typers_own))
+@takes(
+    "out preview fixes accepted_losses replicas "
+    "cluster delete_horizon keep merge assume_high_watermark only_replica "
+    "as_broker config topic_config settings now_ms broker_version topics partitions scratch "
+    "engine master metrics json quiet"
+)
+def plan(
+    log_dir: Annotated[
+        str, typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; a plan is of one.")
+    ],
+    *,
+    options: Options,
+) -> None:
+    """Write down every change for review. Touches nothing; exits with 2 when there is something to do.
+
+    Names for --fix:
+
+    \b
+    markers      removes transaction markers and emptied batches that nobody needs (the default)
+    compact      keeps the last record of each key, where the cleaner stands still
+    tail         cuts torn tails; other damage in logs only with --accept-data-loss
+    index        mends .index, .timeindex and .txnindex files
+    epochs       mends leader-epoch-checkpoint
+    snapshots    removes wrong producer snapshots, and makes one at the log end
+    leftovers    finishes swaps, and removes what a broker's start deletes
+    checkpoints  mends the four offset checkpoints of the log directory
+    recovery     does the work of the next start before it, after an unclean stop
+
+    What lets markers and tombstones go, in the order in which to try them:
+
+    \b
+    --cluster FILE             the other brokers run: those past delete.retention.ms
+    --replicas with --cluster  the logs of all others: at any horizon
+    --only-replica TOPIC       there is no other replica: at any horizon
+    --as-broker                consent: those past delete.retention.ms, as Kafka does
+
+    Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
+    """  # noqa: D301
+    run_and_finish(
+        "plan",
+        [log_dir],
+        partial(_made_and_saved, log_dir, options),
+        lambda made: _view_of(made, options.out or "PLAN", options),
+        options,
+        fill=Filling(log_dir=log_dir, options=options),
+    )
+
+
+def _made_and_saved(log_dir: str, options: Options, progress: Progress) -> Plan:
+    if options.out is not None:
+        from krepair.ops import show
+
+        show.check_place(options.out, log_dir)
+    from krepair.ops import plan as ops
+
+    made = (ops.make_preview if options.preview else ops.make_plan)(log_dir, options, progress)
+    if options.out is not None:
+        show.save(options.out, made)
+    return made
+
+
+def _view_of(made: Plan, path: str, options: Options) -> View:
+    from krepair.ops.room import planned_view
+
+    return planned_view(made, path, options).short
+
+
+@takes("output_format section json")
+def show(plan: PlanArgument, *, options: Options) -> None:
+    """Show a plan again: its short page, and all the rest in sections.
+
+    Example: krepair show offsets.krplan --section risks
+    """
+    from krepair.ops.show import load
+
+    if options.output_format != "text" and options.json:
+        raise UsageError(
+            "--json and --format do not go together; --format json gives the plan file's own text"
+        )
+    if options.section and options.output_format not in _IN_SECTIONS:
+        raise UsageError(f"--section goes with --format {' and '.join(_IN_SECTIONS)}")
+    read = load(plan)
+    observed = "" if options.json or options.output_format == "json" else _observed(read)
+    if options.output_format == "text":
+        page = partial(_view, read, plan, observed, options.section)
+        finish("show", read, page, options, ExitCode.DONE)
+    sys.stdout.buffer.write(_text(read, plan, options.output_format, observed, options.section).encode())
+
+
+def _observed(read: Plan) -> Observed | str:
+    """What the disk says of it; a plan of another host is shown without what looks at disks."""
+    if read.host != socket.gethostname():
+        return f"not looked at: this host is not {read.host}"
+    from krepair.ops.room import observe_again
+
+    return observe_again(read)
+
+
+def _view(read: Plan, path: str, observed: Observed | str, part: str = "") -> View:
+    from krepair.ops.show import show_view
+
+    page = show_view(read, path, observed=observed)
+    return page.only(part) if part else page
+
+
+def _text(read: Plan, path: str, output_format: str, observed: Observed | str, part: str) -> str:
+    if output_format == "html":
+        from krepair.cli.views.page import plan_page
+
+        return plan_page(read, _view(read, path, observed), observed)
+    if output_format == "md":
+        from krepair.cli.views.writers import markdown
+
+        return markdown(_view(read, path, observed, part))
+    from krepair.plan.planfile import dumps
+
+    return dumps(read).decode()
+
+
+@takes("expect scratch engine master metrics json quiet")
+def apply(plan: PlanArgument, *, options: Options) -> None:
+    """Carry out a plan: stage, verify, swap. Run again after an interruption it continues.
+
+    Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
+    """
+    from krepair.ops import apply as ops
+
+    carry_out("apply", plan, ops.apply, options)
+
+
+@takes("config topic_config settings topics partitions originals scratch engine master metrics json quiet")
+def verify(
+    targets: Annotated[
+        list[str],
+        typer.Argument(metavar="LOGDIR...|PLAN", help="Log directories of one broker, or one plan file."),
+    ],
+    *,
+    options: Options,
+) -> None:
+    """Prove that every file reads as it should, and that a plan's result is what was planned. Writes nothing.
+
+    Offsets that no record has are no problem here, because compaction makes such gaps. krepair check tells of them.
+
+    Example: krepair verify offsets.krplan --originals
+    """
+    plan = next((path for path in targets if not os.path.isdir(path)), "")
+    if plan and len(targets) > 1:
+        raise UsageError(f"{plan}: is no folder; of several targets each has to be a log directory")
+    from krepair.cli.views.reports import verify_each_view, verify_view
+    from krepair.ops import show
+
+    if plan:
+        with without_plan_file("verify"):
+            read = show.load(plan)
+    from krepair.ops import verify as ops
+
+    if plan:
+        run_on_plan("verify", read, plan, partial(ops.verify_plan, read, options), verify_view, options)
+    if len(targets) > 1:
+        run = partial(ops.verify_log_dirs, targets, options)
+        run_and_finish("verify", targets, run, verify_each_view, options, fill=Filling(options=options))
+    fill = Filling(log_dir=targets[0], options=options)
+    run_and_finish(
+        "verify", targets, partial(ops.verify_log_dir, targets[0], options), verify_view, options, fill=fill
+    )
+
+
+@takes("plan_id engine master json quiet")
+def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
+    """Put the kept originals back, byte for byte, with their modification times.
+
+    Where the plan file is lost: krepair undo LOGDIR lists what plans keep there and changes nothing;
+    krepair undo LOGDIR --plan-id ID does it. Where a journal is damaged, undo shows the lines to type.
+
+    Example: krepair undo offsets.krplan
+    """
+    from krepair.ops import undo as ops
+
+    if is_log_dir(plan, options.plan_id):
+        carry_out_by_id("undo", plan, ops.undo_by_id, options)
+    carry_out("undo", plan, ops.undo, options)
+
+
+@takes("plan_id engine master json quiet")
+def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
+    """Free the kept originals of a plan that was applied. There is no undo after it.
+
+    Where the plan file is lost: krepair purge LOGDIR lists what plans keep there and changes nothing;
+    krepair purge LOGDIR --plan-id ID does it.
+
+    Example: krepair purge offsets.krplan
+    """
+    from krepair.ops import purge as ops
+
+    if is_log_dir(plan, options.plan_id):
+        carry_out_by_id("purge", plan, ops.purge_by_id, options)
+    carry_out("purge", plan, ops.purge, options)
+
+
+@takes("json quiet")
+def diff(
+    first: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that was there before.")],
+    second: Annotated[str, typer.Argument(metavar="PLAN", help="The plan to compare it with.")],
+    *,
+    options: Options,
+) -> None:
+    """Say what changed between two plans of one directory. Exits with 0 when nothing did, with 2 when something did.
+
+    Example: krepair diff approved.krplan new.krplan
+    """
+    from krepair.cli.views.comparisons import diff_view
+    from krepair.ops.diff import diff_plans
+    from krepair.ops.show import load
+
+    found = diff_plans(load(first), load(second))
+    finish("diff", found, lambda: diff_view(found, first, second), options)
+
+
+@takes("batches records offsets grep limit keys values cut decode json_lines")
+def dump(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Files of a log directory; a folder means its files in order."
+        ),
+    ],
+    *,
+    options: Options,
+) -> None:
+    """Show what is in files of a log directory. Writes nothing; exits with 2 when something is damaged.
+
+    Example: krepair dump /var/lib/kafka/__consumer_offsets-7 --records --grep my-group --json
+    """
+    from krepair.ops import dump as ops
+
+    run = ops.Dump(files, options)
+    out = sys.stdout.buffer
+    sys.stdout.flush()
+    for piece in run.lines():
+        out.write(piece)
+    out.flush()
+    raise typer.Exit(int(run.exit_code))
+
+
+@takes("group now_ms partitions engine master json quiet")
+def groups(log_dir: LogDirArgument, *, options: Options) -> None:
+    """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
+
+    Writes nothing; exits with 2 if a group is stuck (KR609), or a commit is unseen or out of range.
+
+    Example: krepair groups /var/lib/kafka --group orders-app
+    """
+    from krepair.cli.views.coordinators import groups_view
+    from krepair.ops import groups as ops
+
+    run_and_finish(
+        "groups",
+        (log_dir,),
+        partial(ops.groups, log_dir, options, options.group),
+        partial(groups_view, detailed=bool(options.group), wanted=options.group),
+        options,
+    )
+
+
+@takes(
+    "transactional_id config topic_config settings now_ms broker_version topics partitions engine master json quiet"
+)
+def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
+    """Say what __transaction_state and the logs hold of transactions.
+
+    Writes nothing; exits with 2 if one never ends (KR103).
+
+    Example: krepair transactions /var/lib/kafka --broker-version 3.9.2
+    """
+    from krepair.cli.views.coordinators import transactions_view
+    from krepair.ops import transactions as ops
+
+    run_and_finish(
+        "transactions",
+        (log_dir,),
+        partial(ops.transactions, log_dir, options, options.transactional_id),
+        partial(transactions_view, detailed=bool(options.transactional_id), wanted=options.transactional_id),
+        options,
+    )
+
+
+@takes(
+    "config topic_config settings topics partitions every_partition engine master scratch metrics html "
+    "ticket_format json quiet"
+)
+def compare(
+    sides: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ID=LOGDIR[,LOGDIR]|ID=FACTS...",
+            help="Each side is one broker: its id, and its log directories or a file of krepair facts.",
+        ),
+    ],
+    *,
+    options: Options,
+) -> None:
+    """Find where the replicas of partitions disagree, and who is right. Writes nothing.
+
+    Exits with 2 when replicas have diverged or are damaged, with 4 when it cannot be told.
+
+    Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
+    """
+    from krepair.cli.views.comparisons import compare_view
+    from krepair.errors import UsageError
+    from krepair.fixes.replicas import parse_sides
+    from krepair.ops import compare as ops
+
+    if options.json and options.ticket_format != "text":
+        raise UsageError(f"--format {options.ticket_format} and --json do not go together")
+    read = parse_sides(sides, at_least=2)
+    paths = [path for side in read for path in side.log_dirs]
+    run_and_finish(
+        "compare",
+        paths,
+        lambda progress: ops.compare(read, options, progress),
+        partial(compare_view, every=options.every_partition),
+        options,
+    )
+
+
+@takes("facts_file config topics partitions engine master scratch json quiet")
+def facts(
+    log_dirs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="LOGDIR...", help="All log directories of one broker; left out, all that --config names."
+        ),
+    ] = None,
+    *,
+    options: Options,
+) -> None:
+    """Write down what another host has to know of this broker's replicas, so that no data travels.
+
+    The file holds hashes, offsets and numbers: no key and no value of a record.
+
+    Example: krepair facts /var/lib/kafka --out b3.facts
+    """
+    from krepair.cli.views.comparisons import facts_view
+    from krepair.errors import UsageError
+    from krepair.ops import facts as ops
+    from krepair.ops.log_dirs_given import log_dirs_asked_for
+
+    if not options.facts_file:
+        raise UsageError("--out FILE is needed: where the facts go")
+    paths = log_dirs_asked_for(log_dirs or (), options.config)
+    run_and_finish(
+        "facts",
+        paths,
+        lambda progress: ops.facts(paths, options.facts_file, options, progress),
+        facts_view,
+        options,
+    )
+
+
+@takes("json")
+def explain(
+    code: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="CODE",
+            help="A rule (KR101), a reason (D03), an objection (RV25), or the word evidence; all if left out.",
+        ),
+    ] = None,
+    *,
+    options: Options,
+) -> None:
+    """Say what a code means: its danger, its fix, and where it was read.
+
+    Example: krepair explain KR101
+    """
+    from krepair.ops import explain as ops
+
+    if code is None:
+        finish("explain", ops.rows(), ops.explain_all, options)
+    found = ops.row(code)
+    finish("explain", found, partial(ops.explained, found), options)
+
+
+@takes("into json quiet")
+def warm(*, options: Options) -> None:
+    """Compile now what the first run of the other verbs would compile. Part of an installation.
+
+    Example: krepair warm
+    """
+    from krepair.ops import warm as ops
+
+    report = ops.warm(options.into, None if options.quiet or options.json else say_of_warm)
+    finish("warm", report, lambda: ops.warm_view(report), options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -31,6 +30,7 @@ from krepair.journal.by_disk import LARGEST_BYTES
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
+from krepair.next_command import Next
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
@@ -78,7 +78,6 @@ class Checkpoints(Fix):
     after = ("tail",)
     of_root = True
     losses = frozenset({RULE})
-    mends = frozenset({"KR403", "KR404", "KR405", "KR410"})
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes.
@@ -94,7 +93,7 @@ class Checkpoints(Fix):
         accepted = context.options.accepted_losses if purpose == "plan" else ()
         for text in consents_of_rule(accepted, mine=True):
             if wrong := wrong_consent(text, gone):
-                raise UsageError(wrong, next_command=f"krepair check {shlex.quote(context.view.path)}")
+                raise UsageError(wrong, next_command=Next.of("check", context.view.path))
         held = held_lines(gone, accepted)
         context.root.put(GONE_SEEN, gone)
         context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends, held))

@@ -59,7 +59,6 @@ class Compact(Fix):
     after = ("leftovers",)
     previews = True
     asks_others = True
-    mends = frozenset({"KR108"})
     takes = (
         "__consumer_offsets, __transaction_state, and topics whose own configuration (--topic-config FILE) says "
         "cleanup.policy=compact"

@@ -20,12 +20,12 @@ from krepair.fixes.untouched import (
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.formats.words import count_text
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.plan.model import ReplaceFile
-from krepair.plan.view import count_text
 from krepair.rules import epochs
 from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
 from krepair.rules.model import SegmentFacts
@@ -41,7 +41,6 @@ class Epochs(Fix):
     name = "epochs"
     reads_logs = True
     after = ("tail",)
-    mends = frozenset({"KR401", "KR402"})
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""

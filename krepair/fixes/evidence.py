@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,17 +26,18 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
+from krepair.formats.words import time_text
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.metadata_log import Assignment
 from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import LockedDirs
+from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, LogsItem, Place
 from krepair.plan.model import Others, SearchedDir
-from krepair.plan.view import time_text
 from krepair.rules import span as spans
 from krepair.rules.epochs import read_recorded
 from krepair.rules.evidence import (
@@ -777,7 +777,7 @@ def _compare(context: Context, survey: Survey) -> str:
         f"{broker if broker >= 0 else 'ID'}={','.join(view.path for view in views)}"
         for broker, views in sorted(context.brokers.items())
     ]
-    return " ".join(["krepair compare", *map(shlex.quote, sides), "--partition", survey.partition.folder])
+    return str(Next.of("compare", *sides, "--partition", survey.partition.folder))
 
 
 class Staged(NamedTuple):

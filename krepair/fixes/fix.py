@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import RULES, Finding
 from krepair.errors import UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, stage_again
@@ -22,6 +22,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind
 from krepair.plan.model import Change, ChangeLines, Evidence, KeyCompaction, ReplaceFile
@@ -83,7 +84,6 @@ class Fix(ABC):
         name: as typed.
         ways: what may be typed after ``=``; the first is meant where nothing is typed. Empty: nothing may be.
         after: names of the fixes whose changes it has to know.
-        mends: rules of the findings that it answers.
         losses: rules that ``--accept-data-loss`` may name for it.
         reads_logs: whether ``plan`` reads every batch of the logs for it.
         work: what it does with the logs that it reads whole: what that costs decides on the engine.
@@ -97,7 +97,6 @@ class Fix(ABC):
     name: ClassVar[str]
     ways: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
-    mends: ClassVar[frozenset[str]] = frozenset()
     losses: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
@@ -116,8 +115,8 @@ class Fix(ABC):
         return any(word.partition("=")[0] == self.name for word in asked)
 
     def answers(self, finding: Finding) -> bool:
-        """Whether it has something for a finding."""
-        return finding.rule in self.mends
+        """Whether it has something for a finding: the catalogue says which fix mends a rule."""
+        return RULES[finding.rule].fix == self.name
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """What ``check`` advises to type for it; empty where it has nothing to do after all."""
@@ -133,7 +132,9 @@ class Fix(ABC):
         if mine and not self.is_asked(options.fixes):
             raise UsageError(
                 f"--accept-data-loss {mine[0]}: means nothing without --fix {self.name}",
-                next_command=f"krepair plan LOGDIR --fix {self.name} --accept-data-loss {mine[0]} --out PLAN",
+                next_command=Next.of(
+                    "plan", LOG_DIR, "--fix", self.name, "--accept-data-loss", mine[0], out=PLAN
+                ),
             )
 
     def wants(self, context: Context, partition: Partition) -> bool:

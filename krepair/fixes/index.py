@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,12 +28,13 @@ from krepair.fixes.untouched import (
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.words import time_text
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
+from krepair.next_command import PLAN, Next
 from krepair.options import Options
 from krepair.pipeline.items import Failed
 from krepair.plan.changes import bases_touched
 from krepair.plan.model import Change, ReplaceFile
-from krepair.plan.view import time_text
 from krepair.rules.aborts import may_be_untrue
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ class Index(Fix):
     name = "index"
     ways = ("auto", "truncate", "regenerate")
     after = ("leftovers", "markers", "tail")
-    mends = frozenset({"KR201", "KR202", "KR203", "KR204", "KR205", "KR206", "KR207", "KR802"})
     previews = True
 
     def answers(self, finding: Finding) -> bool:
@@ -121,7 +120,7 @@ INDEX = Index()
 
 
 def _findings(context: Context, survey: Survey) -> Iterator[Finding]:
-    active = f"krepair plan {shlex.quote(context.view.path)} --fix index=regenerate --out PLAN"
+    active = str(Next.of("plan", context.view.path, "--fix", "index=regenerate", out=PLAN))
     last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
     for finding in index_findings(survey):
         is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}

@@ -93,7 +93,6 @@ class Leftovers(Fix):
     """What brokers left in partition folders: a swap that can be finished is; what a start deletes is removed."""
 
     name = "leftovers"
-    mends = frozenset({RULE, "KR205", "KR701"})
 
     def answers(self, finding: Finding) -> bool:
         """An index without a log (KR205) has no position; KR701 only sums up."""

@@ -37,7 +37,7 @@ from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.freshness import check_fresh
@@ -53,7 +53,6 @@ from krepair.plan.model import (
     RewriteSegments,
     SourceSegment,
 )
-from krepair.plan.view import time_text
 from krepair.rules import span as spans
 from krepair.rules.evidence import NONE, WITH_CLUSTER, Evidence, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
@@ -112,7 +111,6 @@ class Markers(Fix):
     name = "markers"
     reads_logs = True
     after = ("leftovers", "compact")
-    mends = frozenset({"KR101"})
     previews = True
     asks_others = True
     takes = (

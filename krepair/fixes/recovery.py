@@ -8,7 +8,6 @@ the log end, so that nothing else is left to recover, and the line of the recove
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -47,6 +46,7 @@ from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir
+from krepair.next_command import Next
 from krepair.pipeline.engines.choice import WorkKind
 from krepair.pipeline.items import Failed
 from krepair.plan.changes import bases_touched, changes_logs
@@ -90,7 +90,6 @@ class Recovery(Fix):
     reads_logs = True
     work = WorkKind.RECOVER
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
-    mends = frozenset({RECOVERED, "KR804"})
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
         """Nothing, where no partition has anything to win."""
@@ -179,7 +178,7 @@ def refuse_standing_fences(view: LogDir) -> None:
     if places:
         raise RefusedError(
             f"{places[0]}: the fence of an unfinished plan is up, and has lowered a recovery point; end that plan",
-            next_command=f"krepair undo {shlex.quote(view.path)}",
+            next_command=Next.of("undo", view.path),
         )
 
 

@@ -29,12 +29,11 @@ from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import FileKind, offset_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import Partition
 from krepair.plan.changes import names_removed
 from krepair.plan.model import ReplaceFile
-from krepair.plan.view import time_text
 from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.snapshots import (
     REMOVES_STRAYS,
@@ -65,7 +64,6 @@ class Snapshots(Fix):
 
     name = "snapshots"
     after = ("markers", "tail")
-    mends = frozenset({"KR501", "KR502", "KR503", "KR504", FORGOTTEN})
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the snapshots against the ends of the logs.

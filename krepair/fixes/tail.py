@@ -56,7 +56,6 @@ class Tail(Fix):
     ways = ("excise", "broker")
     after = ("leftovers",)
     losses = frozenset({"KR302", "KR303", "KR304", "KR305"})
-    mends = frozenset({"KR301", "KR302", "KR303", "KR304", "KR305"})
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Map the damage; for a plan, also work out the files that the logs become.

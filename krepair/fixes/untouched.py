@@ -9,12 +9,13 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.formats.filenames import METADATA_TOPIC, FileKind, parse_file_name
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.rules.model import LeftAlone
 
 _WAITING: Final = frozenset({"swap", "cleaned"})
 _MAKES_SEGMENTS: Final = frozenset({"swap"})
 _BESIDE: Sight[Survey] = Sight("beside leftovers")
-_FIRST: Final = "krepair plan LOGDIR --fix leftovers --out PLAN"
+LEFTOVERS_FIRST: Final = Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
 
 
 def waits_for_leftovers(partition: Partition) -> bool:
@@ -90,7 +91,7 @@ def left_for_leftovers(partition: Partition, what: str) -> LeftAlone:
     """
     name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
     why = f"{name}: a broker left it, and one plan cannot mend both: first --fix leftovers, then plan its {what} again"
-    return LeftAlone("leftovers", why, _FIRST, damaged=True)
+    return LeftAlone("leftovers", why, str(LEFTOVERS_FIRST), damaged=True)
 
 
 def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
@@ -128,7 +129,7 @@ def _odd_file(partition: Partition) -> LeftAlone | None:
         if leftover.kind != "foreign":
             advice = "finish or remove it first (--fix leftovers), then plan again"
             why = f"{leftover.file.name}: a broker left it; {advice}"
-            return LeftAlone("leftovers", why, _FIRST, damaged=True)
+            return LeftAlone("leftovers", why, str(LEFTOVERS_FIRST), damaged=True)
     for special in partition.specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:
             text = f"{special.name}: a regular file was expected, found a {special.kind}"

@@ -7,13 +7,12 @@ Source: ``TransactionLogValue.json`` (version 0 up to 3.7; version 1, flexible, 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from krepair.formats.coordinator_record import RecordTable
-from krepair.formats.damage import Bytes, Damage
 from krepair.formats.field_lists import read_messages
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
-from krepair.formats.message_schema import VERSION_BYTES, decode, front
+from krepair.formats.message_schema import front
 
 MESSAGES: Final = """\
 transaction_state key 0 api_key=0
@@ -40,8 +39,6 @@ RECORDS: Final = RecordTable(TRANSACTIONS_TOPIC, _MESSAGES)
 
 PRODUCER_ID: Final = front(VALUE, "producer_id")
 """The common front of all versions: the version and the producer id."""
-_HEAD: Final = front(VALUE, "transaction_status")
-"""The same up to the status."""
 
 
 class TransactionStatus(IntEnum):
@@ -68,59 +65,8 @@ IN_PROGRESS: Final = frozenset(
 """The states of a transaction that has begun and whose markers are not all written."""
 
 
-class TransactionValue(NamedTuple):
-    """One value.
-
-    Attributes:
-        producer_id: producer id of the transactional id.
-        producer_epoch: epoch of the producer.
-        timeout_ms: the coordinator aborts a transaction that is open for longer.
-        status: state of the transaction.
-        partitions: pairs (topic, partition) that are part of the transaction.
-        last_update_ms: when the coordinator wrote this value, in ms by its own clock.
-        start_ms: when the transaction began, in ms by the coordinator's clock; -1 for none.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    status: TransactionStatus
-    partitions: frozenset[tuple[str, int]]
-    last_update_ms: int
-    start_ms: int
-
-
 def state_name(status: int) -> str:
     """Kafka's name of a ``transaction_status``; for an unknown number ``unknown (N)``."""
     if status not in TransactionStatus.__members__.values():
         return f"unknown ({status})"
     return "".join(word.capitalize() for word in TransactionStatus(status).name.split("_"))
-
-
-def decode_value(data: Bytes) -> TransactionValue | Damage:
-    """Read a value; a ``Damage`` if it cannot be read."""
-    size = len(data)
-    if size < _HEAD.size:
-        return Damage(0, size, f"at least {_HEAD.size} bytes", f"{size}")
-    version, _, _, _, status = _HEAD.unpack_from(data)
-    if not 0 <= version <= VALUE.latest:
-        return Damage(0, VERSION_BYTES, "version 0 or 1", str(version))
-    if status not in TransactionStatus.__members__.values():
-        return Damage(_HEAD.size - 1, 1, "a status from 0 to 7", str(status))
-    found = decode(VALUE, version, data, VERSION_BYTES)
-    if isinstance(found, Damage):
-        return found._replace(expected="the rest of a transaction's state")
-    partitions = frozenset(
-        (row["topic"], number)
-        for row in found["transaction_partitions"] or ()
-        for number in row["partition_ids"]
-    )
-    return TransactionValue(
-        found["producer_id"],
-        found["producer_epoch"],
-        found["transaction_timeout_ms"],
-        TransactionStatus(status),
-        partitions,
-        found["transaction_last_update_timestamp_ms"],
-        found["transaction_start_timestamp_ms"],
-    )

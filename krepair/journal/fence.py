@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -41,6 +40,7 @@ from krepair.formats.filenames import (
     plan_id_of,
 )
 from krepair.journal.folder import PartitionFolder, is_made
+from krepair.next_command import Next
 
 MOST_CHECKPOINT_BYTES = 64 << 20
 MOST_SEEN_BYTES = 256 << 20
@@ -139,7 +139,7 @@ def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
             f"{path}: byte {damage.position}: expected {damage.expected}, found {damage.found}; krepair changes a line "
             "of this file while it works, and so needs it undamaged. If the undo of another plan has put the damage "
             "back, apply that plan again first",
-            next_command=f"krepair check {shlex.quote(os.path.dirname(path))}",
+            next_command=Next.of("check", os.path.dirname(path)),
         )
     return checkpoint.entries
 

@@ -681,7 +681,7 @@ class _Backward(_Run):
         """Where a change is half done and somebody has written its files, purge can still end it."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         if half_done and isinstance(error, StalePlanError) and not error.next_command:
-            error.next_command = self.journal.command("purge")
+            error.next_command = str(self.journal.command("purge"))
             error.message += "; it is half done and cannot be taken back"
         return super().not_back(change_id, error)
 

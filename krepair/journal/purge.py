@@ -31,6 +31,7 @@ from krepair.journal.unrecorded import (
 )
 from krepair.logdir.fingerprint import scan_batches
 from krepair.logdir.reading import SECTOR
+from krepair.next_command import PLAN, Next
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
 
@@ -150,7 +151,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
         OSError: something could not be looked at.
     """
     intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
-    action, command = action_of(intent), f"krepair {'undo' if undoing else 'apply'} PLAN"
+    action, command = action_of(intent), Next.of("undo" if undoing else "apply", PLAN)
     what = f"{change_id}: is half done; nothing is purged of the whole plan"
     names = [name + suffix for name in intent.names for suffix in (SWAP, CLEANED)]
     waiting = [name for name in names if folder.state(name) is not None]
@@ -200,7 +201,7 @@ def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
     """
     half_done = journal.unfinished()
     if half_done:
-        command = f"krepair {'undo' if journal.states[half_done[0]] == 'undoing' else 'apply'} PLAN"
+        command = Next.of("undo" if journal.states[half_done[0]] == "undoing" else "apply", PLAN)
         raise RefusedError(
             f"{half_done[0]}: is half done; nothing is purged of the whole plan", next_command=command
         )
@@ -340,5 +341,5 @@ def _check_batches(folder: PartitionFolder, log: FileState, base_offset: int) ->
     raise RefusedError(
         f"{path}: was written since apply and is damaged at byte {summary.valid_bytes} ({summary.damage_text}). What "
         f"is kept may be the last good copy, so nothing was purged of {folder.folder}. Mend this file first",
-        next_command=f"krepair check {shlex.quote(folder.log_dir)}",
+        next_command=Next.of("check", folder.log_dir),
     )

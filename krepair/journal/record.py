@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import zlib
 from typing import Literal
 
@@ -21,6 +20,7 @@ from krepair.durable.disk import Disk, put_whole
 from krepair.errors import DamagedJournalError, RefusedError
 from krepair.formats.filenames import LOG, SUFFIXES, FileKind, base_offset_of
 from krepair.logdir.space import read_space
+from krepair.next_command import Next, again, by_id
 
 MAGIC = "krepair journal"
 VERSION = 3
@@ -346,7 +346,7 @@ class Journal:
             raise RefusedError(
                 f"{self.path}: has format {first.version} of a journal, this krepair reads {VERSION}: undo or purge it "
                 "with the krepair that wrote it; nothing was changed",
-                next_command=f"{self.command('undo')}   # with that krepair",
+                next_command=again(self.command("undo"), "with that krepair"),
             )
         try:
             lines, whole = decode_lines(data, self.path)
@@ -418,10 +418,10 @@ class Journal:
         if records:
             self._append(records)
 
-    def command(self, verb: str) -> str:
+    def command(self, verb: str) -> Next:
         """A verb of the plan, by its id."""
         log_dir = os.path.dirname(os.path.dirname(self._private))
-        return f"krepair {verb} {shlex.quote(log_dir)} --plan-id {self._header.plan_id}"
+        return by_id(verb, log_dir, self._header.plan_id)
 
     def damaged(self, message: str) -> DamagedJournalError:
         """What is said where the records cannot be gone by: undo shows the way back."""

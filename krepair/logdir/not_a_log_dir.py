@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
@@ -13,6 +12,7 @@ from krepair.errors import NotALogDirError
 from krepair.formats.damage import shown
 from krepair.formats.filenames import META_PROPERTIES, FileKind, parse_file_name
 from krepair.logdir.reading import why
+from krepair.next_command import Next
 
 _BY_CONFIGURATION: Final = "krepair check --config server.properties"
 _FOLDERS_LOOKED_INTO: Final = 100
@@ -39,7 +39,7 @@ def not_a_directory(path: str, known_files: Iterable[str], error: OSError) -> No
     what = "a file" if of_a_broker else "a file; krepair show reads a plan file"
     return NotALogDirError(
         f"{shown_path(path)}: expected a Kafka log directory, found {what}",
-        next_command=f"krepair {verb} {shlex.quote(path)}",
+        next_command=Next.of(verb, path),
     )
 
 
@@ -71,10 +71,10 @@ def _instead(path: str, names: list[str]) -> tuple[str, str]:
     if any(name.endswith(".log") for name in names):
         return (
             "it looks like a partition folder: give the directory that holds it",
-            f"krepair check {shlex.quote(os.path.dirname(path))}",
+            str(Next.of("check", os.path.dirname(path))),
         )
     below = (f"{path}/{name}" for name in islice(names, _FOLDERS_LOOKED_INTO))
     log_dirs = [one for one in below if os.path.isfile(f"{one}/{META_PROPERTIES}")]
     if log_dirs:
-        return "there is a log directory below it", f"krepair check {shlex.join(log_dirs)}"
+        return "there is a log directory below it", str(Next.of("check", *log_dirs))
     return "log.dirs in server.properties names the log directories of a broker", _BY_CONFIGURATION

@@ -34,6 +34,7 @@ from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.lock import Lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir, read_partition
+from krepair.next_command import PLAN, Next
 from krepair.ops.carried_out import (
     Measured,
     failed_partition,
@@ -43,7 +44,6 @@ from krepair.ops.carried_out import (
     with_taken_back,
 )
 from krepair.ops.order import lowest_changes, why_not_in_order
-from krepair.ops.plan_command import plan_command
 from krepair.ops.ready import (
     NOT_DONE,
     check_evidence,
@@ -59,6 +59,7 @@ from krepair.ops.ready import (
 )
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.room import check_fits, why_not_begun, why_not_now
+from krepair.ops.show import plan_command
 from krepair.options import Options
 from krepair.pipeline.engines.choice import Load, WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
@@ -70,7 +71,7 @@ from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
 _FINISHED = {ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
-_AGAIN = "krepair apply PLAN"
+_AGAIN = Next.of("apply", PLAN)
 
 
 def apply(
@@ -209,15 +210,17 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(broken_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(broken_bytes),
             interrupted=interrupted,
-            next_command=_AGAIN if interrupted else stopped or next_of(results, _AGAIN, self._next(results)),
+            next_command=str(_AGAIN)
+            if interrupted
+            else stopped or next_of(results, _AGAIN, self._next(results)),
         )
 
     def _next(self, results: Sequence[ChangeResult]) -> str:
         """A plan of which nothing was carried out because the directory has changed since has to be made again."""
         codes = {result.exit_code for result in results if result.failed}
         if codes == {ExitCode.STALE_PLAN} and all(one.outcome in {"failed", "skipped"} for one in results):
-            return plan_command(self.plan)
-        return "krepair verify PLAN"
+            return str(plan_command(self.plan))
+        return str(Next.of("verify", PLAN))
 
     # -- a directory
 

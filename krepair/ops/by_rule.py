@@ -11,8 +11,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import RULES, Finding, Severity, severity_of
-from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import FIXES
+from krepair.fixes.untouched import LEFTOVERS_FIRST
+from krepair.next_command import PLAN, Next
 from krepair.ops.reports import RuleSummary
 
 WORST_FIRST: Final = {severity: place for place, severity in enumerate(Severity)}
@@ -25,10 +26,10 @@ def by_rule(findings: Iterable[Finding]) -> tuple[RuleSummary, ...]:
     for finding in findings:
         rows[finding.rule, severity_of(finding)].append(finding)
     order = sorted(rows, key=lambda row: (WORST_FIRST[row[1]], row[0]))
-    return tuple(_summary(code, severity, rows[code, severity]) for code, severity in order)
+    return tuple(_row(code, severity, rows[code, severity]) for code, severity in order)
 
 
-def _summary(code: str, severity: Severity, found: Sequence[Finding]) -> RuleSummary:
+def _row(code: str, severity: Severity, found: Sequence[Finding]) -> RuleSummary:
     sizes: defaultdict[str, int] = defaultdict(int)
     for finding in found:
         if finding.partition:
@@ -78,9 +79,10 @@ def told(
 
 def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
     """With the command that comes first: until then its own would plan nothing."""
-    if not finding.command.startswith("krepair plan "):
+    known = Next.read(finding.command)
+    if known is None or known.verb != "plan":
         return finding
-    return replace(finding, command=f"krepair plan {shlex.quote(log_dir)} --fix {LEFTOVERS.name} --out PLAN")
+    return replace(finding, command=str(LEFTOVERS_FIRST.filled(log_dir=log_dir)))
 
 
 def _told(log_dir: str, finding: Finding, ways: dict[str, str], owner: str) -> Finding:
@@ -90,8 +92,7 @@ def _told(log_dir: str, finding: Finding, ways: dict[str, str], owner: str) -> F
     if finding.rule == "KR605" and owner:
         command = owner
     elif not command and fix != "none" and word:
-        chosen = "" if word == "markers" else f" --fix {word}"
-        command = f"krepair plan {shlex.quote(log_dir)}{chosen} --out PLAN"
+        command = str(Next.of("plan", log_dir, *(() if word == "markers" else ("--fix", word)), out=PLAN))
     return replace(finding, severity=severity_of(finding), fix=fix if word else "none", command=command)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -25,12 +24,13 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.next_command import PLAN, Next, again
 from krepair.ops.by_rule import by_rule, told
-from krepair.ops.findings.table import SeenDir, all_findings
+from krepair.ops.findings import SeenDir, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named
-from krepair.ops.plan_command import is_with_evidence, with_options
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, typed_again
+from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.show import is_with_evidence
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
@@ -85,7 +85,7 @@ def _as_a_reader(views: Sequence[LogDir]) -> str:
     """The same command by somebody who may read the partitions that this user may not; empty where there are none."""
     if not any(one.forbidden for view in views for one in view.partitions):
         return ""
-    return typed_again(f"krepair check {shlex.join(view.path for view in views)}", AS_A_READER)
+    return again(Next.of("check", *(view.path for view in views)), AS_A_READER)
 
 
 def _best_ways(context: Context) -> dict[str, str]:
@@ -95,35 +95,36 @@ def _best_ways(context: Context) -> dict[str, str]:
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> str:
     for report in reports:
         if any(finding.rule == "KR902" for finding in report.findings):
-            return f"krepair undo {shlex.quote(report.log_dir)}"  # lists what is half done
+            return str(Next.of("undo", report.log_dir))  # lists what is half done
         by_hand = next((one.command for one in report.findings if one.rule == "KR901" and one.command), "")
         if by_hand:
             return by_hand
         fixes = command_for(report.findings, best_ways[report.log_dir])
-        if known := _with_evidence(report):
-            return _while_in_use(report, with_options(known, _FREEING if _is_tight(report) else []), fixes)
-        if fixes:
-            chosen = "" if fixes == "markers" else f" --fix {fixes}"  # what is planned without --fix
-            keep = " --keep auto" if _is_tight(report) else ""
-            command = f"krepair plan {shlex.quote(report.log_dir)}{chosen}{keep} --out PLAN"
-            return _while_in_use(report, command, fixes)
+        known = _with_evidence(report)
+        if known is None and fixes:
+            # markers are what is planned without --fix
+            known = Next.of(
+                "plan", report.log_dir, *(() if fixes == "markers" else ("--fix", fixes)), out=PLAN
+            )
+        if known is not None:
+            return _while_in_use(report, known.more(_FREEING if _is_tight(report) else ()), fixes)
     codes = sorted({finding.rule for report in reports for finding in report.findings})
-    return f"krepair explain {codes[0]}" if codes else ""
+    return str(Next.of("explain", codes[0])) if codes else ""
 
 
-def _while_in_use(report: LogDirReport, command: str, fixes: str) -> str:
+def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> str:
     """A plan of a directory that is locked: a preview, where each of its fixes can make one; else after the stop."""
     if all(finding.rule != IN_USE for finding in report.findings):
-        return command
+        return str(command)
     if all(fix.previews for fix in asked(fixes.split(","))):
-        return with_options(command, ["--preview"])
-    return f"{command}   # when the broker is stopped"
+        return str(command.more(("--preview",)))
+    return again(command, "when the broker is stopped")
 
 
-def _with_evidence(report: LogDirReport) -> str:
-    """Where all that is to mend waits for what other replicas hold: the plan that knows it; else empty."""
+def _with_evidence(report: LogDirReport) -> Next | None:
+    """Where all that is to mend waits for what other replicas hold: the plan that knows it."""
     mended = [finding.command for finding in report.findings if counts(finding) and finding.fix != "none"]
-    return mended[0] if mended and all(map(is_with_evidence, mended)) else ""
+    return Next.read(mended[0]) if mended and all(map(is_with_evidence, mended)) else None
 
 
 def _is_tight(report: LogDirReport) -> bool:

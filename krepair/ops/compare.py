@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -30,6 +29,7 @@ from krepair.fixes.replicas import (
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.replica import CURRENT
+from krepair.next_command import Next
 from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
 from krepair.ops.log_dirs_given import check_named
@@ -362,9 +362,8 @@ class Comparison:
             None,
         )
         if side is not None and side.typed.log_dirs:
-            paths = shlex.join(side.typed.log_dirs)
-            return f"krepair check {paths} --partition {shlex.quote(verdict.name)}"
-        return f"krepair explain {bad[0].rule}"
+            return str(Next.of("check", *side.typed.log_dirs, "--partition", verdict.name))
+        return str(Next.of("explain", bad[0].rule))
 
 
 def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:

@@ -14,9 +14,10 @@ from msgspec import UNSET, Struct
 
 from krepair.errors import ExitCode, UsageError
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.words import count_text, time_text
 from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
-from krepair.plan.view import count_text, size_text, time_text
+from krepair.plan.view import size_text
 from krepair.rules.reasons import told_of
 
 PlaceOf = Literal["both", "first", "second"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -9,37 +10,16 @@ from msgspec import Struct
 from krepair.checks.catalogue import CATALOGUE, RULES, Rule
 from krepair.checks.rule import GONE
 from krepair.errors import EXIT_CODE_MEANING, UsageError
+from krepair.next_command import Next
 from krepair.options import LOSS_RULES
 from krepair.plan.objection import OBJECTIONS
-from krepair.plan.ticket import OTHERS_FIRST
+from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
 from krepair.rules.evidence import WAYS, Way
 from krepair.rules.reasons import REASONS, Reason
 
 EVIDENCE: Final = "EVIDENCE"
 """What the ways of ``WAYS`` are called."""
-
-
-def explain(code: str) -> View:
-    """What a code means.
-
-    Args:
-        code: of a rule (``KRnnn``), of a reason of a plan (``D03``), or of an objection of the review
-        (``RVnn``), or ``evidence``; in any case.
-
-    Raises:
-        UsageError: no such code, or it is gone.
-    """
-    wanted = _known(code)
-    if wanted in RULES:
-        return _rule(RULES[wanted])
-    if wanted == EVIDENCE:
-        return _evidence()
-    if wanted in OBJECTIONS:
-        return _page(f"{wanted}: objection of the review", (("what is wrong", OBJECTIONS[wanted]),))
-    text = REASONS[Reason(wanted)]
-    cells = (("what happens to the batch", text.verdict.value), ("why", text.text), ("source", text.source))
-    return _page(f"{wanted}: reason in a plan", cells)
 
 
 def _known(code: str) -> str:
@@ -50,7 +30,7 @@ def _known(code: str) -> str:
         raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
     raise UsageError(
         f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
-        next_command="krepair explain",
+        next_command=Next.of("explain"),
     )
 
 
@@ -86,10 +66,14 @@ Row = Rule | ReasonRow | ObjectionRow
 
 
 def row(code: str) -> Row | tuple[Way, ...]:
-    """The same for a program.
+    """What a code means, as a value.
+
+    Args:
+        code: of a rule (``KRnnn``), of a reason of a plan (``D03``), or of an objection of the review
+        (``RVnn``), or ``evidence``; in any case.
 
     Raises:
-        UsageError: no such code.
+        UsageError: no such code, or it is gone.
     """
     wanted = _known(code)
     if wanted in RULES:
@@ -128,18 +112,30 @@ def explain_all() -> View:
     )
 
 
-def _rule(rule: Rule) -> View:
-    rows = (
-        ("severity", rule.severity.value),
-        ("looked for", f"by {rule.command}"),
-        ("evidence", rule.evidence),
-        ("danger if left", rule.danger),
-        ("fix", f"--fix {rule.fix}" if rule.fix != "none" else "none"),
-        *((("another replica", OTHERS_FIRST),) if rule.code in LOSS_RULES else ()),
-        ("lost if krepair is wrong", rule.lost_if_wrong),
-        ("source", rule.source),
+def explained(found: Row | tuple[Way, ...]) -> View:
+    """What a code means, as a page."""
+    if isinstance(found, tuple):
+        return _evidence()
+    if isinstance(found, ObjectionRow):
+        return _page(f"{found.code}: objection of the review", (("what is wrong", found.text),))
+    if isinstance(found, ReasonRow):
+        cells = (
+            ("what happens to the batch", found.verdict),
+            ("why", found.text),
+            ("source", found.source),
+        )
+        return _page(f"{found.code}: reason in a plan", cells)
+    cells = (
+        ("severity", found.severity.value),
+        ("looked for", f"by {found.command}"),
+        ("evidence", found.evidence),
+        ("danger if left", found.danger),
+        ("fix", f"--fix {found.fix}" if found.fix != "none" else "none"),
+        *((("another replica", OTHERS_FIRST),) if found.code in LOSS_RULES else ()),
+        ("lost if krepair is wrong", found.lost_if_wrong),
+        ("source", found.source),
     )
-    return _page(f"{rule.code}: {rule.title}", rows)
+    return _page(f"{found.code}: {found.title}", cells)
 
 
 def _evidence() -> View:
@@ -158,6 +154,6 @@ def _evidence() -> View:
     )
 
 
-def _page(title: str, rows: tuple[tuple[str, str], ...]) -> View:
+def _page(title: str, rows: Iterable[tuple[str, str]]) -> View:
     section = Section(title="What it means", table=table_of(NAMES_AND_VALUES, rows))
     return View(title=title, sections=(section,))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Final
@@ -27,6 +26,7 @@ from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
 from krepair.logdir.log_dirs import DEFAULT_LOG_DIR, configured_log_dirs, why_of_another_broker
 from krepair.logdir.replica import CURRENT
 from krepair.logdir.values import LogDir
+from krepair.next_command import Next
 from krepair.ops import output_file
 from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.reports import Report
@@ -134,7 +134,7 @@ def facts(
         not_read=tuple(one.path for one in state.directories if not one.was_read),
         failed=tuple(work.failed),
         engine=engine.why,
-        next_command=f"krepair compare ID=LOGDIR {who}={shlex.quote(target)}",
+        next_command=str(Next.of("compare", "ID=LOGDIR", f"{who}={target}")),
     )
 
 
@@ -146,7 +146,7 @@ def _check_config(views: Sequence[LogDir], config: str | None) -> None:
     """
     if config is None:
         return
-    again = f"krepair facts {shlex.join(view.path for view in views)} --config FILE --out FACTS"
+    again = Next.of("facts", *(view.path for view in views), "--config", "FILE", out="FACTS")
     named = configured_log_dirs(config)
     known = {os.path.realpath(path) for path in named or (DEFAULT_LOG_DIR,)}
     says = f"its log.dirs are {', '.join(named)}" if named else f"without log.dirs it means {DEFAULT_LOG_DIR}"

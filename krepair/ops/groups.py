@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Final
+from operator import itemgetter
+from typing import Final, Protocol, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.errors import ExitCode
+from krepair.errors import ExitCode, UnreadableError
 from krepair.fixes.checkpoints import log_ends
 from krepair.fixes.context import place_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.coordinator_topic import (
-    PassedOver,
-    partitions_of,
-    passed_over,
-    read_partitions,
-)
+from krepair.next_command import Next
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.coordinators.group_model import Group, Member, OffsetCommit
 from krepair.pipeline.coordinators.groups import GroupsItem
+from krepair.pipeline.coordinators.walk import DamagedPart
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed, WorkItem
 from krepair.pipeline.progress import Progress
 from krepair.start.metadata_log import see_metadata_log
 
@@ -143,8 +141,8 @@ def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsIt
 
 def _next_command(log_dir: str, findings: tuple[Finding, ...], damaged: bool) -> str:
     if damaged:
-        return f"krepair check {shlex.quote(log_dir)} --topic {OFFSETS_TOPIC}"
-    return f"krepair explain {findings[0].rule}" if findings else ""
+        return str(Next.of("check", log_dir, "--topic", OFFSETS_TOPIC))
+    return str(Next.of("explain", findings[0].rule)) if findings else ""
 
 
 def subscription_findings(group: Group) -> Iterator[Finding]:
@@ -263,3 +261,88 @@ def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[
         return replace(commit, log_start=start, log_end=end, out_of_range=out)
 
     return tuple(replace(group, commits=tuple(map(ranged, group.commits))) for group in groups)
+
+
+class PassedOver(Struct, frozen=True, kw_only=True):
+    """Damage that was passed over: what these bytes said is not in the answer.
+
+    Attributes:
+        partition: folder name.
+        part: where, and what was found.
+    """
+
+    partition: str
+    part: DamagedPart
+
+
+class PartitionResult(Protocol):
+    """What the function of either verb gives."""
+
+    @property
+    def damaged(self) -> tuple[DamagedPart, ...]:
+        """What was passed over."""
+
+
+Item = TypeVar("Item", bound=WorkItem)
+Result = TypeVar("Result", bound=PartitionResult)
+
+
+def partitions_of(view: LogDir, topic: str, wants: Callable[[str, int], bool]) -> list[Partition]:
+    """The partitions of a topic that were asked for.
+
+    Raises:
+        UnreadableError: the folder of one cannot be read.
+    """
+    chosen = [
+        partition
+        for partition in view.partitions
+        if partition.topic == topic and wants(partition.topic, partition.number)
+    ]
+    unreadable = next((partition.unreadable for partition in chosen if partition.unreadable), "")
+    if unreadable:
+        raise UnreadableError(unreadable)
+    return chosen
+
+
+def log_bytes(partition: Partition) -> int:
+    """Bytes of ``.log`` of a partition."""
+    return sum(segment.log.size for segment in partition.segments)
+
+
+def read_partitions(
+    engine: Engine,
+    function: Callable[[Item], Result | Failed],
+    items: Sequence[Item],
+    what: str,
+) -> list[Result]:
+    """Map a function over partitions.
+
+    Args:
+        engine: where.
+        function: of ``pipeline.coordinators``.
+        items: one a partition.
+        what: what cannot be told when a log cannot be read, as ``groups``.
+
+    Returns:
+        The results in the order of the items.
+
+    Raises:
+        UnreadableError: a log could not be read.
+    """
+    ordered: list[Result] = []
+    for _, result in sorted(engine.map(function, items), key=itemgetter(0)):
+        if isinstance(result, Failed):
+            raise UnreadableError(f"{result.why}; the {what} cannot be told without it")
+        ordered.append(result)
+    return ordered
+
+
+def passed_over(
+    partitions: Sequence[Partition], results: Sequence[PartitionResult]
+) -> tuple[PassedOver, ...]:
+    """What was passed over in all partitions."""
+    return tuple(
+        PassedOver(partition=partition.folder, part=part)
+        for partition, result in zip(partitions, results, strict=True)
+        for part in result.damaged
+    )

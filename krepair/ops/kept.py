@@ -6,7 +6,6 @@ no link.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -24,7 +23,8 @@ from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
-from krepair.ops.reports import KeptPlan, KeptReport, KeptState, typed_again
+from krepair.next_command import Next, again, by_id
+from krepair.ops.reports import KeptPlan, KeptReport, KeptState
 from krepair.plan.model import Plan
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
@@ -96,16 +96,11 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
             if plan.undo != "no":
                 # Only a person knows where a plan file may still be.
                 known = plan.copy == "there"
-                return by_id_command(verb, log_dir, plan.plan_id) if known else "krepair undo PLAN-FILE"
+                return str(by_id(verb, log_dir, plan.plan_id) if known else Next.of("undo", "PLAN-FILE"))
     if plans and plans[0].state == "unknown" and plans[0].forbidden:
         # It may well be undone by somebody who may look at it: so nobody is told to free it.
-        return typed_again(f"krepair {verb} {shlex.quote(log_dir)}", AS_A_READER)
-    return by_id_command("purge", log_dir, plans[0].plan_id) if plans else ""
-
-
-def by_id_command(verb: str, log_dir: str, plan_id: str) -> str:
-    """The command that undoes or purges what a plan keeps, without its file."""
-    return f"krepair {verb} {shlex.quote(log_dir)} --plan-id {plan_id}"
+        return again(Next.of(verb, log_dir), AS_A_READER)
+    return str(by_id("purge", log_dir, plans[0].plan_id)) if plans else ""
 
 
 def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
@@ -186,7 +181,7 @@ def search_of(view: LogDir, plan_id: str) -> CopySearch:
         kept = f"kept are: {', '.join(ids)}" if ids else "no plan keeps anything here"
         raise StalePlanError(
             f"{view.path}: nothing is kept by plan {plan_id}; {kept}",
-            next_command=f"krepair undo {shlex.quote(view.path)}" if ids else "",
+            next_command=Next.of("undo", view.path) if ids else "",
         )
     return CopySearch(view.path, plan_id, paths)
 

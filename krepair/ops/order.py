@@ -26,7 +26,8 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.plan_command import plan_command
+from krepair.next_command import LOG_DIR, PLAN, Next
+from krepair.ops.show import plan_command
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.plan.model import Commit, PartitionPlan, Plan
@@ -250,7 +251,9 @@ def choose_commit(
             "would cut it there. Without the fence the safe order of renames depends on the broker's version, and that "
             "is not known"
         )
-        raise PersonDecidesError(message, next_command="krepair plan --broker-version VERSION ...")
+        raise PersonDecidesError(
+            message, next_command=Next.of("plan", LOG_DIR, "--broker-version", "VERSION", out=PLAN)
+        )
     version = version_of(broker_version)
     if version is None:
         raise UsageError(f"--broker-version {broker_version}: expected a version like 3.9.2")

@@ -1,10 +1,14 @@
-"""``krepair plan``: looks at a log directory and says what would be changed, why, and at what cost. Writes nothing."""
+"""``krepair plan``: looks at a log directory and says what would be changed, why, and at what cost. Writes nothing.
+
+The last part is ``--preview``: a plan made beside a running broker, for reading; after the stop the real one is made.
+"""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import Final
 
@@ -12,7 +16,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
-from krepair.errors import LockedError, NotALogDirError, RefusedError
+from krepair.errors import LockedError, NotALogDirError, RefusedError, UnreadableError, UsageError
 from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
@@ -30,39 +34,45 @@ from krepair.fixes.replicas import (
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, METADATA_TOPIC, log_name, segment_name
+from krepair.formats.words import count_text, few
 from krepair.logdir.cluster import ClusterView, configs_of
 from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.space import read_space
+from krepair.logdir.steady import deleted_files, why_changed, without_deleted
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.broker_clock import mtimes_look_copied
-from krepair.ops.findings.kept import kept_risk
+from krepair.next_command import LOG_DIR, PLAN, Next
+from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named
 from krepair.ops.order import commit_of
 from krepair.ops.own_dirs import is_same, other_dirs
-from krepair.ops.plan_command import left_alone_command, second_plan_command
+from krepair.ops.reports import KeptPlan
 from krepair.ops.room import room_of
+from krepair.ops.show import left_alone_command, second_plan_command
 from krepair.options import Options
 from krepair.pipeline.engines.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
-from krepair.plan.changes import changes_logs
+from krepair.plan.changes import changes_logs, names_removed
 from krepair.plan.keep import AUTO
 from krepair.plan.model import (
     ChangeLines,
+    Commit,
     FileFingerprint,
     PartitionPlan,
     Plan,
     Policy,
+    Preview,
     ReplaceFile,
     Risk,
     RootPlan,
     Span,
 )
-from krepair.plan.risks import OTHERS_HAVE
+from krepair.plan.risks import KEPT_ORIGINALS, OTHERS_HAVE
+from krepair.plan.view import size_text
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.replicas.cut import OPEN, CutPart, Gone, Having, told, who_has
@@ -223,7 +233,7 @@ def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
         more = ", or add --preview" if beside else ", then type the same command again"
         raise LockedError(
             f"{path}: is locked by {holder}: {holder.what_to_do()}{more}",
-            next_command=f"krepair plan {shlex.quote(path)} --preview --out PLAN" if beside else "",
+            next_command=Next.of("plan", path, "--preview", out=PLAN) if beside else "",
         )
 
 
@@ -238,7 +248,7 @@ def partitions_named(view: LogDir, options: Options) -> list[Partition]:
         check_named([view], options)
         raise NotALogDirError(
             f"{view.path}: no partition of those named is there",
-            next_command=f"krepair check {shlex.quote(view.path)}",
+            next_command=Next.of("check", view.path),
         )
     return chosen
 
@@ -290,21 +300,38 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
         if folder in by_folder
     ]
     root = _root_plan(context, fixes, partitions)
+    copied, still = signs_in(view, surveys)
     return build_plan(
         view,
         policy_of(context, surveys),
         partitions,
         commit_of(context, partitions, with_root=root is not None),
-        copied_mtimes=[
-            survey.partition.folder
-            for survey in surveys
-            if mtimes_look_copied(survey.segments, survey.partition.topic)
-        ],
-        dead_cleaner=[survey.partition.folder for survey in surveys if cleaner_stands_still(view, survey)],
+        copied_mtimes=copied,
+        dead_cleaner=still,
         root=root,
-        kept=[kept_risk(view, one) for one in kept_originals(view, options.now_ms)],
+        kept=[_kept_risk(view, one) for one in kept_originals(view, options.now_ms)],
         others_have=others_have(view, options, partitions, context.surveys),
         asked=options.words("plan", "reading"),
+    )
+
+
+def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
+    """Folders whose modification times look copied (KR106), and those whose cleaner stands still (KR104)."""
+    copied = [one for one in surveys if mtimes_look_copied(one.segments, one.partition.topic)]
+    still = [one for one in surveys if cleaner_stands_still(view, one)]
+    return [one.partition.folder for one in copied], [one.partition.folder for one in still]
+
+
+def _kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
+    """One earlier plan, as a risk of a new plan. Holds no age: the same directory, the same bytes."""
+    where = few(plan.partitions)
+    return Risk(
+        code=KEPT_ORIGINALS,
+        text=f"Plan {plan.plan_id} is half done in {where}."
+        if plan.state == "half done"
+        else f"Plan {plan.plan_id} still keeps {size_text(plan.bytes)} in {where}.",
+        more="If both plans change the same files, undo this plan first before you undo that one. To see what is kept: "
+        f"{Next.of('undo', view.path)}",
     )
 
 
@@ -614,5 +641,174 @@ def _command(
     view: LogDir, plan: PartitionPlan, having: Having, me: int, sides: Sequence[Side]
 ) -> Iterator[str]:
     if not having.right and having.unsure:
-        typed = " ".join(shlex.quote(side.text) for side in sides)
-        yield f"Next: krepair compare {shlex.quote(f'{me}={view.path}')} {typed} --partition {shlex.quote(plan.folder)}"
+        typed = (f"{me}={view.path}", *(side.text for side in sides))
+        yield f"Next: {Next.of('compare', *typed, '--partition', plan.folder)}"
+
+
+# -- ``--preview``: a broker changes the directory while it is read. So what was read of a partition counts only if what
+# it was read from was the same before and after; else it is read again, and after a few times it is left alone and says
+# so. Damage counts only if it was met twice.
+
+TRIES: Final = 4
+"""How often a partition that changes under the reader is read, before it is left alone."""
+PAUSE_S: Final = 0.5
+CHANGED: Final = "changed"
+UNKNOWN: Final = (
+    "The order in which files are swapped, and whether under a fence: the active segments tell, after the stop.",
+    "High watermarks: a broker writes them down every few seconds. Here they are as they stood in the file.",
+    "Where the logs end, and which transactions are open: active segments were read as far as they were written.",
+    "What the broker still writes, compacts or deletes until it has stopped.",
+)
+_NOT_KNOWN: Final = Commit(
+    order="P1",
+    fence=True,
+    why="not known beside a running broker; the plan after the stop decides it",
+)
+
+
+def make_preview(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
+    """Make a preview of a plan for one log directory; a broker may be running on it.
+
+    Raises:
+        NotALogDirError: it is none, or no partition of those named is there.
+        UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
+    """
+    fixes = asked(options.fixes)
+    for fix in FIXES:
+        fix.check_options(options)
+    options = with_whole_paths(options)
+    _refuse_what_needs_a_stop(fixes, options)
+    view = _listed(log_dir)
+    partitions = partitions_named(view, options)
+    check_consents([view], options)
+    with contexts(view, options, fixes, partitions, progress, beside_broker=True) as context_of:
+        reading = PreviewReading(view, fixes, context_of)
+        reading.read(view, [partition.folder for partition in partitions])
+    return reading.plan()
+
+
+def _refuse_what_needs_a_stop(fixes: Sequence[Fix], options: Options) -> None:
+    able = ", ".join(fix.name for fix in FIXES if fix.previews)
+    needs = [fix.name for fix in fixes if not fix.previews]
+    if needs:
+        raise UsageError(
+            f"--preview with --fix {', '.join(needs)}: what it looks at changes while a broker is running; "
+            f"a preview is made of {able}"
+        )
+
+
+def _listed(log_dir: str) -> LogDir:
+    """The directory as it is now; what vanished while it was listed is listed again."""
+    for _ in range(TRIES - 1):
+        try:
+            return read_log_dir(log_dir)
+        except UnreadableError:
+            time.sleep(PAUSE_S)
+    return read_log_dir(log_dir)
+
+
+@dataclass(eq=False)
+class PreviewReading:
+    """Reads partitions until what was read of each belongs together.
+
+    Attributes:
+        view: the log directory as it was first listed.
+        fixes: asked for.
+        context_of: gives a listing its context.
+        done: folder -> its part of the plan.
+        surveys: folder -> what it was made of.
+    """
+
+    view: LogDir
+    fixes: Sequence[Fix]
+    context_of: Callable[[LogDir], Context]
+    done: dict[str, PartitionPlan] = field(default_factory=dict)
+    surveys: dict[str, Survey] = field(default_factory=dict)
+    _doubted: set[str] = field(default_factory=set)
+
+    def read(self, view: LogDir, folders: Sequence[str]) -> None:
+        """All of these partitions, as often as is needed."""
+        waiting = set(folders)
+        for number in range(TRIES):
+            if number:
+                time.sleep(PAUSE_S)
+            before = {one.folder: one for one in view.partitions if one.folder in waiting}
+            context, by_folder = self._look(view, before)
+            view = _listed(view.path)
+            after = {one.folder: one for one in view.partitions}
+            for folder, by_fix in by_folder.items():
+                survey = context.surveys[folder]
+                found = partition_plan(context, survey, by_fix)
+                changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
+                if not changed and not self._is_doubtful(folder, found):
+                    self._take(survey, found, before[folder])
+                elif number == TRIES - 1 or folder not in after:
+                    self._leave(survey, changed or "damage was met in it, once")
+            waiting = {folder for folder in by_folder if folder not in self.done}
+            if not waiting:
+                return
+
+    def plan(self) -> Plan:
+        """The preview of all partitions that were read."""
+        context = self.context_of(self.view)
+        copied, still = signs_in(self.view, self.surveys.values())
+        return build_plan(
+            self.view,
+            policy_of(context, [self.surveys[folder] for folder in self.done]),
+            list(self.done.values()),
+            _NOT_KNOWN,
+            copied_mtimes=copied,
+            dead_cleaner=still,
+            asked=context.options.words("plan", "reading"),
+            preview=Preview(unknown=UNKNOWN),
+        )
+
+    def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Context, Mapping[str, ByFix]]:
+        steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
+        context = self.context_of(steady)
+        partitions = [one for one in steady.partitions if one.folder in before]
+        return context, look_at_partitions(context, self.fixes, partitions)
+
+    def _is_doubtful(self, folder: str, found: PartitionPlan) -> bool:
+        """Whether damage was met, and for the first time."""
+        if not found.uncleanable_bytes or folder in self._doubted:
+            return False
+        self._doubted.add(folder)
+        return True
+
+    def _take(self, survey: Survey, found: PartitionPlan, listed: Partition) -> None:
+        partition = survey.partition
+        self.surveys[partition.folder] = survey
+        self.done[partition.folder] = replace(found, notes=(*found.notes, *_notes(listed)))
+
+    def _leave(self, survey: Survey, changed: str) -> None:
+        partition = survey.partition
+        self.surveys[partition.folder] = survey
+        self.done[partition.folder] = PartitionPlan(
+            topic=partition.topic,
+            partition=partition.number,
+            folder=partition.folder,
+            status="left alone",
+            code=CHANGED,
+            why=f"it changed while it was read: {changed}",
+            next_command=str(Next.of("plan", LOG_DIR, "--preview", out=PLAN)),
+            high_watermark=survey.high_watermark,
+        )
+
+
+def _notes(listed: Partition) -> tuple[str, ...]:
+    deleted = len(deleted_files(listed))
+    if not deleted:
+        return ()
+    text = (
+        f"{count_text(deleted, 'file')} (.deleted) will be deleted by the broker; after a stop before that, "
+        "plan with --fix leftovers, too"
+    )
+    return (text,)
+
+
+def _snapshots_read(survey: Survey, found: PartitionPlan) -> set[str]:
+    """Producer snapshots that decisions came from, or that would go."""
+    log_end = log_end_of(survey.segments)
+    below = [one.file.name for one in survey.partition.snapshots if one.offset <= log_end]
+    return {*below[-1:], *names_removed(found.changes)}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from krepair.durable.disk import Disk
@@ -27,6 +26,7 @@ from krepair.journal.result import ChangeOutcome, ChangeResult, failed
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
+from krepair.next_command import PLAN, Next
 from krepair.ops.kept import folders_of, search_of
 from krepair.ops.ready import (
     check_may_purge,
@@ -117,7 +117,7 @@ def _purge(
         plan_id=plan_id,
         log_dir=log_dir,
         results=tuple(results),
-        next_command=next_of(results, "krepair purge PLAN", f"krepair verify {shlex.quote(log_dir)}"),
+        next_command=next_of(results, Next.of("purge", PLAN), Next.of("verify", log_dir)),
     )
 
 
@@ -197,9 +197,7 @@ def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> C
         f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or a "
         "broker was started"
     )
-    return failed(
-        folder.folder, RefusedError(text, next_command=f"krepair check {shlex.quote(folder.log_dir)}")
-    )
+    return failed(folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir)))
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import stat
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +50,8 @@ from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.reading import kind_of, opened_folder, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import meta_of, read_log_dir
-from krepair.ops.plan_command import after_stop_command, plan_command
+from krepair.next_command import PLAN, Next
+from krepair.ops.show import after_stop_command, plan_command
 from krepair.options import EVERY_TOPIC
 from krepair.plan.model import Evidence, PartitionPlan, Plan, Preview, SearchedDir
 from krepair.plan.review import review
@@ -100,7 +100,7 @@ def _check_broker(plan: Plan) -> None:
     except OSError as error:
         raise StalePlanError(
             f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted?",
-            next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+            next_command=Next.of("plan", plan.log_dir, out=PLAN),
         ) from error
     now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
     was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")
@@ -109,7 +109,7 @@ def _check_broker(plan: Plan) -> None:
             raise StalePlanError(
                 f"{plan.log_dir}/{META_PROPERTIES}: {what} is {here or 'not there'}, the plan was made of the "
                 f"directory with {expected}; nothing was changed",
-                next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+                next_command=Next.of("plan", plan.log_dir, out=PLAN),
             )
 
 
@@ -123,7 +123,7 @@ def _review(plan: Plan) -> None:
     codes = ", ".join(sorted({one.code for one in objections}))
     raise RefusedError(
         f"the review of the plan objects ({codes}): {shown}; nothing was changed",
-        next_command=f"krepair plan {shlex.quote(plan.log_dir)} --out PLAN",
+        next_command=Next.of("plan", plan.log_dir, out=PLAN),
     )
 
 
@@ -435,7 +435,7 @@ def _check_no_other_plan(
 
 def _list_plans(folder: PartitionFolder) -> str:
     """Lists the plans that are at work in the log directory."""
-    return f"krepair undo {shlex.quote(folder.log_dir)}"
+    return str(Next.of("undo", folder.log_dir))
 
 
 def _check_not_made_by_another(
@@ -481,7 +481,7 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
     if places:
         raise RefusedError(
             f"{places[0]}: this fence is still up; the files in the root wait until it is down",
-            next_command="krepair apply PLAN",
+            next_command=Next.of("apply", PLAN),
         )
 
 

@@ -14,13 +14,15 @@ from typing import Final, NamedTuple
 
 from krepair.errors import KrepairError
 from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
 from krepair.logdir.reading import SECTOR, opened_for_reading
 from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.kept import by_id_command, kept_originals
+from krepair.next_command import PLAN, Next, by_id
+from krepair.ops.kept import kept_originals
 from krepair.plan.space import PLAN_COPY_STEP_BYTES, PRIVATE_FOLDER_BYTES
-from krepair.plan.view import bytes_words, count_text
+from krepair.plan.view import bytes_words
 
 MOST_FILES: Final = 10
 """Files that one command names, the largest first."""
@@ -75,7 +77,7 @@ def _room_for_a_journal(log_dir: str) -> bool:
 def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
     for kept in kept_originals(view, 0):
         if kept.bytes and kept.plan_id != but:
-            command = by_id_command("purge", view.path, kept.plan_id)
+            command = str(by_id("purge", view.path, kept.plan_id))
             what = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
             yield RemovableFiles(f"{what} ({command}; no undo after it)", command)
 
@@ -89,7 +91,8 @@ def _leftovers(view: LogDir, *, journal: bool) -> Iterator[RemovableFiles]:
         "number"
     )
     if journal:
-        command = f"krepair plan {shlex.quote(view.path)} --fix leftovers --keep until-verified --out PLAN"
+        words = (view.path, "--fix", "leftovers", "--keep", "until-verified")
+        command = str(Next.of("plan", *words, out=PLAN))
         yield RemovableFiles(
             f"{what} (KR701; {command}; the next start of the broker removes them, too)", command
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from msgspec import Struct
@@ -11,6 +12,7 @@ from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.errors import ExitCode
 from krepair.journal.result import ChangeResult
 from krepair.logdir.config import Setting
+from krepair.next_command import Next
 from krepair.start.line import ForecastLine
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
@@ -250,12 +252,7 @@ class ApplyReport(Report, frozen=True, kw_only=True):
         return sum(result.bytes_freed for result in self.results)
 
 
-def typed_again(command: str, again: str) -> str:
-    """The same command, with when or as whom it is typed; see ``KrepairError.again``."""
-    return f"{command}   # {again}" if again else command
-
-
-def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
+def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next | str) -> str:
     """What to type after a verb of a plan.
 
     Args:
@@ -265,9 +262,9 @@ def next_of(results: Sequence[ChangeResult], again: str, otherwise: str) -> str:
     """
     failed = [result for result in results if result.outcome == "failed"]
     told = next((result.next_command for result in (*failed, *results) if result.next_command), "")
-    told = told or next((typed_again(again, result.again) for result in failed if result.again), "")
+    told = told or next((str(replace(again, when=result.again)) for result in failed if result.again), "")
     goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
-    return told or (again if goes_on else otherwise)
+    return told or str(again if goes_on else otherwise)
 
 
 def _worst(codes: Iterable[int]) -> ExitCode:

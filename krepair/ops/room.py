@@ -6,7 +6,6 @@ It is looked at when ``plan`` is printed, and when ``apply`` begins. After that 
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -18,20 +17,22 @@ from krepair.fixes.gone_ends import gone_of
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.formats.filenames import private_folder
+from krepair.formats.words import count_text
 from krepair.logdir.log_dirs import configured_id, why_of_another_broker
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.next_command import PLAN, Next, accepts_loss, of_log_dir
 from krepair.ops.log_dirs_given import named_and_missing
-from krepair.ops.plan_command import left_alone_command, options_of, plan_command, with_options
 from krepair.ops.ready import is_root, targets_of
 from krepair.ops.removable import removable
-from krepair.ops.show import around_of
+from krepair.ops.show import around_of, left_alone_command, options_of, plan_command
 from krepair.options import Options
 from krepair.plan.facts import OnDisk, fix_names
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
 from krepair.plan.render import plan_view
+from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.short import Observed
 from krepair.plan.space import (
     begins_with,
@@ -42,8 +43,7 @@ from krepair.plan.space import (
     space_of,
     without_undo,
 )
-from krepair.plan.ticket import OTHERS_FIRST, loses_data
-from krepair.plan.view import Section, View, bytes_text, bytes_words, count_text, size_text
+from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text
 from krepair.rules.gone_ends import GoneEnd
 from krepair.start.needs import needed_at_most
 
@@ -202,7 +202,7 @@ def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...],
         if not fit.lacks:
             gone = len(without_undo(other))
             undo = f"{count_text(gone, 'change')} of {len(_changes(other)):,} would have no undo"
-            return (f"With --keep auto it fits: {undo}.",), (plan_command(plan, keep=AUTO, at=options),)
+            return (f"With --keep auto it fits: {undo}.",), (str(plan_command(plan, keep=AUTO, at=options)),)
         lack = Lack(lack.text, fit.lacks)
     could = removable(plan.log_dir, but=plan.plan_id)
     short = (
@@ -212,7 +212,7 @@ def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...],
     )
     safe = [f"What can safely go: {one.text}." for one in could] or [f"{_AWAY}."]
     commands = [one.command for one in could]
-    again = plan_command(plan, keep=AUTO, at=options)
+    again = str(plan_command(plan, keep=AUTO, at=options))
     return (short, *safe, "Then type the last command."), (*dict.fromkeys(commands), again)
 
 
@@ -297,31 +297,29 @@ _MOST: Final = 3
 
 def not_mended(plan: Plan) -> Section:
     """What is damaged and stays so, with the commands; and that ``check`` looks for more, where nothing is planned."""
-    name = shlex.quote(plan.log_dir)
     damaged = [partition for partition in plan.partitions if partition.uncleanable_bytes]
     names = ", ".join(fix.name for fix in asked(plan.policy.fixes))
     lines, commands = [], []
     if damaged:
         many = count_text(len(damaged), "damaged partition")
         lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
-        if any(loses_data(partition.next_command) for partition in damaged):
+        if any(accepts_loss(partition.next_command) for partition in damaged):
             lines.append(OTHERS_FIRST)
-        commands += [partition.next_command.replace("LOGDIR", name) for partition in damaged]
+        commands += [of_log_dir(partition.next_command, plan.log_dir) for partition in damaged]
     swaps, away, gone = _seen_in(plan.log_dir)
     waiting = [one for one in gone if one.consent and one.consent not in plan.policy.accepted_losses]
     if waiting and CHECKPOINTS in asked(plan.policy.fixes):
         lines.append(f"{waiting[0].folder}: {waiting[0].text}. These lines tell of the loss, so they stay.")
         lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
         lines.append(OTHERS_FIRST)
-        again = f"krepair plan {name} --fix checkpoints --accept-data-loss {waiting[0].consent} --out PLAN"
-        commands.append(again)
+        words = (plan.log_dir, "--fix", "checkpoints", "--accept-data-loss", waiting[0].consent)
+        commands.append(str(Next.of("plan", *words, out=PLAN)))
     if away:
         lines.append(f"{away}.")
     if swaps and LEFTOVERS.name not in fix_names(plan.policy):
         lines.append(f"{count_text(swaps, 'file')} of an unfinished swap (KR601, data loss) would stay.")
-        commands.append(
-            left_alone_command(f"krepair plan {name} --fix leftovers --out PLAN", options_of(plan))
-        )
+        first = Next.of("plan", plan.log_dir, "--fix", LEFTOVERS.name, out=PLAN)
+        commands.append(left_alone_command(str(first), options_of(plan)))
     if not plan.partitions:
         lines += [
             f"No partition was looked at for --fix {fix.name}: it takes {fix.takes}."
@@ -340,7 +338,7 @@ def not_mended(plan: Plan) -> Section:
         lines.append(
             f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
         )
-        commands.append(with_options(f"krepair check {name}", options_of(plan).words("reading")))
+        commands.append(str(Next.of("check", plan.log_dir, *options_of(plan).words("reading"))))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import StalePlanError, UsageError
-from krepair.ops.plan_command import (
-    after_stop_command,
-    evidence_command,
-    later_horizon_command,
-    plan_command,
-    with_options,
-)
+from krepair.formats.words import time_text
+from krepair.next_command import PLAN, Next
+from krepair.options import Options
 from krepair.plan import planfile
 from krepair.plan.model import Plan, Preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.plan.short import Around, Observed
 from krepair.plan.view import View
+from krepair.rules.evidence import WITH_CLUSTER
 
 
 def load(path: str) -> Plan:
@@ -51,10 +48,10 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     return Around(
         path=path,
         place=tuple(place),
-        same=with_options(plan_command(plan), place),
-        with_evidence=with_options(evidence_command(plan), place),
-        with_later_horizon=with_options(later_horizon_command(plan), place),
-        after_stop=with_options(after_stop_command(plan), place) if preview else "",
+        same=str(plan_command(plan).more(place)),
+        with_evidence=str(evidence_command(plan).more(place)),
+        with_later_horizon=str(later_horizon_command(plan).more(place)),
+        after_stop=str(after_stop_command(plan).more(place)) if preview else "",
         objections=tuple(review(plan)),
     )
 
@@ -99,5 +96,102 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
     if not plan.digest.startswith(wanted):
         raise StalePlanError(
             f"{path}: its digest is {plan.digest}, not the expected {wanted}; nothing was changed",
-            next_command=f"krepair show {shlex.quote(path)}",
+            next_command=Next.of("show", path),
         )
+
+
+def left_alone_command(command: str, options: Options) -> str:
+    """What a plan says is to be typed for a partition that it leaves alone, with the options it was made with.
+
+    Args:
+        command: with ``LOGDIR`` in the place of the path; it may be empty.
+        options: of the plan.
+    """
+    known = Next.read(command)
+    if known is None or known.verb not in {"check", "plan"}:
+        return command
+    if known.verb == "check":
+        return str(known.more(options.words("reading")))
+    if not known.has("--accept-data-loss"):
+        # Those of one fix are refused beside another.
+        options = replace(options, accepted_losses=())
+    return str(known.more(options.words("plan", "reading")))
+
+
+def options_of(plan: Plan) -> Options:
+    """The options and the clock that a plan was made with.
+
+    A plan does not hold where the work was done: engine, scratch folder.
+
+    Raises:
+        UsageError: its words are not those of a plan.
+    """
+    return Options.of_words(plan.asked, now_ms=plan.policy.now_ms)
+
+
+def _command(log_dir: str, options: Options, *more: str, preview: bool = False) -> Next:
+    first = ("--preview",) if preview else ()
+    return Next.of("plan", log_dir, *first, *options.words("plan", "reading"), *more, out=PLAN)
+
+
+def evidence_command(plan: Plan) -> Next:
+    """What to type for the same plan with what the running brokers say, with the clock of that day."""
+    # What was given as the state of the cluster is no evidence: it is asked for anew.
+    return _command(plan.log_dir, replace(options_of(plan), cluster=""), *WITH_CLUSTER)
+
+
+def is_with_evidence(command: str) -> bool:
+    """Whether a command reads the file that the running brokers have to be asked for first."""
+    known = Next.read(command)
+    return known is not None and known.has(*WITH_CLUSTER)
+
+
+def later_horizon_command(plan: Plan) -> Next:
+    """What to type for the same plan with the time at which it was made as the delete horizon."""
+    return _command(plan.log_dir, replace(options_of(plan), delete_horizon=time_text(plan.policy.now_ms)))
+
+
+def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> Next:
+    """What to type for a plan of one fix and one partition, with the other options of a plan that was made before it.
+
+    The clock is the one of the day on which it is typed.
+
+    Args:
+        log_dir: path of the log directory.
+        options: of the plan that was made before it.
+        fix: word for ``--fix``.
+        only: the partition, as topic and number.
+    """
+    narrowed = replace(options, fixes=(fix,), topics=(), partitions=(only,), accepted_losses=())
+    return _command(log_dir, narrowed)
+
+
+def after_stop_command(preview: Plan) -> Next:
+    """What to type for the real plan of a preview: the same command without ``--preview``."""
+    return _command(preview.log_dir, options_of(preview))
+
+
+def plan_command(
+    plan: Plan,
+    *,
+    keep: str | None = None,
+    only: Sequence[tuple[str, int]] = (),
+    at: Options | None = None,
+) -> Next:
+    """What to type for the same plan: the same options, and the same clock.
+
+    Args:
+        plan: any plan; of a preview, the command makes a preview.
+        keep: where originals stay instead, as ``--keep`` takes it.
+        only: the partitions (topic, number) to plan instead of all.
+        at: where the work is done: of these options, the engine and the scratch folder count.
+    """
+    options = options_of(plan)
+    if keep is not None:
+        options = replace(options, keep=keep)
+    if only:
+        options = replace(options, topics=(), partitions=tuple(only))
+    where = at.words("scratch", "place") if at is not None else ()
+    return _command(
+        plan.log_dir, options, *options.words("clock"), *where, preview=isinstance(plan.preview, Preview)
+    )

@@ -2,61 +2,58 @@
 
 from __future__ import annotations
 
-import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Literal, NamedTuple
 
 from msgspec import Struct, field
 
 from krepair.checks.catalogue import Finding
 from krepair.durable.scratch import Scratch
 from krepair.errors import ExitCode
-from krepair.fixes.context import Context, next_version, place_of, watermark_of
+from krepair.fixes.context import Context, next_version, watermark_of
 from krepair.fixes.logs import read_logs
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, TransactionValue, state_name
-from krepair.formats.words import count_text
-from krepair.logdir.config import Settings, load_settings
+from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.ops.coordinator_topic import (
+from krepair.next_command import Next
+from krepair.ops.broker_clock import LastWrite
+from krepair.ops.groups import (
     PassedOver,
     log_bytes,
     partitions_of,
     passed_over,
     read_partitions,
 )
-from krepair.ops.findings.broker_clock import LastWrite, last_write
-from krepair.ops.findings.open_transactions import (
+from krepair.ops.log_dirs_given import check_named
+from krepair.ops.open_transactions import (
     COORDINATOR_SLACK_MS,
+    GOING,
     CoordinatorLog,
+    Judging,
     OpenTransaction,
+    Verdict,
     WaitingBytes,
     abort_command,
     coordinator_epochs,
-    hanging_finding,
+    hanging_findings,
     is_known,
-    judge,
+    last_write_of,
     live_commands,
     open_in,
+    owners_of,
+    state_item,
     why_not_proven,
 )
-from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.coordinators.transaction_book import TransactionState
-from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.progress import Progress
-
-Verdict = Literal["hangs", "goes on", "not known"]
-_STATUS_OF = {state_name(status): status for status in TransactionStatus}
-_GOING = frozenset(state_name(status) for status in IN_PROGRESS)
 
 
 class OpenInLog(Struct, frozen=True, kw_only=True):
@@ -113,7 +110,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     @property
     def goes_on(self) -> bool:
         """Whether the coordinator has yet to end it, as far as its log tells."""
-        return self.state.state in _GOING or bool(self.state.problem)
+        return self.state.state in GOING or bool(self.state.problem)
 
 
 class NotJudged(Struct, frozen=True, kw_only=True):
@@ -167,26 +164,6 @@ class TransactionsReport(Report, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.findings or self.damages or self.not_judged else ExitCode.DONE
 
 
-class _LogsRead(NamedTuple):
-    """All that was read."""
-
-    view: LogDir
-    surveys: Sequence[Survey]
-    coordinators: Sequence[Partition]
-    results: Sequence[TransactionsResult]
-    engine: str
-
-
-class _Judging(NamedTuple):
-    """What every open transaction is judged by."""
-
-    owners: Mapping[int, Sequence[TransactionState]]
-    logs: Mapping[str, CoordinatorLog]
-    written: LastWrite
-    limit_ms: int
-    version: Version
-
-
 def transactions(
     log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
 ) -> TransactionsReport:
@@ -205,58 +182,68 @@ def transactions(
         UnreadableError: a partition of ``__transaction_state`` could not be read.
         UsageError: a configuration file or value is wrong.
     """
+    from krepair.pipeline.coordinators.transactions import read_transactions
+
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     view = read_log_dir(log_dir)
     check_named([view], options)
     total = sum(log_bytes(partition) for partition in _partitions_of(view, options))
-    with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
-        seen = _look(view, settings, options, engine)
-    written = last_write(
-        ((survey.partition.topic, facts) for survey in seen.surveys for facts in survey.segments),
-        options.now_ms,
+    coordinators = partitions_of(view, TRANSACTIONS_TOPIC, lambda *_: True)
+    with (
+        closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine,
+        closing(Scratch(options.scratch, (view.path,))) as scratch,
+    ):
+        context = Context(view, settings, options, engine, scratch)
+        surveys = context.survey_all(_partitions_of(view, options))
+        read_logs(context, surveys)
+        items = [state_item(view, partition, options.now_ms) for partition in coordinators]
+        results = read_partitions(engine, read_transactions, items, "transactions")
+    most_ms = settings.transaction_max_timeout_ms
+    judging = Judging(
+        owners_of(results), last_write_of(surveys, options.now_ms), most_ms + COORDINATOR_SLACK_MS
     )
-    judging = _Judging(
-        owners=_owners(seen.results),
-        logs=_logs(seen),
-        written=written,
-        limit_ms=settings.transaction_max_timeout_ms + COORDINATOR_SLACK_MS,
-        version=next_version(seen.view, options),
-    )
-    judged = [pair for survey in seen.surveys for pair in _judged(survey, judging, wanted)]
+    logs = {
+        partition.folder: CoordinatorLog(
+            watermark_of(view, partition), result.newest_ms, result.damages + result.unknown
+        )
+        for partition, result in zip(coordinators, results, strict=True)
+    }
+    version = next_version(view, options)
+    judged = [pair for survey in surveys for pair in _judged(survey, judging, logs, version, wanted)]
     rows = [row for _, row in judged]
     by_producer: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         by_producer.setdefault(row.producer_id, []).append(place)
     hanging = [(one, row) for one, row in judged if row.verdict == "hangs"]
-    findings = _findings(hanging)
-    damages = sum(result.damages for result in seen.results)
-    not_judged = tuple(_not_judged(seen.surveys))
-    states = [state for result in seen.results for state in result.states]
+    findings = tuple(hanging_findings((one, row.why) for one, row in hanging))
+    damages = sum(result.damages for result in results)
+    not_judged = tuple(_not_judged(surveys))
+    states = [state for result in results for state in result.states]
     return TransactionsReport(
-        log_dir=seen.view.path,
-        last_write_ms=written.by_batch_ms,
-        partitions=tuple(partition.folder for partition in seen.coordinators),
-        states=_counted(states),
+        log_dir=view.path,
+        last_write_ms=judging.written.by_batch_ms,
+        partitions=tuple(partition.folder for partition in coordinators),
+        states=dict(sorted(Counter(state.state for state in states).items())),
         transactions=tuple(
-            _transaction(state, rows, by_producer, written)
+            _transaction(state, rows, by_producer, judging.written)
             for state in sorted(states, key=lambda state: (state.transactional_id, state.coordinator))
             if not wanted or state.transactional_id in wanted
         ),
         open=tuple(rows),
         live_commands=live_commands(
-            seen.view.broker_id,
-            settings.transaction_max_timeout_ms,
+            view.broker_id,
+            most_ms,
             [(one, row.transactional_id) for one, row in hanging],
         ),
         findings=findings,
-        damaged=passed_over(seen.coordinators, seen.results),
+        damaged=passed_over(coordinators, results),
         damages=damages,
         not_judged=not_judged,
-        unknown=sum(result.unknown for result in seen.results),
-        bytes_read=sum(log_bytes(survey.partition) for survey in seen.surveys),
-        engine=seen.engine,
+        unknown=sum(result.unknown for result in results),
+        bytes_read=sum(log_bytes(survey.partition) for survey in surveys),
+        engine=engine.why,
         next_command=_next_command(
-            seen.view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=judging.version
+            view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=version
         ),
     )
 
@@ -270,62 +257,12 @@ def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
     ]
 
 
-def _look(view: LogDir, settings: Settings, options: Options, engine: Engine) -> _LogsRead:
-    coordinators = partitions_of(view, TRANSACTIONS_TOPIC, lambda *_: True)
-    with closing(Scratch(options.scratch, (view.path,))) as scratch:
-        context = Context(view, settings, options, engine, scratch)
-        surveys = context.survey_all(_partitions_of(view, options))
-        read_logs(context, surveys)
-    results = _read_states(view, coordinators, options, engine)
-    return _LogsRead(view, surveys, coordinators, results, engine.why)
-
-
-def _read_states(
-    view: LogDir, coordinators: Sequence[Partition], options: Options, engine: Engine
-) -> list[TransactionsResult]:
-    from krepair.pipeline.coordinators.transactions import read_transactions
-
-    items = [
-        TransactionsItem(
-            place=place_of(view, partition),
-            segments=partition.log_sizes,
-            log_start=view.log_start.offsets.get(partition.key, 0),
-            high_watermark=watermark_of(view, partition),
-            now_ms=options.now_ms,
-        )
-        for partition in coordinators
-    ]
-    return read_partitions(engine, read_transactions, items, "transactions")
-
-
-def _owners(results: Sequence[TransactionsResult]) -> dict[int, list[TransactionState]]:
-    """The transactional ids that have, or had, each producer id."""
-    owners: dict[int, list[TransactionState]] = {}
-    for result in results:
-        for state in result.states:
-            for producer_id in {state.producer_id, *state.earlier_producer_ids} - {-1}:
-                owners.setdefault(producer_id, []).append(state)
-    return owners
-
-
-def _logs(seen: _LogsRead) -> dict[str, CoordinatorLog]:
-    return {
-        partition.folder: CoordinatorLog(
-            watermark_of(seen.view, partition), result.newest_ms, result.damages + result.unknown
-        )
-        for partition, result in zip(seen.coordinators, seen.results, strict=True)
-    }
-
-
-def _counted(states: Sequence[TransactionState]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for state in states:
-        counts[state.state] = counts.get(state.state, 0) + 1
-    return dict(sorted(counts.items()))
-
-
 def _judged(
-    survey: Survey, judging: _Judging, wanted: Sequence[str]
+    survey: Survey,
+    judging: Judging,
+    logs: Mapping[str, CoordinatorLog],
+    version: Version,
+    wanted: Sequence[str],
 ) -> Iterator[tuple[OpenTransaction, OpenInLog]]:
     """The open transactions of one partition that were asked for; what they share is made once."""
     some = [
@@ -339,72 +276,34 @@ def _judged(
     epochs = coordinator_epochs(survey)
     waiting = WaitingBytes(survey, active=False) if survey.settings.compacts else None
     for one in some:
-        held_back = 0 if waiting is None else waiting.since(one.first_offset)
-        yield one, _open(one, judging, epochs.get(one.producer_id, -1), held_back)
-
-
-def _open(one: OpenTransaction, judging: _Judging, coordinator_epoch: int, held_back: int) -> OpenInLog:
-    owners = judging.owners.get(one.producer_id, ())
-    verdict, why = _verdict(one, owners, judging)
-    survey = one.survey
-    abort = no_abort = ""
-    if verdict == "hangs":
-        no_abort = why_not_proven(one, owners, judging.logs)
-        if not no_abort:
-            abort = abort_command(one, coordinator_epoch, judging.version)
-            no_abort = "" if abort else "the broker's version is not known; give it with --broker-version"
-    return OpenInLog(
-        partition=survey.partition.folder,
-        first_offset=one.first_offset,
-        producer_id=one.producer_id,
-        producer_epoch=one.epoch,
-        coordinator_epoch=coordinator_epoch,
-        transactional_id=owners[0].transactional_id if len(owners) == 1 else "",
-        state=owners[0].state if len(owners) == 1 else "",
-        at_least_ms=one.bounds.at_least_ms,
-        at_most_ms=one.bounds.at_most_ms if one.bounds.at_most_ms < INT64_MAX else -1,
-        verdict=verdict,
-        why=why,
-        held_back_bytes=held_back,
-        abort=abort,
-        no_abort=no_abort,
-    )
-
-
-def _verdict(
-    one: OpenTransaction, owners: Sequence[TransactionState], judging: _Judging
-) -> tuple[Verdict, str]:
-    """The same judgement as that of KR103."""
-    if one.bounds.at_most_ms <= judging.limit_ms:
-        return (
-            "goes on",
-            f"it is open for less than {_minutes(one.bounds.at_most_ms)}, and its producer may take that long",
+        owners = judging.owners.get(one.producer_id, ())
+        verdict, why = judging.verdict(one)
+        coordinator_epoch = epochs.get(one.producer_id, -1)
+        abort = no_abort = ""
+        if verdict == "hangs":
+            no_abort = why_not_proven(one, owners, logs)
+            if not no_abort:
+                abort = abort_command(one, coordinator_epoch, version)
+                no_abort = "" if abort else "the broker's version is not known; give it with --broker-version"
+        yield (
+            one,
+            OpenInLog(
+                partition=survey.partition.folder,
+                first_offset=one.first_offset,
+                producer_id=one.producer_id,
+                producer_epoch=one.epoch,
+                coordinator_epoch=coordinator_epoch,
+                transactional_id=owners[0].transactional_id if len(owners) == 1 else "",
+                state=owners[0].state if len(owners) == 1 else "",
+                at_least_ms=one.bounds.at_least_ms,
+                at_most_ms=one.bounds.at_most_ms if one.bounds.at_most_ms < INT64_MAX else -1,
+                verdict=verdict,
+                why=why,
+                held_back_bytes=0 if waiting is None else waiting.since(one.first_offset),
+                abort=abort,
+                no_abort=no_abort,
+            ),
         )
-    state = _value_of(owners[0], one.producer_id) if len(owners) == 1 else None
-    hangs, why = judge(one, state, judging.written, judging.limit_ms)
-    return ("not known" if hangs is None else "hangs" if hangs else "goes on"), why
-
-
-def _minutes(milliseconds: int) -> str:
-    return count_text(milliseconds // 60_000 + 1, "minute")
-
-
-def _value_of(state: TransactionState, producer_id: int) -> TransactionValue | None:
-    """What the rule of KR103 looks at; a transactional id with a new producer id says nothing more of the old one."""
-    status = _STATUS_OF.get(state.state)
-    if status is None:
-        return None
-    if state.producer_id != producer_id:
-        status = TransactionStatus.DEAD
-    return TransactionValue(
-        producer_id,
-        state.producer_epoch,
-        state.timeout_ms,
-        status,
-        frozenset(state.partitions),
-        state.last_update_ms,
-        state.start_ms,
-    )
 
 
 def _transaction(
@@ -418,20 +317,13 @@ def _transaction(
     most: dict[str, int] = {}
     for row in (rows[place] for place in mine):
         most[row.partition] = max(most.get(row.partition, 0), row.held_back_bytes)
-    going = state.state in _GOING and 0 <= state.start_ms <= written.by_batch_ms
+    going = state.state in GOING and 0 <= state.start_ms <= written.by_batch_ms
     return Transaction(
         state=state,
         age_ms=written.by_batch_ms - state.start_ms if going else -1,
         open_in=tuple(most),
         held_back_bytes=sum(most.values()),
     )
-
-
-def _findings(hanging: Sequence[tuple[OpenTransaction, OpenInLog]]) -> tuple[Finding, ...]:
-    by_partition: dict[str, list[tuple[OpenTransaction, str]]] = {}
-    for one, row in hanging:
-        by_partition.setdefault(row.partition, []).append((one, row.why))
-    return tuple(hanging_finding(some) for some in by_partition.values())
 
 
 def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
@@ -454,9 +346,8 @@ def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
 
 
 def _next_command(log_dir: str, *, damaged: bool, hangs: bool, version: Version) -> str:
-    where = shlex.quote(log_dir)
     if damaged:
-        return f"krepair check {where}"
+        return str(Next.of("check", log_dir))
     if hangs and version is None:
-        return f"krepair transactions {where} --broker-version VERSION"
-    return "krepair explain KR103" if hangs else ""
+        return str(Next.of("transactions", log_dir, "--broker-version", "VERSION"))
+    return str(Next.of("explain", "KR103")) if hangs else ""

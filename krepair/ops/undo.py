@@ -8,7 +8,6 @@ valid batches, and every other file, is held against the digest that was journal
 from __future__ import annotations
 
 import os
-import shlex
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -41,6 +40,7 @@ from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.logdir.lock import hold_lock
 from krepair.logdir.view import read_log_dir
+from krepair.next_command import PLAN, Next, by_id
 from krepair.ops.carried_out import (
     Measured,
     failed_partition,
@@ -71,7 +71,7 @@ from krepair.plan.keep import can_all_be_taken_back
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 
 _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
-_AGAIN = "krepair undo PLAN"
+_AGAIN = Next.of("undo", PLAN)
 
 
 def undo_by_id(
@@ -159,7 +159,7 @@ def _report(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> Appl
         plan_id=plan_id,
         log_dir=log_dir,
         results=tuple(results),
-        next_command=next_of(results, _AGAIN, f"krepair verify {shlex.quote(log_dir)}"),
+        next_command=next_of(results, _AGAIN, Next.of("verify", log_dir)),
     )
 
 
@@ -234,10 +234,7 @@ class _Undo:
         self, target: PartitionPlan, folder: PartitionFolder, error: DamagedJournalError
     ) -> ChangeResult:
         """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
-        purge, again = (
-            f"krepair {verb} {shlex.quote(folder.log_dir)} --plan-id {folder.plan_id}"
-            for verb in ("purge", "undo")
-        )
+        purge, again = (str(by_id(verb, folder.log_dir, folder.plan_id)) for verb in ("purge", "undo"))
         try:
             told = by_hand(folder, target)
         except (KrepairError, OSError) as failure:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -25,9 +24,10 @@ from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.next_command import PLAN, Next, again
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.ready import check_target, disk_below, is_root, journal_folder, listed, targets_of
-from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport, typed_again
+from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
@@ -130,7 +130,7 @@ class _VerifiedDir:
             bytes_read=self.read,
             engine=engine.why,
             slow_because=engine.slow_because,
-            next_command=f"krepair check {shlex.quote(self.view.path)}" if self.problems else "",
+            next_command=str(Next.of("check", self.view.path)) if self.problems else "",
         )
 
 
@@ -286,7 +286,7 @@ def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, gone: Sequenc
     """What to type: first what is wrong with what the plan made, then what is wrong beside it."""
     if problems:
         return _back(problems, seen)
-    return f"krepair check {shlex.quote(plan.log_dir)}" if gone else seen.half_done or _after(plan, seen)
+    return str(Next.of("check", plan.log_dir)) if gone else seen.half_done or _after(plan, seen)
 
 
 def _back(problems: list[Problem], seen: _ChangesSeen) -> str:
@@ -294,20 +294,20 @@ def _back(problems: list[Problem], seen: _ChangesSeen) -> str:
     if len(problems) == seen.rows and seen.half_done:
         return seen.half_done
     if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
-        return "krepair apply PLAN"
+        return str(Next.of("apply", PLAN))
     if all(one.forbidden for one in problems):
         # Nothing was seen to be wrong, so nothing is taken back.
-        return typed_again("krepair verify PLAN", AS_A_READER)
-    return next((one.next_command for one in problems if one.next_command), "krepair undo PLAN")
+        return again(Next.of("verify", PLAN), AS_A_READER)
+    return next((one.next_command for one in problems if one.next_command), str(Next.of("undo", PLAN)))
 
 
 def _after(plan: Plan, seen: _ChangesSeen) -> str:
     """What to type once all is right: purge only where something is kept that may go."""
-    check = f"krepair check {shlex.quote(plan.log_dir)}"
+    check = str(Next.of("check", plan.log_dir))
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return check
-    return "krepair purge PLAN   # when the brokers are well" if seen.has_journal else check
+    return again(Next.of("purge", PLAN), "when the brokers are well") if seen.has_journal else check
 
 
 def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[Staging]:

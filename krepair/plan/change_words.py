@@ -64,27 +64,24 @@ class Words(NamedTuple):
     """What is said of the changes of one kind.
 
     Attributes:
-        summary: one or two lines for the reader: what all changes of this kind in a plan do together, at least one.
-        goes: the same in a few words each, for the short page; nothing where the batches that go are told.
+        tells: what all changes of this kind in a plan, at least one, do together: in a few words for the short page,
+            which are empty where that tells the batches that go; and the rest of the sentence.
         listing: the table of the page for its rows; None if it has none.
         rows: its rows in that table.
     """
 
-    summary: Callable[[Sequence[Any]], Iterator[str]]
-    goes: Callable[[Sequence[Any]], Iterator[str]] = lambda changes: iter(())
+    tells: Callable[[Sequence[Any]], Iterator[tuple[str, str]]]
     listing: Listing | None = None
     rows: Callable[[Any], Iterator[tuple[str, ...]]] = lambda change: iter(())
 
 
-def _rewrites(changes: Sequence[RewriteSegments]) -> Iterator[str]:
+def _rewrites(changes: Sequence[RewriteSegments]) -> Iterator[tuple[str, str]]:
     """How many segments become how many, and how many snapshots are removed with them."""
     plain = [change for change in changes if not change.loses_records]
     by_key = [change for change in changes if change.loses_records]
+    stays = "carried over byte for byte; log start, log end and leader epochs stay"
     if plain:
-        yield (
-            f"{_become(plain)}. Batches with records are carried over "
-            "byte for byte; log start, log end and leader epochs stay."
-        )
+        yield "", f"{_become(plain)}. Batches with records are {stays}"
     if by_key:
         gone = sum(source.by_key.gone for change in by_key for source in change.sources if source.by_key)
         records = (
@@ -92,16 +89,11 @@ def _rewrites(changes: Sequence[RewriteSegments]) -> Iterator[str]:
             if gone
             else "No record is removed"
         )
-        yield (
-            f"{_become(by_key)}. {records}. Every record that stays is carried over byte for byte; log start, log "
-            "end and leader epochs stay."
-        )
+        yield "", f"{_become(by_key)}. {records}. Every record that stays is {stays}"
     removed = sum(len(change.removes_snapshots) for change in changes)
     if removed:
-        yield (
-            f"{count_text(removed, 'producer snapshot')} of segments that are merged away: removed; never the "
-            "newest."
-        )
+        merged = f"{count_text(removed, 'producer snapshot')} of segments that are merged away"
+        yield "", f"{merged}: removed; never the newest"
 
 
 def _become(changes: Sequence[RewriteSegments]) -> str:
@@ -109,17 +101,12 @@ def _become(changes: Sequence[RewriteSegments]) -> str:
     return f"{count_text(sources, 'segment becomes', 'segments become')} {len(changes)}"
 
 
-def _swaps(changes: Sequence[CompleteSwap]) -> Iterator[str]:
-    """How many swaps, and how many segments they replace."""
-    gone = sum(len(change.replaces) for change in changes)
+def _swaps(changes: Sequence[CompleteSwap]) -> Iterator[tuple[str, str]]:
+    gone = count_text(sum(len(change.replaces) for change in changes), "segment is", "segments are")
     yield (
-        f"{count_text(len(changes), 'swap')} that a broker did not finish: completed as every broker would. "
-        f"{count_text(gone, 'segment is', 'segments are')} replaced; no batch changes."
+        f"{count_text(len(changes), 'swap')} completed",
+        f", as every broker would; {gone} replaced, and no batch changes",
     )
-
-
-def _swaps_short(changes: Sequence[CompleteSwap]) -> Iterator[str]:
-    yield f"{count_text(len(changes), 'swap')} completed"
 
 
 def _row_of_swap(change: CompleteSwap) -> Iterator[tuple[str, ...]]:
@@ -132,13 +119,12 @@ def _row_of_swap(change: CompleteSwap) -> Iterator[tuple[str, ...]]:
     )
 
 
-def _mends(changes: Sequence[MendLog]) -> Iterator[str]:
-    yield f"{count_text(len(changes), 'log loses', 'logs lose')} damaged bytes, which are kept; the indexes follow."
-
-
-def _mends_short(changes: Sequence[MendLog]) -> Iterator[str]:
+def _mends(changes: Sequence[MendLog]) -> Iterator[tuple[str, str]]:
     size = sum(removed.end - removed.start for change in changes for removed in change.removed)
-    yield f"{size_text(size)} of damage cut out of {count_text(len(changes), 'log')}"
+    yield (
+        f"{size_text(size)} of damage cut out of {count_text(len(changes), 'log')}",
+        ", and kept; the indexes follow",
+    )
 
 
 def _rows_of_mend(change: MendLog) -> Iterator[tuple[str, ...]]:
@@ -157,12 +143,8 @@ def _rows_of_mend(change: MendLog) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _asides(changes: Sequence[SetAside]) -> Iterator[str]:
-    yield f"{count_text(len(changes), 'whole segment is', 'whole segments are')} set aside, and kept until purge."
-
-
-def _asides_short(changes: Sequence[SetAside]) -> Iterator[str]:
-    yield f"{count_text(len(changes), 'whole segment')} set aside"
+def _asides(changes: Sequence[SetAside]) -> Iterator[tuple[str, str]]:
+    yield f"{count_text(len(changes), 'whole segment')} set aside", ", and kept until purge"
 
 
 def _row_of_aside(change: SetAside) -> Iterator[tuple[str, ...]]:
@@ -178,22 +160,15 @@ def _row_of_aside(change: SetAside) -> Iterator[tuple[str, ...]]:
     )
 
 
-def _files(changes: Sequence[ReplaceFile]) -> Iterator[str]:
-    """How many files are replaced, and how many are removed."""
+def _files(changes: Sequence[ReplaceFile]) -> Iterator[tuple[str, str]]:
     removed = sum(change.method == "remove" for change in changes)
     if len(changes) > removed:
-        yield f"{count_text(len(changes) - removed, 'derived file')} (indexes, checkpoints, snapshots) replaced."
+        yield (
+            f"{count_text(len(changes) - removed, 'derived file')} replaced",
+            " (indexes, checkpoints, snapshots)",
+        )
     if removed:
-        verb = "is removed, and" if removed == 1 else "are removed, and"
-        yield f"{count_text(removed, 'file')} {verb} kept until purge."
-
-
-def _files_short(changes: Sequence[ReplaceFile]) -> Iterator[str]:
-    removed = sum(change.method == "remove" for change in changes)
-    if len(changes) > removed:
-        yield f"{count_text(len(changes) - removed, 'derived file')} replaced"
-    if removed:
-        yield f"{count_text(removed, 'file')} removed"
+        yield f"{count_text(removed, 'file')} removed", ", and kept until purge"
 
 
 def _row_of_file(change: ReplaceFile) -> Iterator[tuple[str, ...]]:
@@ -207,29 +182,20 @@ def _row_of_file(change: ReplaceFile) -> Iterator[tuple[str, ...]]:
     )
 
 
-def _rolls(changes: Sequence[RollSegment]) -> Iterator[str]:
-    yield f"{count_text(len(changes), 'partition')}: an empty segment is added at the log end."
-
-
-def _rolls_short(changes: Sequence[RollSegment]) -> Iterator[str]:
-    yield f"{count_text(len(changes), 'empty segment')} added"
+def _rolls(changes: Sequence[RollSegment]) -> Iterator[tuple[str, str]]:
+    yield f"{count_text(len(changes), 'empty segment')} added", " at the log end"
 
 
 def _row_of_roll(change: RollSegment) -> Iterator[tuple[str, ...]]:
     yield (change.change_id, change.rule, f"{change.base_offset:,}", change.reason)
 
 
-def _lines(changes: Sequence[ChangeLines]) -> Iterator[str]:
-    lines = sum(len(change.lines) for change in changes)
+def _lines(changes: Sequence[ChangeLines]) -> Iterator[tuple[str, str]]:
+    lines = count_text(sum(len(change.lines) for change in changes), "line")
     yield (
-        f"{count_text(lines, 'line changes', 'lines change')} in {count_text(len(changes), 'checkpoint')} "
-        f"of the root, "
-        "after everything else."
+        f"{lines} of checkpoints changed",
+        f" in {count_text(len(changes), 'file')} of the root, after everything else",
     )
-
-
-def _lines_short(changes: Sequence[ChangeLines]) -> Iterator[str]:
-    yield f"{count_text(sum(len(change.lines) for change in changes), 'line')} of checkpoints changed"
 
 
 def _rows_of_lines(change: ChangeLines) -> Iterator[tuple[str, ...]]:
@@ -246,12 +212,12 @@ def _rows_of_lines(change: ChangeLines) -> Iterator[tuple[str, ...]]:
 
 WORDS: Final[dict[type[Change], Words]] = {
     RewriteSegments: Words(_rewrites),
-    CompleteSwap: Words(_swaps, _swaps_short, _SWAPS, _row_of_swap),
-    MendLog: Words(_mends, _mends_short, _DATA_THAT_GOES, _rows_of_mend),
-    SetAside: Words(_asides, _asides_short, _DATA_THAT_GOES, _row_of_aside),
-    ReplaceFile: Words(_files, _files_short, _FILES, _row_of_file),
-    RollSegment: Words(_rolls, _rolls_short, _ROLLS, _row_of_roll),
-    ChangeLines: Words(_lines, _lines_short, _LINES, _rows_of_lines),
+    CompleteSwap: Words(_swaps, _SWAPS, _row_of_swap),
+    MendLog: Words(_mends, _DATA_THAT_GOES, _rows_of_mend),
+    SetAside: Words(_asides, _DATA_THAT_GOES, _row_of_aside),
+    ReplaceFile: Words(_files, _FILES, _row_of_file),
+    RollSegment: Words(_rolls, _ROLLS, _row_of_roll),
+    ChangeLines: Words(_lines, _LINES, _rows_of_lines),
 }
 """In the order in which they are shown to a reader."""
 

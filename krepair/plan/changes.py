@@ -21,12 +21,12 @@ from krepair.formats.filenames import (
     offset_name,
     segment_name,
 )
-from krepair.logdir.fingerprint import digest_bytes
 from krepair.rules.checkpoint_lines import ChangedLine, raised
 from krepair.rules.outcome import SourceSegment
 
 _LONGEST_NUMBER: Final = 20
-_OF_NOTHING: Final = digest_bytes(b"")
+_OF_NOTHING: Final = "cae66941d9efbd404e4d88758ea67670"
+"""What ``logdir.fingerprint.digest_bytes`` gives for no bytes."""
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):

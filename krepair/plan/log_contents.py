@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from krepair.formats.filenames import LOG, segment_name
-from krepair.plan.changes import Change, CompleteSwap, MendLog, ReplaceFile, RewriteSegments, SetAside
+from krepair.plan.changes import Change, CompleteSwap, MendLog, RewriteSegments, SetAside
 from krepair.rules.outcome import SourceSegment
 from krepair.rules.reasons import Reason
 
@@ -173,27 +173,3 @@ def _mended(change: MendLog) -> Fate:
     return Fate(
         {change.base_offset: before}, {change.base_offset: summed(((Content.LEFT, change.size_after),))}
     )
-
-
-class SmallFile(NamedTuple):
-    """A file that is no log, before and after.
-
-    Attributes:
-        name: of the file.
-        before: bytes; 0 where there is none.
-        after: likewise.
-        is_cut: whether only its end is cut off.
-    """
-
-    name: str
-    before: int
-    after: int
-    is_cut: bool
-
-
-def small_file(change: Change) -> SmallFile | None:
-    """The file that is no log and of which the plan has both sizes; None if there is none."""
-    if not isinstance(change, ReplaceFile):
-        return None
-    cut = change.method == "truncate"
-    return SmallFile(change.name, max(change.size_before, 0), max(change.size_after, 0), cut)

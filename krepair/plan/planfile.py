@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shlex
 import stat
 from typing import Final
 
@@ -21,6 +20,7 @@ from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import FORMAT_VERSION, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
@@ -29,8 +29,8 @@ MAX_PLAN_BYTES: Final = 1 << 30
 PLAN_ID_DIGITS: Final = 8
 _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
 _PLAN_ID_FORM: Final = re.compile(r"[0-9a-f]{1,64}")
-_MAKE_ANEW: Final = "krepair plan LOGDIR --out PLAN"
-_ANOTHER_FILE: Final = "krepair plan LOGDIR --out OTHER-PLAN"
+_MAKE_ANEW: Final = Next.of("plan", LOG_DIR, out=PLAN)
+_ANOTHER_FILE: Final = Next.of("plan", LOG_DIR, out="OTHER-PLAN")
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _decoder: Final = msgspec.json.Decoder(Plan)
@@ -151,7 +151,7 @@ def _no_file(path: str, mode: int) -> UsageError:
         return UsageError(f"{path}: a plan file is a regular file")
     return UsageError(
         f"{path}: expected a plan file, found a folder; of a log directory a plan is made first",
-        next_command=f"krepair plan {shlex.quote(path)} --out PLAN",
+        next_command=Next.of("plan", path, out=PLAN),
     )
 
 
@@ -210,9 +210,9 @@ def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
         if not isinstance(error, WritingError):
             raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
         elsewhere = folder_with_room(folder, len(data))
-        place = shlex.quote(os.path.join(elsewhere, file_name)) if elsewhere else "OTHER-PLAN"
+        place = os.path.join(elsewhere, file_name) if elsewhere else "OTHER-PLAN"
         raise UnwritableError(
-            f"{path}: the plan {_system_words(error)}", next_command=f"krepair plan LOGDIR --out {place}"
+            f"{path}: the plan {_system_words(error)}", next_command=Next.of("plan", LOG_DIR, out=place)
         ) from None
 
 
@@ -262,7 +262,6 @@ def _read_applied(target: str) -> _Applied | None:
 
 def _check_not_applied(path: str, older: _Applied) -> None:
     """Raise ``RefusedError`` if the plan's originals are still kept, because undo may need this plan."""
-    quoted = shlex.quote(path)
     try:
         kept = _first_kept(older)
     except OSError as error:
@@ -274,7 +273,7 @@ def _check_not_applied(path: str, older: _Applied) -> None:
     if kept:
         raise RefusedError(
             f"{path}: is plan {older.plan_id}, and what it keeps is still there ({kept}); it is not overwritten. "
-            f"krepair undo {quoted} puts the originals back, krepair purge {quoted} removes them for good",
+            f"{Next.of('undo', path)} puts the originals back, {Next.of('purge', path)} removes them for good",
             next_command=_ANOTHER_FILE,
         )
 
@@ -301,7 +300,7 @@ def _check_outside(target: str, log_dir: str) -> None:
     if target == root or target.startswith(root.rstrip("/") + "/"):
         raise RefusedError(
             f"{target}: a plan is never written into the log directory {root}",
-            next_command="krepair plan LOGDIR --out /some/other/place/PLAN",
+            next_command=Next.of("plan", LOG_DIR, out="/some/other/place/PLAN"),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -11,9 +10,13 @@ from msgspec import UnsetType
 
 from krepair.formats.broker_version import why_not_tried
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import few
+from krepair.formats.words import count_text, few, names_text, time_text
+from krepair.next_command import accepts_loss, of_log_dir
 from krepair.plan.change_words import LISTINGS, by_kind, words_of
+from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.model import (
+    Change,
+    Commit,
     Evidence,
     FreeWhenVerified,
     KeepOriginal,
@@ -22,8 +25,10 @@ from krepair.plan.model import (
     PartitionPlan,
     Plan,
     Preview,
+    Room,
+    Setting,
 )
-from krepair.plan.risks import consents_of
+from krepair.plan.risks import OTHERS_FIRST, consents_of
 from krepair.plan.short import (
     NOTHING_KNOWN,
     UNTIL,
@@ -35,21 +40,7 @@ from krepair.plan.short import (
     left_out_bytes,
     short_page,
 )
-from krepair.plan.space import add_tallies, verify_seconds
-from krepair.plan.ticket import (
-    IN_FULL,
-    MOST_ROWS,
-    keep_lines,
-    keep_text,
-    left_alone_section,
-    notes_section,
-    order_lines,
-    part_text,
-    partitions_section,
-    room_section,
-    settings_section,
-    shortened,
-)
+from krepair.plan.space import add_tallies, apply_order, fit_of, plan_copy_bytes, verify_seconds, without_undo
 from krepair.plan.view import (
     NAMES_AND_VALUES,
     PARTS,
@@ -59,21 +50,45 @@ from krepair.plan.view import (
     View,
     bytes_text,
     bytes_words,
-    count_text,
     expected_text,
     folded,
     horizon_text,
+    like_it,
+    share_bar,
     size_text,
     table_of,
-    time_text,
 )
 from krepair.rules.evidence import BY_TIME, DESCRIBE, NONE
 from krepair.rules.reasons import Reason, told_of
 
 _FEW_PARTITIONS: Final = 5
-_MOST_ROWS: Final = 200
+_MOST_LISTED: Final = 200
 _WITHOUT_KEYS: Final = (
     "Where records are removed by key, batches and bytes are counted as they are without these records."
+)
+
+
+MOST_ROWS: Final = 40
+IN_FULL: Final = "Every one of them is in the plan file; krepair show PLAN --format json prints it."
+
+_ORDERS: Final = {
+    "P1": "The new log first takes a name under which every broker completes it at a start; then the old files go.",
+    "P2": "All new files first take names under which a broker since 3.0 completes them at a start; then the old files "
+    "go.",
+}
+_WITH_FENCE: Final = (
+    "While a partition is changed, its recovery point is lowered and the clean-shutdown marker is set aside (the "
+    "fence). A broker that is started in the middle can read every record. It only recovers the changed part of this "
+    "partition and the active segments of the others."
+)
+_WITHOUT_FENCE: Final = (
+    "Recovery points and the clean-shutdown marker are not touched, because recovery would read the damage and "
+    "truncate the log there. The order is the one for the broker version of this plan. Do not start another version "
+    "before apply has ended."
+)
+
+_FILES: Final = (
+    "A file that is made from others is replaced by one rename, so a complete file is there at every moment."
 )
 
 
@@ -87,20 +102,19 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
     sections = (
         _what_happens(plan),
         *_listings(plan),
-        partitions_section(plan.changing),
+        _partitions_section(plan.changing),
         *keys_sections(plan),
-        left_alone_section(plan),
+        _left_alone_section(plan),
         around.unmended,
-        notes_section(plan),
+        _notes_section(plan),
         _reasons(plan),
         _horizons(plan, around.with_later_horizon),
         _how_it_was_made(plan, around),
-        settings_section(plan),
+        _settings_section(plan),
         replicas_section(plan, around.with_evidence),
-        room_section(plan),
+        _room_section(plan),
         _space_and_time(plan, around),
         _commit_and_undo(plan),
-        *_ways_back(plan, around),
         *_refusals(plan, around),
         _consents(plan),
         _risks(plan),
@@ -142,7 +156,7 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
             (".log after", size_text(sum(one.log_bytes_after for one in changing))),
             ("free after apply", _more_or_less(plan.freed_at_apply)),
             ("free after purge", _more_or_less(plan.freed_at_purge)),
-            ("originals", keep_text(plan)),
+            ("originals", _keep_text(plan)),
             ("needed while apply runs", size_text(plan.peak_extra_bytes)),
             ("expected time of apply", expected_text(plan.expected_seconds)),
             ("expected time of verify", expected_text(verify_seconds(plan))),
@@ -241,7 +255,8 @@ def _chosen_horizon(plan: Plan) -> str:
 
 
 def _what_happens(plan: Plan) -> Section:
-    lines = [line for words, changes in by_kind(changes_of(plan)) for line in words.summary(changes)]
+    told = (one for words, changes in by_kind(changes_of(plan)) for one in words.tells(changes))
+    lines = [f"{first}{rest}." for first, rest in told]
     return Section(title="What will happen", lines=tuple(lines), part="partitions")
 
 
@@ -254,7 +269,7 @@ def _listings(plan: Plan) -> Iterator[Section]:
             if (words := words_of(change)).listing is listing
             for row in words.rows(change)
         )
-        shown = tuple(rows[:_MOST_ROWS])
+        shown = tuple(rows[:_MOST_LISTED])
         lines = [listing.note] if rows and listing.note else []
         if len(rows) > len(shown):
             lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
@@ -349,14 +364,14 @@ def _commit_and_undo(plan: Plan) -> Section:
     changes = changes_of(plan)
     if not changes:
         return Section(title="Commit and undo", part="commit")
-    lines = [*order_lines(plan.commit, changes)]
+    lines = [*_order_lines(plan.commit, changes)]
     if isinstance(plan.preview, Preview):
         lines = [f"The order of commit is {plan.commit.why}."]
     kept = sum(isinstance(change.undo, KeepOriginal) for change in changes)
-    lines += keep_lines(plan, changes)
+    lines += _keep_lines(plan, changes)
     if kept:
         lines.append(
-            f"{part_text(kept, len(changes), 'keeps', 'keep')} the originals in krepair~{plan.plan_id}/ of the "
+            f"{_part_text(kept, len(changes), 'keeps', 'keep')} the originals in krepair~{plan.plan_id}/ of the "
             f"partition. krepair undo puts every byte and modification time back. That is possible {UNTIL}."
         )
     if plan.root is not None:
@@ -365,7 +380,7 @@ def _commit_and_undo(plan: Plan) -> Section:
             "the root would keep every broker from starting. A damaged one is replaced first and put back last; lines "
             "change last, and are taken back first."
         )
-    lines += shortened(
+    lines += _shortened(
         [
             f"{change.change_id} cannot be undone: {change.undo.why}"
             for change in changes
@@ -373,23 +388,6 @@ def _commit_and_undo(plan: Plan) -> Section:
         ]
     )
     return Section(title="Commit and undo", lines=tuple(lines), part="commit")
-
-
-def _ways_back(plan: Plan, around: Around) -> tuple[Section, ...]:
-    """What takes the plan back, and what frees its originals. A reader may paste a whole section."""
-    changes = changes_of(plan)
-    freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
-    if freed == len(changes) or isinstance(plan.preview, Preview):
-        return ()
-    name, kept = shlex.quote(around.path), " that are still kept" if freed else ""
-    back = f"This takes back what is {'not freed' if freed else 'changed'}, with the broker stopped:"
-    free = f"Type this only if verify ended with 0. It frees the originals{kept}; there is no undo after it:"
-    return (
-        Section(title="To take it back", lines=(back,), commands=(f"krepair undo {name}",), part="commit"),
-        Section(
-            title="To free the originals", lines=(free,), commands=(f"krepair purge {name}",), part="commit"
-        ),
-    )
 
 
 # -- the part of a plan's page about key compaction: what is removed per partition, and what each horizon would do
@@ -616,3 +614,178 @@ def _bytes_by_horizon(plan: Plan, partition: PartitionPlan, evidence: Evidence) 
     keys = partition.compaction.horizons if isinstance(partition.compaction, KeyCompaction) else ()
     goes = {choice.name: choice.dropped_bytes for choice in keys}
     return max(after[NONE] - after[chosen] + goes.get(chosen, 0) - goes.get(NONE, 0), 0)
+
+
+# -- the parts that grow with the number of partitions: a table shows the largest rows, then one row for the rest, then
+# the sum; a text that is the same for many partitions is shown once
+
+
+def _partitions_section(changing: Sequence[PartitionPlan]) -> Section:
+    """Space of each partition that changes, and the sum. Equal ones share a row; of many the largest are shown."""
+    alike: dict[tuple[Cell, ...], list[PartitionPlan]] = {}
+    for partition in changing:
+        alike.setdefault((*_sizes_of([partition]), _up_to(partition)), []).append(partition)
+    groups = list(alike.items())
+    if len(groups) > MOST_ROWS:
+        groups.sort(key=lambda group: (-group[1][0].freed_at_purge, group[1][0].folder))
+    rows = [(like_it(found[0].folder, len(found) - 1), *cells) for cells, found in groups[:MOST_ROWS]]
+    rest = [partition for _, found in groups[MOST_ROWS:] for partition in found]
+    if rest:
+        rows.append((f"{len(rest):,} others", *_sizes_of(rest), ""))
+    if len(changing) > 1:
+        rows.append((f"all {len(changing):,} together", *_sizes_of(changing), ""))
+    lines = (f"The {MOST_ROWS} that free most are shown. {IN_FULL}",) if rest else ()
+    return Section(
+        title="Partitions that change",
+        lines=lines,
+        table=table_of(
+            "partition | # .log now | # .log after | left | # back | # needed | up to",
+            rows,
+        ),
+        part="partitions",
+    )
+
+
+def _up_to(partition: PartitionPlan) -> str:
+    span = partition.span
+    return "-" if span is None else f"offset {span.end_offset:,} ({span.limit})"
+
+
+def _sizes_of(partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
+    before = sum(partition.log_bytes_before for partition in partitions)
+    after = sum(partition.log_bytes_after for partition in partitions)
+    return (
+        size_text(before),
+        size_text(after),
+        share_bar(after, before),
+        size_text(sum(partition.freed_at_purge for partition in partitions)),
+        size_text(sum(partition.peak_extra_bytes for partition in partitions)),
+    )
+
+
+def _left_alone_section(plan: Plan) -> Section:
+    """Partitions that are left alone. If there are many, the rest is summed up by code."""
+    alone = [partition for partition in plan.partitions if partition.status == "left alone"]
+    shown, rest = alone[:MOST_ROWS], alone[MOST_ROWS:]
+    rows = [(partition.folder, partition.code, partition.why) for partition in shown]
+    codes = Counter(partition.code for partition in rest)
+    rows += [(f"{count:,} others", code, "see the plan file") for code, count in sorted(codes.items())]
+    lines = (f"The first {len(shown)} are shown. {IN_FULL}",) if rest else ()
+    if any(accepts_loss(partition.next_command) for partition in alone):
+        lines = (OTHERS_FIRST, *lines)
+    commands = dict.fromkeys(of_log_dir(partition.next_command, plan.log_dir) for partition in shown)
+    return Section(
+        title="Partitions left alone",
+        lines=lines,
+        table=table_of("partition | code | why", folded(rows)),
+        commands=tuple(command for command in commands if command),
+        part="partitions",
+    )
+
+
+def _notes_section(plan: Plan) -> Section:
+    """Notes for the reviewer. A note that is the same for several partitions is shown once."""
+    folders: dict[str, list[str]] = {}
+    for partition in plan.partitions:
+        for note in dict.fromkeys(partition.notes):
+            folders.setdefault(note, []).append(partition.folder)
+    lines = [f"{names_text(names)}: {note}" for note, names in folders.items()]
+    of_root = plan.root.notes if plan.root is not None else ()
+    return Section(title="Notes", lines=(*_shortened(lines), *of_root), part="partitions")
+
+
+def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first lines, and how many more the plan file has."""
+    more = len(lines) - MOST_ROWS
+    return (*lines[:MOST_ROWS], f"{more:,} more like these. {IN_FULL}") if more > 0 else tuple(lines)
+
+
+def _settings_section(plan: Plan) -> Section:
+    """The settings used. Topics with equal settings share their rows."""
+    topics: dict[tuple[Setting, ...], list[str]] = {}
+    for topic, settings in sorted(plan.policy.settings.items()):
+        topics.setdefault(settings, []).append(topic or "(broker)")
+    rows = [
+        (names_text(names), setting.key, setting.value, setting.source)
+        for settings, names in topics.items()
+        for setting in settings
+    ]
+    shown = rows[: MOST_ROWS * 4]
+    more = len(rows) - len(shown)
+    return Section(
+        title="Settings used",
+        lines=(f"Rows shown: {len(shown):,}; in the plan file {more:,} more.",) if more else (),
+        table=table_of("topic | key | value | from", shown),
+        part="settings",
+    )
+
+
+def _order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
+    """How files are swapped in, in words, and why in this order."""
+    changes = list(changes)
+    words = []
+    if any(change.in_order for change in changes):
+        words += [_ORDERS.get(commit.order, ""), _WITH_FENCE if commit.fence else _WITHOUT_FENCE]
+    if any(not change.segments for change in changes):
+        words.append(_FILES)
+    reason = f"Why in this order: {commit.why}."
+    return (" ".join(filter(None, words)), reason) if words else (reason,)
+
+
+def _part_text(part: int, whole: int, one: str, many: str) -> str:
+    """How many of some changes do something: ``3 of 7 changes keep``, ``The change keeps``."""
+    return f"{part:,} of {whole:,} changes {many}" if whole > 1 else f"The change {one}"
+
+
+def _keep_text(plan: Plan) -> str:
+    """Where originals stay, in a few words."""
+    if plan.policy.keep == INPLACE:
+        return "stay in place until purge (--keep inplace)"
+    if plan.policy.keep == AUTO:
+        return "stay in place until purge while there is room, else are freed by apply (--keep auto)"
+    return "are freed by apply after the new files are verified (--keep until-verified)"
+
+
+def _room_section(plan: Plan) -> Section:
+    """First of a plan with ``--keep auto``: what it needs to begin, what comes back when, and what has no undo."""
+    title, room = "What it needs, and what comes back", plan.policy.room
+    if not isinstance(room, Room) or not plan.changing:
+        return Section(title=title)
+    fit = fit_of(plan, room, plan_copy_bytes(plan))
+    freed = without_undo(plan)
+    folders = dict.fromkeys(change.change_id.partition("/")[0] for change in freed)
+    back = plan.freed_at_purge - plan.freed_at_apply
+    lines = [
+        f"To begin it needs {bytes_text(fit.begin)}; {bytes_text(max(room.free_bytes, 0))} were free when it was made.",
+        f"Apply gives back {bytes_text(plan.freed_at_apply)}, and purge {bytes_text(back)} more.",
+        f"{count_text(len(freed), 'change')} of {len(_all_changes(plan)):,} have no undo"
+        + (f": those of {names_text(tuple(folders))}." if freed else "."),
+    ]
+    if fit.left:
+        lines.append(f"There is no room for {names_text(fit.left)}; apply leaves them, and ends with 3.")
+    return Section(title=title, lines=tuple(lines), part="commit")
+
+
+def _all_changes(plan: Plan) -> list[Change]:
+    return [change for one in plan.changing for change in one.changes]
+
+
+def _keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
+    """What apply itself frees, what undo can do then, and the order of the partitions."""
+    freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
+    lines = []
+    if freed:
+        lines.append(
+            f"{_part_text(freed, len(changes), 'does not keep', 'do not keep')} the originals. A group of "
+            f"segments is staged, committed, "
+            "read again from the disk and compared with its originals. Then the originals are freed, and the next "
+            "group begins. Other changes of a partition are verified and freed at its end. A change whose originals "
+            "are freed cannot be undone: undo takes back the changes of a partition, the last one first, and stops "
+            "there."
+        )
+    if freed:
+        names = [partition.folder for partition in apply_order(plan)]
+        lines.append(
+            f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."
+        )
+    return lines

@@ -5,14 +5,14 @@ Rows are shortened, then left out, until all fits. Consents, risks, and what has
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import RULES, Severity
-from krepair.formats.words import count_text, few, names_text
+from krepair.formats.words import count_text, few, names_text, time_text
+from krepair.next_command import PLAN, Next
 from krepair.plan.change_words import by_kind
 from krepair.plan.model import (
     Change,
@@ -35,7 +35,6 @@ from krepair.plan.view import (
     expected_text,
     size_text,
     table_of,
-    time_text,
     visible,
     wrapped,
 )
@@ -131,7 +130,7 @@ class _Row(NamedTuple):
     short: str = ""
 
 
-class Next(NamedTuple):
+class Step(NamedTuple):
     """A step of what to type.
 
     Attributes:
@@ -239,7 +238,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
 
 
 def _show(around: Around) -> str:
-    return f"krepair show {shlex.quote(around.path)}"
+    return str(Next.of("show", around.path))
 
 
 def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
@@ -259,7 +258,9 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
         yield _Row("Changes", f"nothing: {_partitions(len(plan.partitions))} looked at")
     else:
-        files = [text for words, some in by_kind(changes) for text in words.goes(some)]
+        files = [
+            few_words for words, some in by_kind(changes) for few_words, _ in words.tells(some) if few_words
+        ]
         folders = [one.folder for one in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
         what = ", ".join((*_batches_that_go(plan), *files))
@@ -464,7 +465,7 @@ def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterato
     if never:
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
     if len(freed) + len(never) < len(changes) and around.lack is None:
-        undo = f"krepair undo {shlex.quote(around.path)}"
+        undo = str(Next.of("undo", around.path))
         yield _Row("Undo", f"{undo}, until purge; {_AFTER_A_START}", 1, undo)
 
 
@@ -493,37 +494,34 @@ def _if_not_applied(changes: Sequence[Change]) -> str:
 # -- what is next
 
 
-def next_of(plan: Plan, around: Around) -> tuple[Next, ...]:
+def next_of(plan: Plan, around: Around) -> tuple[Step, ...]:
     """What to type after a look at the plan, step by step."""
-    path = shlex.quote(around.path)
     if is_preview(plan):
-        return (
-            Next("After the stop:", tuple(filter(None, (around.after_stop, f"krepair diff {path} PLAN")))),
-        )
+        diff = str(Next.of("diff", around.path, PLAN))
+        return (Step("After the stop:", tuple(filter(None, (around.after_stop, diff)))),)
     if around.lack is not None:
-        return (Next("Next (apply would refuse this plan):", around.lack.commands),)
+        return (Step("Next (apply would refuse this plan):", around.lack.commands),)
     if around.objections:
-        return (Next("Next:", (f"{_show(around)} --section risks",)),)
+        return (Step("Next:", (f"{_show(around)} --section risks",)),)
     changes = changes_of(plan)
     if changes:
-        apply = shlex.join(("krepair", "apply", around.path, *around.place))
-        first = Next(
+        first = Step(
             "Next, with the broker stopped, as the broker's user or as root:",
-            (apply, shlex.join(("krepair", "verify", around.path, *around.place))),
+            tuple(str(Next.of(verb, around.path, *around.place)) for verb in ("apply", "verify")),
         )
         if not any(isinstance(change.undo, KeepOriginal) for change in changes):
             return (first,)
-        purge = Next(
+        purge = Step(
             "Then start the broker. When it is healthy, remove the originals (no undo then):",
-            (f"krepair purge {path}",),
+            (str(Next.of("purge", around.path)),),
         )
         return first, purge
     if left_out_bytes(plan) and around.with_evidence:
-        return (Next("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence)),)
+        return (Step("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence)),)
     if around.unmended.commands or not later_bytes(plan):
-        return (Next("Next:", around.unmended.commands),)
+        return (Step("Next:", around.unmended.commands),)
     later = tuple(filter(None, (around.with_later_horizon,)))
-    return (Next("If no consumer and no replica is further behind:", later),)
+    return (Step("If no consumer and no replica is further behind:", later),)
 
 
 def _last(plan: Plan, around: Around) -> str:

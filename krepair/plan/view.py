@@ -10,32 +10,7 @@ from typing import Final
 
 from krepair.checks.recovery_time import duration_text
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import count_text, time_text
-
-__all__ = [
-    "NAMES_AND_VALUES",
-    "PARTS",
-    "Cell",
-    "Section",
-    "ShareBar",
-    "Table",
-    "View",
-    "bytes_text",
-    "bytes_words",
-    "count_text",
-    "exact_bytes",
-    "expected_text",
-    "folded",
-    "horizon_text",
-    "large_unit",
-    "like_it",
-    "share_bar",
-    "size_text",
-    "table_of",
-    "time_text",
-    "typable",
-    "visible",
-]
+from krepair.formats.words import time_text
 
 Cell = str | int
 

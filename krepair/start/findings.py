@@ -13,13 +13,12 @@ from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import offset_name
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 from krepair.logdir.config import DEFAULT
 from krepair.logdir.metadata_log import Fault
 from krepair.logdir.values import LogDir
 from krepair.options import Options
 from krepair.pipeline.items import Failed
-from krepair.plan.view import time_text
 from krepair.start.folders import contents_of_strays, duplicate_findings, marked_findings
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine

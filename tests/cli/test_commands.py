@@ -7,12 +7,15 @@ import shlex
 import subprocess
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from krepair.cli.commands import Filling
 from krepair.cli.main import app
-from krepair.cli.views.text import plain
+from krepair.cli.one_run import Filling
+from krepair.cli.views.writers import plain
 from krepair.fixes.table import FIXES
+from krepair.next_command import Next
 from krepair.options import Options
 from krepair.plan.view import Section, View, typable
 
@@ -95,3 +98,20 @@ def test_the_help_of_plan_has_one_line_for_each_fix() -> None:
     lines = [line.split() for line in CliRunner().invoke(app, ["plan", "--help"]).output.splitlines()]
     first = {line[0] for line in lines if len(line) > 2}
     assert {fix.name for fix in FIXES} <= first
+
+
+WORDS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(
+    lambda text: not text.startswith("-")
+)
+
+
+@given(st.lists(WORDS, max_size=3), WORDS, st.sampled_from(["", "PLAN"]), st.sampled_from(["", "as root"]))
+def test_a_command_is_read_back_as_it_was_spelled_and_other_text_is_none(
+    paths: list[str], value: str, out: str, when: str
+) -> None:
+    made = Next.of("plan", *paths, "--preview", "--fix", value, out=out, when=when)
+    if "   # " not in str(made).removesuffix(f"   # {when}"):
+        assert Next.read(str(made)) == made
+    assert shlex.split(str(made), comments=True)[:2] == ["krepair", "plan"]
+    for text in ("", "krepair", "chown -R kafka /data", "the same command with --out FILE", "it's"):
+        assert Next.read(text) is None

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.cli.main import app
-from krepair.cli.views.compare import compare_view
-from krepair.cli.views.text import print_view
+from krepair.cli.views.comparisons import compare_view
+from krepair.cli.views.writers import print_view
 from krepair.formats.facts_file import MAGIC
 from krepair.ops.compare import CompareReport, MarkedFolder, SideSummary
 from krepair.rules.replicas import model as m

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.cli.compiling import say_of_a_run
+from krepair.cli.outcome import say_of_a_run
 from tests.fixture_dirs import unpack
 
 ROOT = Path(__file__).resolve().parents[2]

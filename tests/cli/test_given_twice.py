@@ -6,9 +6,9 @@ import shlex
 
 import pytest
 
+from krepair.cli.main import Verbs
 from krepair.cli.options import options_of
 from krepair.cli.outcome import VERBS
-from krepair.cli.verbs import Verbs
 from krepair.errors import ExitCode, UsageError
 from tests.hostile.verbs import run
 

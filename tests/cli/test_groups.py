@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.cli.views.groups import age_text
+from krepair.cli.views.coordinators import age_text
 from krepair.errors import ExitCode
 from tests import builders
 from tests.hostile.verbs import assert_tame, picture, run

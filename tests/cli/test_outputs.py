@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 import subprocess
 import sys
@@ -12,12 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import CATALOGUE, Finding
-from krepair.cli.views.check import CheckPage, check_view, verdict
+from krepair.cli.views.check import check_view, verdict
 from krepair.cli.views.reports import apply_view
-from krepair.cli.views.text import on_screen, plain
+from krepair.cli.views.writers import on_screen, plain
 from krepair.errors import ExitCode
 from krepair.journal.result import ChangeResult
 from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport, PartitionSummary
+from krepair.options import Options
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,12 +91,12 @@ def test_of_two_thousand_partitions_a_screen_has_22_lines_and_a_page_60(
     findings: tuple[Finding, ...],
 ) -> None:
     report = replace(many(findings), next_command="krepair plan /data --out PLAN", engine="inline: small")
-    screen = on_screen(check_view(report, CheckPage(width=80)), 80).splitlines()
+    screen = on_screen(check_view(report, Options(), 80), 80).splitlines()
     assert len(screen) <= 22
     assert max(map(len, screen)) <= 80
     assert screen[-1] == "  krepair plan /data --out PLAN"
     assert len(plain(check_view(report)).splitlines()) <= 60
-    assert len(on_screen(check_view(report, CheckPage(width=80, every=True)), 80).splitlines()) > 60
+    assert len(on_screen(check_view(report, Options(every=True), 80), 80).splitlines()) > 60
 
 
 def test_the_verdict_of_a_directory_in_use_has_at_most_six_lines_of_a_terminal() -> None:
@@ -125,36 +125,34 @@ def test_what_is_to_be_typed_is_whole_and_on_a_line_of_its_own() -> None:
     finding = Finding(
         rule="KR302", partition="b-3", file="x.log", position=7, evidence="CRC", command=command
     )
-    for asked in (CheckPage(width=80, rule="KR302"), CheckPage(width=80, rows=True)):
-        assert f"  {command}" in on_screen(check_view(many((finding,)), asked), 80).splitlines()
+    for asked in (Options(rule="KR302"), Options(topics=("b",))):
+        assert f"  {command}" in on_screen(check_view(many((finding,)), asked, 80), 80).splitlines()
 
 
 def test_a_rule_that_is_asked_for_lists_each_of_its_findings_and_no_other_one() -> None:
     told = tuple(Finding(rule="KR311", partition=f"a-{n}", evidence="offsets") for n in range(500))
     worse = tuple(Finding(rule="KR302", partition=f"b-{n}", file="x.log", evidence="CRC") for n in range(9))
-    page = plain(check_view(many((*told, *worse)), CheckPage(rule="KR302")))
+    page = plain(check_view(many((*told, *worse)), Options(rule="KR302")))
     assert page.count("\nKR302  data loss  b-") == 9
     assert "KR311" not in page
-    assert plain(check_view(many(told), CheckPage(every=True))).count("\ninformation  KR311") == 500
+    assert plain(check_view(many(told), Options(every=True))).count("\ninformation  KR311") == 500
 
 
-@pytest.mark.parametrize(
-    "asked", [CheckPage(rule="KR605"), CheckPage(rule="KR605", width=80)], ids=["file", "screen"]
-)
-def test_that_nothing_was_found_of_a_rule_that_is_asked_for_is_said(asked: CheckPage) -> None:
+@pytest.mark.parametrize("width", [0, 80], ids=["file", "screen"])
+def test_that_nothing_was_found_of_a_rule_that_is_asked_for_is_said(width: int) -> None:
     told = (Finding(rule="KR302", partition="b-3", file="x.log", evidence="CRC"),)
-    assert "\nNo finding of KR605.\n" in plain(check_view(many(told), asked))
-    assert "No finding" not in plain(check_view(many(told), dataclasses.replace(asked, rule="KR302")))
-    assert "No finding" not in plain(check_view(many(), dataclasses.replace(asked, rule="")))
+    assert "\nNo finding of KR605.\n" in plain(check_view(many(told), Options(rule="KR605"), width))
+    assert "No finding" not in plain(check_view(many(told), Options(rule="KR302"), width))
+    assert "No finding" not in plain(check_view(many(), Options(), width))
 
 
 def test_of_a_rule_that_another_command_looks_for_that_command_is_named() -> None:
-    page = plain(check_view(many(), CheckPage(rule="KR650")))
+    page = plain(check_view(many(), Options(rule="KR650")))
     assert "\nNo finding of KR650. Only krepair compare looks for it.\n" in page
 
 
 def test_all_lists_every_partition() -> None:
-    page = plain(check_view(many(), CheckPage(every=True)))
+    page = plain(check_view(many(), Options(every=True)))
     assert page.count("\na-") == page.count("\nb-") == 2000
     assert "by topic" not in page
 

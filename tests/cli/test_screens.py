@@ -18,18 +18,16 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
-from krepair.cli.views.check import CheckPage, check_view
-from krepair.cli.views.compare import compare_view, facts_view
-from krepair.cli.views.diff import diff_view
-from krepair.cli.views.groups import groups_view
+from krepair.cli.views.check import check_view
+from krepair.cli.views.comparisons import compare_view, diff_view, facts_view
+from krepair.cli.views.coordinators import groups_view, transactions_view
 from krepair.cli.views.reports import apply_view, verify_view
-from krepair.cli.views.text import COLUMNS, markdown, on_screen, plain
-from krepair.cli.views.transactions import transactions_view
+from krepair.cli.views.writers import COLUMNS, markdown, on_screen, plain
 from krepair.journal.result import ChangeOutcome, ChangeResult
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.diff import diff_plans
 from krepair.ops.dump import Dump
-from krepair.ops.explain import explain
+from krepair.ops.explain import explained, row
 from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
 from krepair.ops.reports import (
@@ -90,7 +88,7 @@ def checked(count: int) -> View:
         free_bytes=0,
     )
     command = "krepair plan /var/lib/kafka --fix markers,tail --out PLAN"
-    return check_view(CheckReport(log_dirs=(log_dir,), next_command=command), CheckPage(width=80))
+    return check_view(CheckReport(log_dirs=(log_dir,), next_command=command), Options(), 80)
 
 
 def all_right(count: int) -> View:
@@ -484,7 +482,7 @@ def test_what_dump_prints_is_what_was_read_and_agreed_on(
 
 @pytest.mark.parametrize("code", ["KR101", "KR803", "D03", "RV25"])
 def test_what_explain_prints_is_what_was_read_and_agreed_on(code: str) -> None:
-    shown = on_screen(explain(code), 80)
+    shown = on_screen(explained(row(code)), 80)
     _is_as_kept(f"explain-{code}", shown)
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from krepair.cli.views.text import markdown
+from krepair.cli.views.writers import markdown
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops.check import check
-from krepair.ops.plan import make_plan
-from krepair.ops.preview import make_preview
+from krepair.ops.plan import make_plan, make_preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests.builders import LogDir, abort, emptied

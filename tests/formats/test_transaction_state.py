@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from krepair.formats.batch_v2 import batches
 from krepair.formats.damage import Damage
 from krepair.formats.record import batch_records
-from krepair.formats.transaction_state import TransactionStatus, TransactionValue, decode_value
+from krepair.formats.transaction_state import RECORDS, TransactionStatus, state_name
 from tests.fixture_dirs import unpack
 
 TIMES = struct.pack(">qq", 1_795_298_355_150, 1_795_298_355_140)
@@ -29,54 +30,47 @@ NEW = (
     + bytes(8)
     + b"\2\2\0\2"
 )
-EXPECTED = TransactionValue(
-    producer_id=10,
-    producer_epoch=3,
-    timeout_ms=850_000,
-    status=TransactionStatus.ONGOING,
-    partitions=frozenset({("back", 0), ("back", 1)}),
-    last_update_ms=1_795_298_355_150,
-    start_ms=1_795_298_355_140,
-)
+KEY = struct.pack(">hh", 0, 2) + b"id"
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    found = RECORDS.decode(KEY, data)
+    assert found.problem == ""
+    assert found.value is not None
+    return found.value
 
 
 @pytest.mark.parametrize("data", [OLD, NEW])
 def test_both_versions_say_the_same(data: bytes) -> None:
-    assert decode_value(data) == EXPECTED
+    found = decoded(data)
+    assert {name: found[name] for name in ("producer_id", "producer_epoch", "transaction_timeout_ms")} == {
+        "producer_id": 10,
+        "producer_epoch": 3,
+        "transaction_timeout_ms": 850_000,
+    }
+    assert state_name(found["transaction_status"]) == "Ongoing"
+    (row,) = found["transaction_partitions"]
+    assert (row["topic"], sorted(row["partition_ids"])) == ("back", [0, 1])
+    assert found["transaction_last_update_timestamp_ms"] == 1_795_298_355_150
+    assert found["transaction_start_timestamp_ms"] == 1_795_298_355_140
 
 
 @pytest.mark.parametrize(
     "none", [b"\0\0" + HEAD + b"\xff" * 4 + TIMES, b"\0\1" + HEAD + b"\0" + TIMES + b"\0"]
 )
 def test_transaction_without_partitions_has_none(none: bytes) -> None:
-    assert decode_value(none) == EXPECTED._replace(partitions=frozenset())
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"", "at least 17 bytes"),
-        (b"\0\2" + OLD[2:], "version 0 or 1"),
-        (OLD[:16] + b"\x08" + OLD[17:], "a status from 0 to 7"),
-        (OLD[:16] + b"\xff" + OLD[17:], "a status from 0 to 7"),
-        (b"\0\1" + HEAD + b"\xff" * 6, "the rest of a transaction's state"),
-        (b"\0\0" + HEAD + b"\x7f" * 4 + OLD[21:], "the rest of a transaction's state"),
-    ],
-)
-def test_what_is_none_is_refused_in_words(data: bytes, expected: str) -> None:
-    found = decode_value(data)
-    assert isinstance(found, Damage)
-    assert found.expected == expected
+    assert not decoded(none)["transaction_partitions"]
 
 
 @pytest.mark.parametrize("data", [OLD, NEW[: -len(b"\2\0\x08" + bytes(8) + b"\2\2\0\2")]])
 def test_every_shorter_piece_is_refused(data: bytes) -> None:
-    assert all(isinstance(decode_value(data[:size]), Damage) for size in range(len(data)))
+    assert all(RECORDS.decode(KEY, data[:size]).problem for size in range(len(data)))
 
 
 @given(st.binary(max_size=300), st.sampled_from([b"", OLD[:17], NEW[:17]]))
 def test_no_bytes_whatever_raise(data: bytes, head: bytes) -> None:
-    assert isinstance(decode_value(head + data), TransactionValue | Damage)
+    found = RECORDS.decode(KEY, head + data)
+    assert (found.value is None) is bool(found.problem)
 
 
 @pytest.mark.parametrize(("fixture", "ids"), [("offsets-bloat-2.2.0-clean", 10), ("offsets-tv2-4.3.1", 2)])
@@ -92,15 +86,16 @@ def test_what_real_coordinators_wrote_is_read_and_their_times_are_those_of_the_r
                 assert not isinstance(record, Damage)
                 if record.value is None:
                     continue
-                value = decode_value(record.value)
-                assert isinstance(value, TransactionValue)
-                assert abs(value.last_update_ms - batch.header.base_timestamp - record.timestamp_delta) < 1000
-                assert 0 <= value.start_ms <= value.last_update_ms or value.start_ms == -1
+                value = decoded(record.value)
+                updated = value["transaction_last_update_timestamp_ms"]
+                assert abs(updated - batch.header.base_timestamp - record.timestamp_delta) < 1000
+                start = value["transaction_start_timestamp_ms"]
+                assert 0 <= start <= updated or start == -1
                 complete = {
                     TransactionStatus.COMPLETE_COMMIT,
                     TransactionStatus.COMPLETE_ABORT,
                     TransactionStatus.EMPTY,
                 }
-                assert bool(value.partitions) is (value.status not in complete)
-                producers.add(value.producer_id)
+                assert bool(value["transaction_partitions"]) is (value["transaction_status"] not in complete)
+                producers.add(value["producer_id"])
     assert len(producers) >= ids

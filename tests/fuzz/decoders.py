@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from krepair.cli.views.text import markdown
+from krepair.cli.views.writers import markdown
 from krepair.errors import KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats import (
     batch_v2,

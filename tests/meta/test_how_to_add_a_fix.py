@@ -12,10 +12,10 @@ from krepair.checks.catalogue import RULES
 from krepair.errors import ExitCode
 from krepair.fixes import carry_out, fix, table
 from krepair.ops import check as check_verb
+from krepair.ops import findings as findings_table
 from krepair.ops import plan as plan_verb
 from krepair.ops.apply import apply
 from krepair.ops.check import check
-from krepair.ops.findings import table as findings_table
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krepair.cli.verbs import Verbs
+from krepair.cli.main import Verbs
 
 MOST_OF_PLAN = 25
 MOST_OF_ALL = 48

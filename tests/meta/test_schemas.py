@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from krepair.cli.main import app
 from krepair.cli.outcome import VERBS
-from krepair.cli.views.json import report_document, reports
+from krepair.cli.views.writers import report_document, reports
 from krepair.errors import ExitCode
 from krepair.ops.warm import WarmReport
 from tests import builders as b

@@ -61,13 +61,13 @@ def healthy(tmp_path: Path) -> Path:
 
 def test_the_version_loads_no_verb() -> None:
     loaded = loaded_by("--version", ends=0)
-    assert loaded & {f"krepair.cli.{verb}" for verb in VERBS} == set()
+    assert "krepair.cli.verbs" not in loaded
     assert "numpy" not in loaded
 
 
 def test_a_verb_loads_no_other_verb() -> None:
     loaded = loaded_by("explain", "KR101", ends=0)
-    assert {verb for verb in VERBS if f"krepair.cli.{verb}" in loaded} == {"explain"}
+    assert {verb for verb in VERBS if f"krepair.ops.{verb}" in loaded} == {"explain"}
 
 
 def test_a_plan_of_an_empty_directory_loads_no_task_no_compiler_and_no_codec(tmp_path: Path) -> None:

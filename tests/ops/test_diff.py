@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from krepair.cli.main import app
-from krepair.cli.views.diff import diff_view
-from krepair.cli.views.text import plain
+from krepair.cli.views.comparisons import diff_view
+from krepair.cli.views.writers import plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError, UsageError
 from krepair.ops.diff import diff_plans, words

@@ -111,7 +111,7 @@ def test_the_coordinators_log_is_searched_by_a_task(tmp_path: Path, reads: Drive
     one = value(7, TransactionStatus.ONGOING, (("s", 3),), LAST - MINUTE)
     root = with_coordinator(tmp_path / "logs", one, file_age=6)
     assert rules(root) == ["KR103"]
-    assert "find_states" in reads.tasks
+    assert "read_transactions" in reads.tasks
     assert reads.bytes == {}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.logdir.space import VolumeSpace
 from krepair.logdir.view import read_log_dir
-from krepair.ops.findings.table import emptied_findings
+from krepair.ops.findings import emptied_findings
 from krepair.start import needs
 from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace

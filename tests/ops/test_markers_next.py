@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import Finding
-from krepair.cli.views.check import CheckPage, check_view
-from krepair.cli.views.text import plain
+from krepair.cli.views.check import check_view
+from krepair.cli.views.writers import plain
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -74,16 +74,14 @@ def test_where_time_alone_frees_something_no_horizon_is_named(cleaned: Path) -> 
     assert report.next_command == f"krepair plan {cleaned} {WITH_FILE}"
 
 
-@pytest.mark.parametrize(
-    "asked", [CheckPage(), CheckPage(width=80), CheckPage(rule="KR101")], ids=["file", "screen", "rule"]
-)
+@pytest.mark.parametrize(("rule", "width"), [("", 0), ("", 80), ("KR101", 0)], ids=["file", "screen", "rule"])
 def test_the_page_names_first_what_writes_the_file_that_the_plan_reads(
-    cleaned: Path, asked: CheckPage
+    cleaned: Path, rule: str, width: int
 ) -> None:
     report = check([str(cleaned)], options())
-    page = plain(check_view(report, asked))
+    page = plain(check_view(report, options(rule=rule), width))
     assert page.rstrip().endswith(f"  {DESCRIBE}\n  {report.next_command}")
-    assert page.count(DESCRIBE) == (2 if asked.rule else 1)
+    assert page.count(DESCRIBE) == (2 if rule else 1)
 
 
 def test_beside_what_another_fix_mends_the_next_command_is_its_own(cleaned: Path, tmp_path: Path) -> None:

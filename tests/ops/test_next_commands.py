@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from krepair.errors import ExitCode
 from krepair.logdir.holder import Holder
 from krepair.ops import plan as plan_module
-from krepair.ops.plan_command import plan_command
 from krepair.ops.room import planned_view
-from krepair.ops.show import load, show_view
+from krepair.ops.show import load, plan_command, show_view
 from krepair.plan.view import View
 from tests.compaction.directories import Verbs
 from tests.hostile.verbs import run
@@ -104,7 +103,7 @@ def test_a_saved_plan_says_from_any_folder_what_makes_it_again(
     first = load("first")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    again = shlex.split(plan_command(first))
+    again = shlex.split(str(plan_command(first)))
     run(*again[1:-1], "second")
     second = load("second")
     assert second.asked == first.asked

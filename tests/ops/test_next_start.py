@@ -13,12 +13,11 @@ import pytest
 
 from krepair.checks.recovery_time import ASSUMED
 from krepair.formats.batch_v2 import HEADER_SIZE
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 from krepair.logdir.space import VolumeSpace
 from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
-from krepair.plan.view import time_text
 from krepair.start import needs
 from krepair.start.line import ForecastLine
 from tests import builders

@@ -13,12 +13,11 @@ import pytest
 
 from krepair.checks.catalogue import counts
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.ops.findings import open_transactions
-from krepair.ops.findings.broker_clock import LastWrite, MarkerTimes
-from krepair.pipeline.coordinators import states as coordinator_states
+from krepair.ops import open_transactions
+from krepair.ops.broker_clock import LastWrite, MarkerTimes
 from krepair.rules.model import SegmentFacts
 from tests import builders
-from tests.builders import NOW_MS, Record, commit, data
+from tests.builders import NOW_MS, commit, data
 from tests.flips import flip
 from tests.ops.open_transactions import LAST, MINUTE, checked, rules, said, value, with_coordinator
 
@@ -148,25 +147,15 @@ def test_newest_state_of_a_producer_counts_and_those_of_others_do_not(tmp_path: 
         tmp_path / "logs",
         value(7, COMPLETE_COMMIT, (), LAST - 50 * MINUTE),
         value(7, ONGOING, (("t", 0),), LAST - MINUTE),
-        value(8, COMPLETE_COMMIT, (), LAST),
     )
     assert said(log_dir) == []
 
 
-def test_coordinator_log_is_read_window_by_window_and_damage_in_it_says_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values = [value(number, COMPLETE_COMMIT, (), LAST) for number in range(100, 160)]
-    directory = builders.LogDir(tmp_path / "logs")
-    directory.partition("t").segment(data(0, pid=7, txn=True), mtime_ms=LAST)
-    values[41] = value(7, ONGOING, (("t", 0),), LAST - MINUTE)
-    batches = [data(offset, [Record(b"k", one)], timestamp=LAST) for offset, one in enumerate(values)]
-    directory.partition("__transaction_state").segment(*batches, mtime_ms=LAST)
-    log_dir = directory.write()
-    monkeypatch.setattr(coordinator_states, "WINDOW_BYTES", 2 * len(batches[0].raw) + 50)
+def test_damage_in_the_coordinators_log_and_what_has_no_transactional_id_say_nothing(tmp_path: Path) -> None:
+    log_dir = with_coordinator(tmp_path / "logs", value(7, ONGOING, (("t", 0),), LAST - MINUTE))
     assert said(log_dir) == []
     log = log_dir / "__transaction_state-0" / f"{0:020d}.log"
-    flip(log, sum(len(one.raw) for one in batches[:42]) - 3)
+    flip(log, log.stat().st_size - 3)
     assert rules(log_dir) == ["KR107"]
     shutil.rmtree(log.parent)
     assert rules(log_dir) == ["KR107"]

@@ -10,15 +10,15 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from krepair.cli.views.text import markdown
+from krepair.cli.views.writers import markdown
 from krepair.errors import ExitCode, UsageError
-from krepair.ops.explain import explain
+from krepair.formats.words import time_text
+from krepair.ops.explain import explained, row
 from krepair.ops.show import show_view
 from krepair.options import parse_partition
 from krepair.plan.model import Evidence, PartitionPlan, Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
-from krepair.plan.view import time_text
 from tests.builders import NOW_MS, LogDir, abort, commit, data, emptied
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs
 from tests.ops.replica_scenes import (
@@ -170,7 +170,7 @@ def test_first_lines_say_what_is_left_out_and_what_to_type(tmp_path: Path) -> No
     assert first.commands[1].endswith("--cluster cluster.txt --out PLAN")
     text = markdown(page)
     assert facts(page.sections[0])["Evidence"].endswith("more with --cluster FILE: krepair explain evidence")
-    assert "--only-replica TOPIC" in words_of(explain("evidence"))
+    assert "--only-replica TOPIC" in words_of(explained(row("evidence")))
     assert not any("--only-replica" in command for one in page.sections for command in one.commands)
     assert "unclean-election" in text
 

@@ -15,12 +15,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from krepair.cli.views.text import markdown
+from krepair.cli.views.writers import markdown
 from krepair.errors import LockedError, RefusedError, UsageError
-from krepair.ops import preview as previews
+from krepair.ops import plan as previews
 from krepair.ops.diff import diff_plans
-from krepair.ops.plan import look_at_partitions
-from krepair.ops.preview import make_preview
+from krepair.ops.plan import look_at_partitions, make_preview
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads

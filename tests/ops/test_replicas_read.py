@@ -14,7 +14,7 @@ from krepair.fixes.replicas import parse_sides
 from krepair.ops.apply import apply
 from krepair.ops.compare import compare
 from krepair.ops.diff import diff_plans
-from krepair.ops.preview import make_preview
+from krepair.ops.plan import make_preview
 from krepair.ops.show import show_view
 from krepair.options import Options
 from krepair.plan.model import Evidence

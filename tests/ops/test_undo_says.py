@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from krepair.cli.views.reports import apply_view
-from krepair.cli.views.text import markdown, on_screen
+from krepair.cli.views.writers import markdown, on_screen
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan

@@ -13,7 +13,7 @@ import pytest
 from krepair.errors import ExitCode, KrepairError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
-from krepair.ops.findings.kept import kept_findings
+from krepair.ops.findings import kept_findings
 from krepair.ops.kept import kept_originals, kept_report
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from krepair.cli.views.reports import verify_view
-from krepair.cli.views.text import on_screen, plain
+from krepair.cli.views.writers import on_screen, plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops.apply import apply

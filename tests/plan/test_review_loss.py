@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from krepair.cli.views.text import markdown
+from krepair.cli.views.writers import markdown
 from krepair.plan.build import build_plan
 from krepair.plan.facts import OnDisk
 from krepair.plan.model import (

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.cli.views.page import plan_page
-from krepair.cli.views.text import markdown, on_screen, plain
+from krepair.cli.views.writers import markdown, on_screen, plain
 from krepair.ops.show import around_of, show_view
 from krepair.plan.model import (
     Evidence,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from krepair.cli.views.text import markdown
+from krepair.cli.views.writers import markdown
 from krepair.plan.render import plan_view
 from krepair.plan.short import Around
 from krepair.plan.view import Section, Table

@@ -5,9 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import shorten
-from typing import Final
+from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import CATALOGUE, IN_USE, RULES, Finding, Severity, severity_of
 from krepair.checks.recovery_time import recovery_text
@@ -15,20 +14,14 @@ from krepair.checks.retention import WHAT_TELLS
 from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import place_text
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
+from krepair.formats.words import count_text
+from krepair.next_command import accepts_loss
 from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
-from krepair.ops.plan_command import is_with_evidence
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
-from krepair.plan.ticket import OTHERS_FIRST, loses_data
-from krepair.plan.view import (
-    Cell,
-    Section,
-    View,
-    bytes_words,
-    count_text,
-    share_bar,
-    size_text,
-    table_of,
-)
+from krepair.ops.show import is_with_evidence
+from krepair.options import Options
+from krepair.plan.risks import OTHERS_FIRST
+from krepair.plan.view import Cell, Section, View, bytes_words, share_bar, size_text, table_of
 from krepair.rules.evidence import DESCRIBE
 from krepair.start.line import Expected, ForecastLine
 
@@ -42,76 +35,66 @@ _PLACES: Final = 9
 """Columns that a number of bytes takes."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CheckPage:
-    """How much of a report is wanted.
+class _Asked(NamedTuple):
+    """How much of a report is wanted: what was typed, and the columns of the terminal; 0: it goes into a file."""
 
-    Attributes:
-        width: columns of the terminal; 0: it goes into a file.
-        every: each row, and what does not fit a screen.
-        rule: each finding of this rule, or empty.
-        rows: each finding: partitions were named.
-        sums: also the table by rule; a page with pictures has one of its own.
-        note: what is to be said of what was asked, or empty.
-    """
-
-    width: int = 0
-    every: bool = False
-    rule: str = ""
-    rows: bool = False
-    sums: bool = True
-    note: str = ""
+    options: Options
+    width: int
 
     @property
     def screen(self) -> bool:
         """Whether it has to fit a screen."""
-        return bool(self.width) and not self.every
+        return bool(self.width) and not self.options.every
 
 
-def check_view(report: CheckReport, asked: CheckPage | None = None) -> View:
+def check_view(
+    report: CheckReport, options: Options | None = None, width: int = 0, *, sums: bool = True
+) -> View:
     """What ``check`` found.
 
     On a terminal the verdict and the next command come last, where the eye is; in a file they come first.
 
     Args:
         report: what was found.
-        asked: how much of it is wanted; by default the page for a file.
+        options: as typed.
+        width: columns of the terminal; 0: it goes into a file.
+        sums: also the table by rule; a page with pictures has one of its own.
     """
-    asked = asked or CheckPage()
-    sections = list(_sections(report, asked))
-    return View(title="krepair check", sections=tuple(sections))
+    asked = _Asked(options or Options(), width)
+    return View(title="krepair check", sections=tuple(_sections(report, asked, sums=sums)))
 
 
-def later_version_note(version: str) -> str:
-    """That a broker version is later than all that were tried, and what the forecast is then; or empty."""
-    later = why_not_tried(version)
-    latest = ".".join(map(str, LATEST_TRIED))
-    return f"{version} is {later}: the forecast is that of {latest}." if later else ""
-
-
-def _sections(report: CheckReport, asked: CheckPage) -> Iterator[Section]:
-    told = Section(title="Verdict", lines=(*verdict(report), *((asked.note,) if asked.note else ())))
-    rules = [rule for rule in rules_of(report) if not asked.rule or rule.rule == asked.rule]
+def _sections(report: CheckReport, asked: _Asked, *, sums: bool) -> Iterator[Section]:
+    rule, every = asked.options.rule, asked.options.every
+    told = Section(title="Verdict", lines=(*verdict(report), *_of_a_later_version(asked.options)))
+    rules = [row for row in rules_of(report) if not rule or row.rule == rule]
     if not asked.screen:
         yield told
-    if asked.sums:
+    if sums:
         yield _by_rule(report, rules, asked)
-    if asked.rule and not rules:
-        yield Section(title="", lines=(_none_of(asked.rule),))
-    if asked.every:
+    if rule and not rules:
+        yield Section(title="", lines=(_none_of(rule),))
+    if every:
         for log_dir in report.log_dirs:
             yield from _log_dir(log_dir)
-    elif asked.rule or asked.rows:
-        yield from _rows(report, asked)
+    elif rule or asked.options.topics or asked.options.partitions:
+        yield from _rows(report, rule)
     if asked.screen:
-        yield Section(title=told.title, lines=told.lines, commands=_next(report))
+        yield Section(title=told.title, lines=told.lines, commands=_typed(report.next_command))
         return
     yield _forecast_summed(report.log_dirs)
-    yield from _about_the_run(report)
+    if report.left_out:
+        yield Section(title="Not looked at", lines=(_left_out_text(report.left_out),))
+    yield Section(title="Not looked for", lines=tuple(_not_looked_for()))
+    yield Section(title="Next", commands=_typed(report.next_command))
 
 
-def _next(report: CheckReport) -> tuple[str, ...]:
-    return _typed(report.next_command)
+def _of_a_later_version(options: Options) -> Iterator[str]:
+    """That a broker version is later than all that were tried, and what the forecast is then."""
+    version = options.broker_version
+    if later := why_not_tried(version):
+        latest = ".".join(map(str, LATEST_TRIED))
+        yield f"{version} is {later}: the forecast is that of {latest}."
 
 
 def _typed(command: str) -> tuple[str, ...]:
@@ -119,13 +102,6 @@ def _typed(command: str) -> tuple[str, ...]:
     if not command:
         return ()
     return (DESCRIBE, command) if is_with_evidence(command) else (command,)
-
-
-def _about_the_run(report: CheckReport) -> Iterator[Section]:
-    if report.left_out:
-        yield Section(title="Not looked at", lines=(_left_out_text(report.left_out),))
-    yield Section(title="Not looked for", lines=tuple(_not_looked_for()))
-    yield Section(title="Next", commands=_next(report))
 
 
 # -- by rule
@@ -138,7 +114,7 @@ def _none_of(code: str) -> str:
     return f"No finding of {code}.{other}"
 
 
-def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: CheckPage) -> Section:
+def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: _Asked) -> Section:
     dirs = report.log_dirs
     where = dirs[0].log_dir if len(dirs) == 1 else count_text(len(dirs), "log directory", "log directories")
     partitions = count_text(sum(len(one.partitions) for one in dirs), "partition")
@@ -146,7 +122,7 @@ def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: CheckPage
     return Section(title=title, lines=tuple(_rule_lines(rules, asked)))
 
 
-def _rule_lines(rules: Sequence[RuleSummary], asked: CheckPage) -> Iterator[str]:
+def _rule_lines(rules: Sequence[RuleSummary], asked: _Asked) -> Iterator[str]:
     if not rules:
         return
     # That the directory is in use takes a line of the verdict.
@@ -217,12 +193,12 @@ def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 # -- each row
 
 
-def _rows(report: CheckReport, asked: CheckPage) -> Iterator[Section]:
+def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
     """Each finding with its command on a line of its own."""
     for log_dir in report.log_dirs:
         seen: set[str] = set()
         for finding in log_dir.findings:
-            if asked.rule and finding.rule != asked.rule:
+            if rule and finding.rule != rule:
                 continue
             place = place_text(finding.file, finding.position)
             name = finding.partition or log_dir.log_dir
@@ -234,7 +210,7 @@ def _rows(report: CheckReport, asked: CheckPage) -> Iterator[Section]:
             seen.add(finding.command)
             yield Section(
                 title="",
-                lines=(head, finding.evidence, *((OTHERS_FIRST,) if loses_data(new) else ())),
+                lines=(head, finding.evidence, *((OTHERS_FIRST,) if accepts_loss(new) else ())),
                 commands=tuple(_typed(new)),
             )
 
@@ -327,22 +303,15 @@ def _space_text(report: LogDirReport) -> str:
 _MOST: Final = 110
 _MANY_FILES: Final = 10_000
 """From here on what a start holds may meet a limit of the host."""
-_DOES: Final[dict[Expected, str]] = {
-    "stray": "are put aside (-stray)",
-    "delete": "lose segments",
-    "truncate": "are cut",
-    "recover": "are read and recovered",
-    "unknown": "could not be judged",
-    "start": "just start",
+_DOES: Final[dict[Expected, tuple[str, str]]] = {
+    "stray": ("is put aside (-stray)", "are put aside (-stray)"),
+    "delete": ("loses segments", "lose segments"),
+    "truncate": ("is cut", "are cut"),
+    "recover": ("is read and recovered", "are read and recovered"),
+    "unknown": ("could not be judged", "could not be judged"),
+    "start": ("just starts", "just start"),
 }
-_DOES_ONE: Final[dict[Expected, str]] = {
-    "stray": "is put aside (-stray)",
-    "delete": "loses segments",
-    "truncate": "is cut",
-    "recover": "is read and recovered",
-    "unknown": "could not be judged",
-    "start": "just starts",
-}
+"""What becomes of one partition, and of several."""
 
 
 def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
@@ -410,8 +379,8 @@ def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     if not lines:
         return
     told = [
-        f"{count_text(counts[expected], 'partition')} {_DOES_ONE[expected] if counts[expected] == 1 else does}"
-        for expected, does in _DOES.items()
+        count_text(counts[expected], f"partition {one}", f"partitions {many}")
+        for expected, (one, many) in _DOES.items()
         if counts[expected]
     ]
     if counts["refuse"]:

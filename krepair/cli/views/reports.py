@@ -9,18 +9,10 @@ from typing import Final
 
 from krepair.checks.recovery_time import duration_text
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
+from krepair.formats.words import count_text, time_text
 from krepair.journal.result import ChangeOutcome, ChangeResult
 from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachReport, VerifyReport
-from krepair.plan.view import (
-    Section,
-    View,
-    bytes_text,
-    bytes_words,
-    count_text,
-    size_text,
-    table_of,
-    time_text,
-)
+from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
 
 _MOST_ROWS = 8
 """Rows of a table about partitions or changes; more of them would hide the rest of the page."""

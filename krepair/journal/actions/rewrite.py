@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -32,6 +31,7 @@ from krepair.journal.steps import (
     roll_back_steps,
     undo_steps,
 )
+from krepair.next_command import Next
 from krepair.plan.model import CompleteSwap, RewriteSegments
 
 GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
@@ -190,7 +190,7 @@ def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
         raise StalePlanError(
             f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
             "such a file; nothing was changed; a start of the broker removes it, and so does --fix leftovers",
-            next_command=f"krepair plan {shlex.quote(os.path.dirname(folder.path))} --fix leftovers --out LEFTOVERS",
+            next_command=Next.of("plan", os.path.dirname(folder.path), "--fix", "leftovers", out="LEFTOVERS"),
         )
 
 
@@ -276,5 +276,5 @@ def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
         raise StalePlanError(
             f"{folder.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
             "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
-            next_command=f"krepair undo {shlex.quote(os.path.dirname(folder.path))}",
+            next_command=Next.of("undo", os.path.dirname(folder.path)),
         ) from error

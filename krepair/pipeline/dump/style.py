@@ -13,8 +13,7 @@ import msgspec
 
 from krepair.formats.control import ControlType
 from krepair.formats.damage import Damage
-from krepair.formats.words import all_printable, json_for_terminals
-from krepair.plan.view import time_text
+from krepair.formats.words import all_printable, json_for_terminals, time_text
 
 FORMAT_VERSION: Final = "1.0"
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime", "NoTimestampType")

@@ -6,36 +6,39 @@ A row is a small function from what was seen to findings. A new one is one line 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import IN_USE, Finding, Severity
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
+from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
 from krepair.fixes.checkpoints import GONE_SEEN, absent_partitions, absent_text
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import cleaner_stands_still
+from krepair.fixes.epochs import log_start_of
+from krepair.fixes.gone_ends import kept_names
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
-from krepair.fixes.markers import left_alone
+from krepair.fixes.markers import MARKER_CLASSES, left_alone
 from krepair.fixes.survey import Survey
 from krepair.fixes.table import FIXES
 from krepair.formats.broker_version import Version
 from krepair.formats.codec import Codec
-from krepair.formats.filenames import METADATA_TOPIC, log_name
-from krepair.formats.words import count_text
+from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
+from krepair.formats.words import count_text, names_text
 from krepair.kernels import classes as c
-from krepair.logdir.config import LARGEST_RECORD_BYTES
+from krepair.logdir.config import DEFAULT, LARGEST_RECORD_BYTES, Setting
 from krepair.logdir.holder import Holder
 from krepair.logdir.lock import is_locked
 from krepair.logdir.log_dirs import configured_log_dirs
 from krepair.logdir.metadata_log import MetadataImage
 from krepair.logdir.values import LogDir, Partition, Special
-from krepair.ops.findings.broker_clock import mtimes_look_copied
-from krepair.ops.findings.kept import kept_findings
-from krepair.ops.findings.missing_offsets import missing_findings
-from krepair.ops.findings.open_transactions import transaction_findings
+from krepair.next_command import PLAN, Next, by_id
+from krepair.ops.broker_clock import mtimes_look_copied
+from krepair.ops.open_transactions import transaction_findings
 from krepair.ops.removable import removable
 from krepair.ops.reports import KeptPlan
 from krepair.pipeline.items import Failed
@@ -203,6 +206,7 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
     if not context.options.deep:
         return
+    from krepair.pipeline.contents import read_contents
     from krepair.pipeline.items import LogItem
 
     items = [
@@ -214,18 +218,14 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
         for survey in surveys
         for segment in survey.partition.segments
     ]
-    found: dict[int, list[Finding]] = {}
-    from krepair.pipeline.contents import read_contents
-
-    for index, result in context.engine.map(read_contents, items):
-        item = items[index]
-        if not isinstance(result, Failed):
-            found[index] = [_finding(item, *problem) for problem in result]
-    for index in sorted(found):
-        yield from found[index]
+    results = dict(context.engine.map(read_contents, items))
+    for index, item in enumerate(items):
+        problems = results[index]
+        if not isinstance(problems, Failed):
+            yield from (_of_damage(item, *problem) for problem in problems)
 
 
-def _finding(item: LogItem, codec: int, problem: Damage) -> Finding:
+def _of_damage(item: LogItem, codec: int, problem: Damage) -> Finding:
     known = {codec.value: codec.name.lower() for codec in Codec}
     name = known.get(codec, f"codec {codec}")
     return Finding(
@@ -519,6 +519,242 @@ def _stands_still(view: LogDir, survey: Survey) -> Finding:
         evidence=f"cleaner-offset-checkpoint {where}; {dirty} bytes after it wait to be cleaned",
         bytes=dirty,
     )
+
+
+# -- offsets that no record has in a topic whose offsets should follow each other (KR310, KR311)
+#
+# A leader gives each record the next offset. So in a topic that was never compacted each offset from the log start to
+# the log end has a record. Compaction makes gaps and means no harm, so all depends on what is known of cleanup.policy.
+
+_SHOWN_AT_MOST: Final = 3
+_CAUSES: Final = (
+    "usual causes: the topic was compacted once, an earlier --fix tail=excise removed them, or a log file was lost or "
+    "moved away (here, or on the replica from which this one was copied)"
+)
+_NOT_KNOWN: Final = (
+    "if the topic is or was compacted, this is normal; if not, these records are lost. Its cleanup.policy is not "
+    "known here: give the output of kafka-configs.sh --describe with --topic-config, or --set cleanup.policy=delete"
+)
+_POLICY: Final = "cleanup.policy"
+_EMPTIED: Final = [c.EMPTIED, c.EMPTIED_PRODUCER, c.EMPTIED_MARKER, c.EMPTIED_LAST]
+
+
+class Gap(NamedTuple):
+    """Offsets that no record has.
+
+    Attributes:
+        start: the first of the range.
+        end: the offset after the range.
+        missing: how many of the range have no record; all of them, if the range lies between two segments.
+        base_offset: of the segment that the range lies in, -1 between two segments.
+    """
+
+    start: int
+    end: int
+    missing: int
+    base_offset: int = -1
+
+
+def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
+    """KR310 where the topic is known not to be compacted, KR311 where that is not known.
+
+    KR310 is data loss only where somebody has set the policy, and nothing shows an earlier cleaning.
+
+    Nothing is said of a topic that is compacted, nor of one that is not known but stands in
+    ``cleaner-offset-checkpoint``: only a cleaner writes there.
+    """
+    partition = survey.partition
+    if partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable or survey.settings.compacts:
+        return
+    if len(survey.segments) != len(partition.segments):
+        return
+    gaps = gaps_of(survey.segments, log_start_of(view, partition, survey.segments))
+    gaps = _unexplained(partition, gaps) if gaps else gaps
+    if not gaps:
+        return
+    policy = next(one for one in survey.settings.settings if one.key == _POLICY)
+    cleaned_to = view.cleaner.offsets.get(partition.key, -1)
+    known = survey.settings.policy_is_known
+    if not known and cleaned_to >= 0:
+        return
+    if known and cleaned_to >= gaps[-1].end:
+        text = f"cleaner-offset-checkpoint stands at {cleaned_to}: the topic was compacted once, which leaves gaps"
+        yield _of_gaps("KR311", partition, gaps, text)
+    elif known:
+        told = policy.source != DEFAULT and cleaned_to < 0 and not _was_cleaned(survey.segments)
+        text = f"the topic is not compacted ({_of_policy(policy)}); {_CAUSES}"
+        yield _of_gaps("KR310", partition, gaps, text, None if told else Severity.CONFUSING)
+    else:
+        yield _of_gaps("KR311", partition, gaps, _NOT_KNOWN)
+
+
+def gaps_of(segments: Sequence[SegmentFacts], log_start: int) -> list[Gap]:
+    """Every range of offsets without records, ascending.
+
+    Where damage or messages of v0 and v1 hide what a segment holds, nothing is said of it.
+
+    Args:
+        segments: all of the partition, ascending.
+        log_start: offsets below it are deleted.
+    """
+    gaps: list[Gap] = []
+    for place, facts in enumerate(segments):
+        summary = facts.summary
+        if not summary.is_whole:
+            continue
+        end = max(summary.last_offset + 1, facts.base_offset)
+        if summary.batches and not summary.old_format and facts.base_offset >= log_start:
+            missing = end - facts.base_offset - _taken(facts)
+            if missing > 0:
+                gaps.append(Gap(facts.base_offset, end, missing, facts.base_offset))
+        following = segments[place + 1].base_offset if place + 1 < len(segments) else end
+        start = max(end, log_start)
+        if start < following:
+            gaps.append(Gap(start, following, following - start))
+    return gaps
+
+
+def _taken(facts: SegmentFacts) -> int:
+    """Offsets that records of a segment take; a control batch has one record."""
+    tallies = facts.summary.tallies
+    controls = tallies[[*MARKER_CLASSES, c.CONTROL_OTHER], c.T_BATCHES]
+    return int(tallies[c.RECORDS, c.T_RECORDS] + controls.sum())
+
+
+def _unexplained(partition: Partition, gaps: Sequence[Gap]) -> list[Gap]:
+    """What is left of the gaps without those that our own kept originals, or a swap that waits, fill."""
+    swaps = {leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"}
+    filled = _kept_bases(partition) | swaps
+    if not filled:
+        return list(gaps)
+    bases = sorted(filled | {segment.base_offset for segment in partition.segments})
+    ends = dict(pairwise(bases))
+    left: list[Gap] = []
+    for gap in gaps:
+        if gap.base_offset >= 0:
+            left += [gap] if gap.base_offset not in filled else []
+            continue
+        start = gap.start
+        for base in sorted(filled):
+            until = min(ends.get(base, base), gap.end)
+            if base <= start < until:
+                start = until
+            elif start < base < until:
+                left.append(Gap(start, base, base - start))
+                start = until
+        if start < gap.end:
+            left.append(Gap(start, gap.end, gap.end - start))
+    return left
+
+
+def _kept_bases(partition: Partition) -> set[int]:
+    """Base offsets of the logs of which krepair keeps the original, or what it cut off."""
+    named = ((base_offset_of(name), name.split(".")[1:2]) for name in kept_names(partition))
+    return {base for base, kind in named if base is not None and kind == ["log"]}
+
+
+def _was_cleaned(segments: Sequence[SegmentFacts]) -> bool:
+    """Whether batches without records are left: only a cleaner makes them."""
+    return any(int(one.summary.tallies[_EMPTIED, c.T_BATCHES].sum()) for one in segments)
+
+
+def _of_gaps(
+    rule: str, partition: Partition, gaps: Sequence[Gap], why: str, severity: Severity | None = None
+) -> Finding:
+    missing = sum(gap.missing for gap in gaps)
+    shown = "; ".join(_shown(gap) for gap in gaps[:_SHOWN_AT_MOST])
+    more = (
+        f"; and {count_text(len(gaps) - _SHOWN_AT_MOST, 'more place')}" if len(gaps) > _SHOWN_AT_MOST else ""
+    )
+    deleted = _deleted_inside(partition, gaps)
+    return Finding(
+        rule=rule,
+        partition=partition.folder,
+        evidence=f"{count_text(missing, 'offset')} without a record: {shown}{more}{deleted}; {why}",
+        severity=severity,
+    )
+
+
+def _shown(gap: Gap) -> str:
+    if gap.base_offset >= 0:
+        name = log_name(gap.base_offset)
+        return f"{gap.missing} of those from {gap.start} to {gap.end - 1} in {name}"
+    return f"{gap.start} to {gap.end - 1} are in no segment"
+
+
+def _deleted_inside(partition: Partition, gaps: Sequence[Gap]) -> str:
+    """A log that a broker set aside to delete may be what fills the gap: it goes at the next start."""
+    for leftover in partition.leftovers:
+        base = leftover.base_offset
+        if leftover.kind == "deleted" and any(
+            gap.start <= base < gap.end for gap in gaps if gap.base_offset < 0
+        ):
+            return f"; {leftover.file.name} may be what is missing, and the next start deletes it"
+    return ""
+
+
+def _of_policy(policy: Setting) -> str:
+    return f"{_POLICY}={policy.value}, {policy.source}"
+
+
+# -- what earlier plans keep (KR901), and what an interrupted run left half done (KR902)
+
+
+def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
+    """One finding for each plan that keeps something."""
+    for plan in plans:
+        half = plan.state == "half done"
+        by_hand = "" if half else plan.next_command  # of a damaged journal
+        yield Finding(
+            rule="KR902" if half else "KR901",
+            partition=plan.partitions[0] if len(plan.partitions) == 1 else "",
+            evidence=_half_done(view, plan) if half else _kept_text(view, plan),
+            bytes=plan.bytes,
+            severity=Severity.SLOW if by_hand else None,
+            command=by_hand,
+        )
+
+
+def _since(plan: KeptPlan) -> str:
+    """Since when, in words; the times in a directory may be anything."""
+    return (
+        f"for {duration_text(plan.age_seconds)}"
+        if plan.age_seconds >= 0
+        else "since a time that is not known"
+    )
+
+
+def _kept_text(view: LogDir, plan: KeptPlan) -> str:
+    words = [
+        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {names_text(plan.partitions)} {_since(plan)}"
+    ]
+    if plan.next_command:
+        return "; ".join([*words, f"first: {plan.why_not}; next: {plan.next_command}"])
+    if plan.state == "unknown" and plan.forbidden:
+        return "; ".join([*words, f"it is not known whether undo is possible: {plan.why_not}"])
+    if plan.undo == "yes":
+        words.append(f"undo is possible: {_undo_command(view, plan)}")
+    elif plan.undo == "partly":
+        words.append(f"undo is possible in part ({plan.why_not}): {_undo_command(view, plan)}")
+    elif plan.why_not:
+        words.append(f"no undo: {plan.why_not}")
+    words.append(f"to free the space for good: {by_id('purge', view.path, plan.plan_id)}")
+    return "; ".join(words)
+
+
+def _half_done(view: LogDir, plan: KeptPlan) -> str:
+    what = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its fence was left"
+    words = [f"plan {plan.plan_id}: {what} {_since(plan)}"]
+    if plan.fence:
+        words.append(f"a broker that starts now recovers {names_text(plan.fence)} (the fence is up)")
+    words.append(f"to finish it: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
+    return "; ".join(words)
+
+
+def _undo_command(view: LogDir, plan: KeptPlan) -> str:
+    if plan.copy == "there":
+        return str(by_id("undo", view.path, plan.plan_id))
+    return f"{Next.of('undo', PLAN)} (no copy of the plan is here: {plan.copy})"
 
 
 # -- the table

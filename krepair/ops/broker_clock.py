@@ -1,9 +1,4 @@
-"""Times that come from a broker's own clock, and not from the clients that made the records.
-
-The time of a data batch is what its producer says (``message.timestamp.type=CreateTime``): it may be of any day. A
-marker's time is that of the broker that wrote it, and so is the time of every batch of the offsets and the transaction
-topic; a file's modification time is when its broker last appended, as long as nobody copied it.
-"""
+"""Times that come from a broker's own clock, and not from the clients that made the records."""
 
 from __future__ import annotations
 

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from krepair.cli.views.page import plan_page
-from krepair.cli.views.text import markdown
+from krepair.cli.views.page import Cell, plan_page, strips_of
+from krepair.cli.views.writers import markdown
 from krepair.errors import ExitCode
 from krepair.ops.show import show_view
 from krepair.plan.log_contents import Content, ContentRange, before_keys_go
-from krepair.plan.model import Plan
-from krepair.plan.pictures import BeforeAfter, Cell, pictures_of
 from krepair.plan.render import plan_view
 from tests.builders import LogDir, abort, commit, data, emptied
 from tests.cli.page_reader import PageReader
@@ -54,31 +52,22 @@ def of_kind(cells: tuple[Cell, ...], content: Content) -> int:
     return sum(run.bytes for cell in cells for run in cell.runs if run.content == content)
 
 
-def bar_of(plan: Plan, folder: str) -> BeforeAfter:
-    (bar,) = (bar for bar in pictures_of(plan).logs if bar.name == folder or bar.alike)
-    return bar
-
-
 @pytest.mark.parametrize("merge", [True, False])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "same-length")) for kind in FOLDERS]
 )
-def test_strips_and_bars_are_as_long_as_the_logs_before_apply_and_after_it(
+def test_strips_are_as_long_as_the_logs_before_apply_and_after_it(
     kind: str, merge: bool, tmp_path: Path
 ) -> None:
     log_dir, folder = log_dir_of(kind, tmp_path)
     verbs = Verbs(log_dir, options(tmp_path, folder.removesuffix("-0"), merge=merge))
     plan = verbs.plan()
-    (strip,) = (
-        strip for strip in pictures_of(plan).strips if folder in (strip.partition, *strip.alike_names)
-    )
+    (strip,) = (strip for strip in strips_of(plan)[0] if strip.partition == folder)
     before = {base: len(log) for base, log in logs(log_dir / folder).items()}
     assert sizes(strip.before) == before
     assert verbs.apply(plan).exit_code is ExitCode.DONE
     after = {base: len(log) for base, log in logs(log_dir / folder).items()}
     assert sizes(strip.after) == after
-    bar = bar_of(plan, folder)
-    assert (bar.before, bar.after) == (sum(before.values()), sum(after.values()))
     assert of_kind(strip.after, Content.BY_KEY) == 0
 
 
@@ -87,7 +76,7 @@ def test_what_goes_by_key_is_all_of_a_batch_that_loses_all_and_nothing_of_one_th
 ) -> None:
     log_dir, _ = log_dir_of("transactions", tmp_path)
     plan = Verbs(log_dir, options(tmp_path)).plan()
-    (strip,) = pictures_of(plan).strips
+    ((strip,), _) = strips_of(plan)
     lost = data(9, [rec("c"), rec("x")], pid=7, txn=True, timestamp=OLD)
     last = dict(strip.before[2].runs)
     assert last[Content.BY_KEY] == len(lost.raw)

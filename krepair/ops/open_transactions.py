@@ -1,9 +1,9 @@
 """Transactions without a marker: which of them nobody will end (KR103), and of which that is not known (KR107).
 
-Only the clocks of brokers tell how long a transaction is open. Its first batch was not written after the last append
-to its segment, and not after any marker behind it. It was not written before the last append to the segment before,
-and not before any marker in an earlier segment. The coordinator's log, if it is here, says when the transaction began.
-The times of its own batches come from the producer and prove nothing: records of last year may be written today.
+Only the clocks of brokers tell how long one is open. Its first batch was not written after the last append to its
+segment, and not after any marker behind it. It was not written before the last append to the segment before, and not
+before any marker in an earlier segment. The coordinator's log, if it is here, says when the transaction began. The
+times of its own batches come from the producer and prove nothing: records of last year may be written today.
 """
 
 from __future__ import annotations
@@ -12,34 +12,44 @@ import shlex
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import numpy as np
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.context import place_of
+from krepair.fixes.context import place_of, watermark_of
 from krepair.fixes.survey import Survey
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, TransactionValue, state_name
+from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, state_name
 from krepair.formats.words import count_text
 from krepair.kernels import classes as c
-from krepair.logdir.values import LogDir
-from krepair.ops.findings.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
+from krepair.logdir.values import LogDir, Partition
+from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
 from krepair.pipeline.coordinators.transaction_book import TransactionState
 from krepair.pipeline.engines.engine import Engine
+from krepair.pipeline.items import Failed
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 
+if TYPE_CHECKING:
+    from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
+
 COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
 """Beyond ``transaction.max.timeout.ms`` kafka-transactions.sh find-hanging waits as long (KIP-664)."""
+
+Verdict = Literal["hangs", "goes on", "not known"]
+Owners = Mapping[int, Sequence["TransactionState"]]
 
 _SHOWN_AT_MOST: Final = 3
 _MINUTE_MS: Final = 60_000
 _BY_FILES: Final = "by the modification times of the logs"
 _BY_MARKERS: Final = "by the markers behind it"
+GOING: Final = frozenset(state_name(status) for status in IN_PROGRESS)
+"""States in which the coordinator has yet to end a transaction."""
+_KNOWN: Final = frozenset(state_name(status) for status in TransactionStatus)
 
 
 class Bounds(NamedTuple):
@@ -82,33 +92,67 @@ def transaction_findings(
     """KR103 for each partition with transactions that nobody will end, KR107 once for those that may be such.
 
     Args:
-        views: all log directories that were given, for what the coordinator's log says.
+        views: all log directories that were given, for what the coordinator's log says. Of it a file that cannot be
+            read says nothing here; ``check`` names it (KR308).
         surveys: the partitions of one of them. One that was not read whole is not judged, nor one with damage before
             its tail, behind which a marker may lie.
         now_ms: the clock.
         most_ms: ``transaction.max.timeout.ms``.
-        engine: where ``__transaction_state`` is searched.
+        engine: where ``__transaction_state`` is read.
     """
-    written = last_write(
-        ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
-    )
-    limit_ms = most_ms + COORDINATOR_SLACK_MS
+    judging = Judging({}, last_write_of(surveys, now_ms), most_ms + COORDINATOR_SLACK_MS)
     found = [
-        one for survey in surveys for one in open_in(survey, written) if one.bounds.at_most_ms > limit_ms
+        one
+        for survey in surveys
+        for one in open_in(survey, judging.written)
+        if one.bounds.at_most_ms > judging.limit_ms
     ]
-    states = coordinator_states(views, {one.producer_id for one in found}, engine)
-    hanging: dict[str, list[tuple[OpenTransaction, str]]] = {}
-    unknown: list[OpenTransaction] = []
-    for one in found:
-        hangs, text = judge(one, states.get(one.producer_id), written, limit_ms)
-        if hangs:
-            hanging.setdefault(one.survey.partition.folder, []).append((one, text))
-        elif hangs is None:
-            unknown.append(one)
-    for some in hanging.values():
-        yield hanging_finding(some)
+    if found:
+        from krepair.pipeline.coordinators.transactions import read_transactions
+
+        items = [
+            state_item(view, partition, now_ms)
+            for view in views
+            for partition in view.partitions
+            if partition.topic == TRANSACTIONS_TOPIC
+        ]
+        results = (result for _, result in engine.map(read_transactions, items))
+        judging = judging._replace(owners=owners_of(one for one in results if not isinstance(one, Failed)))
+    judged = [(one, *judging.verdict(one)) for one in found]
+    yield from hanging_findings((one, why) for one, verdict, why in judged if verdict == "hangs")
+    unknown = [one for one, verdict, _ in judged if verdict == "not known"]
     if unknown:
         yield _not_known(unknown)
+
+
+def last_write_of(surveys: Iterable[Survey], now_ms: int) -> LastWrite:
+    """When the broker of these partitions last wrote."""
+    return last_write(
+        ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
+    )
+
+
+def state_item(view: LogDir, partition: Partition, now_ms: int) -> TransactionsItem:
+    """What reads one partition of ``__transaction_state``."""
+    from krepair.pipeline.coordinators.transactions import TransactionsItem
+
+    return TransactionsItem(
+        place=place_of(view, partition),
+        segments=partition.log_sizes,
+        log_start=view.log_start.offsets.get(partition.key, 0),
+        high_watermark=watermark_of(view, partition),
+        now_ms=now_ms,
+    )
+
+
+def owners_of(results: Iterable[TransactionsResult]) -> Owners:
+    """The states of the transactional ids that have, or had, each producer id."""
+    owners: dict[int, list[TransactionState]] = {}
+    for result in results:
+        for state in result.states:
+            for producer_id in {state.producer_id, *state.earlier_producer_ids} - {-1}:
+                owners.setdefault(producer_id, []).append(state)
+    return owners
 
 
 def is_known(survey: Survey) -> bool:
@@ -204,36 +248,42 @@ def _times_fit(facts: SegmentFacts, written: LastWrite) -> bool:
     return written.by_batch_ms < 0 or facts.mtime_ms <= written.by_batch_ms + COORDINATOR_SLACK_MS
 
 
-def judge(
-    one: OpenTransaction, state: TransactionValue | None, written: LastWrite, limit_ms: int
-) -> tuple[bool | None, str]:
-    """Tell whether nobody will end a transaction.
+class Judging(NamedTuple):
+    """What tells whether somebody will end an open transaction.
 
-    Args:
-        one: the transaction.
-        state: the newest that the coordinator's log says of its producer id, None if nothing.
+    Attributes:
+        owners: see ``owners_of``.
         written: when the broker last wrote.
         limit_ms: how long the cluster lets a transaction be open.
-
-    Returns:
-        Whether nobody will end it, None if that is not known; and how that is known.
     """
-    least = one.bounds.at_least_ms
-    told = f"for at least {count_text(least // _MINUTE_MS, 'minute')} {one.bounds.told_by}"
-    if state is None:
-        return (True if least > limit_ms else None), told
-    partition = one.survey.partition
-    if state.status in IN_PROGRESS and partition.key in state.partitions:
-        age = written.by_batch_ms - state.start_ms
-        overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
-        return (
-            overdue,
-            f"for {count_text(age // _MINUTE_MS, 'minute')} by __transaction_state, of {state.timeout_ms} ms allowed",
-        )
-    # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
-    if least > COORDINATOR_SLACK_MS:
-        return True, f"{told}, and __transaction_state here has no such transaction"
-    return None, told
+
+    owners: Owners
+    written: LastWrite
+    limit_ms: int
+
+    def verdict(self, one: OpenTransaction) -> tuple[Verdict, str]:
+        """Whether nobody will end a transaction, and how that is known."""
+        most, least = one.bounds.at_most_ms, one.bounds.at_least_ms
+        if most <= self.limit_ms:
+            minutes = count_text(most // _MINUTE_MS + 1, "minute")
+            return "goes on", f"it is open for less than {minutes}, and its producer may take that long"
+        told = f"for at least {count_text(least // _MINUTE_MS, 'minute')} {one.bounds.told_by}"
+        owners = self.owners.get(one.producer_id, ())
+        state = owners[0] if len(owners) == 1 else None
+        if state is None or state.state not in _KNOWN:
+            return "hangs" if least > self.limit_ms else "not known", told
+        # A transactional id with a new producer id says nothing more of the old one.
+        going = state.state in GOING and state.producer_id == one.producer_id
+        if going and one.survey.partition.key in state.partitions:
+            age = self.written.by_batch_ms - state.start_ms
+            overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
+            minutes = count_text(age // _MINUTE_MS, "minute")
+            text = f"for {minutes} by __transaction_state, of {state.timeout_ms} ms allowed"
+            return "hangs" if overdue else "goes on", text
+        # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
+        if least > COORDINATOR_SLACK_MS:
+            return "hangs", f"{told}, and __transaction_state here has no such transaction"
+        return "not known", told
 
 
 class WaitingBytes:
@@ -259,27 +309,26 @@ class WaitingBytes:
         return self._bytes[bisect_left(self._ends, offset)]
 
 
-def hanging_finding(some: Sequence[tuple[OpenTransaction, str]]) -> Finding:
-    """KR103 of one partition.
-
-    Args:
-        some: transactions of it that nobody will end, and how that is known; at least one.
-    """
-    survey, first = some[0][0].survey, min(one.first_offset for one, _ in some)
-    shown = "; ".join(
-        f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset} {text}"
-        for one, text in some[:_SHOWN_AT_MOST]
-    )
-    return Finding(
-        rule="KR103",
-        partition=survey.partition.folder,
-        evidence=(
-            f"{count_text(len(some), 'transaction')} without a marker when the broker last wrote: "
-            f"{shown}; first ask the running "
-            "cluster: kafka-transactions.sh find-hanging, then describe"
-        ),
-        bytes=WaitingBytes(survey).since(first),
-    )
+def hanging_findings(hanging: Iterable[tuple[OpenTransaction, str]]) -> Iterator[Finding]:
+    """KR103 of each partition with transactions that nobody will end, each with how that is known."""
+    by_folder: dict[str, list[tuple[OpenTransaction, str]]] = {}
+    for one, why in hanging:
+        by_folder.setdefault(one.survey.partition.folder, []).append((one, why))
+    for folder, some in by_folder.items():
+        shown = "; ".join(
+            f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset} {text}"
+            for one, text in some[:_SHOWN_AT_MOST]
+        )
+        yield Finding(
+            rule="KR103",
+            partition=folder,
+            evidence=(
+                f"{count_text(len(some), 'transaction')} without a marker when the broker last wrote: "
+                f"{shown}; first ask the running "
+                "cluster: kafka-transactions.sh find-hanging, then describe"
+            ),
+            bytes=WaitingBytes(some[0][0].survey).since(min(one.first_offset for one, _ in some)),
+        )
 
 
 def _not_known(some: Sequence[OpenTransaction]) -> Finding:
@@ -389,7 +438,7 @@ def abort_command(one: OpenTransaction, coordinator_epoch: int, version: Version
     """
     if version is None:
         return ""
-    where = f"--topic {word(one.survey.partition.topic)} --partition {one.survey.partition.number}"
+    where = f"--topic {shlex.quote(one.survey.partition.topic)} --partition {one.survey.partition.number}"
     if version >= BY_START_OFFSET_SINCE:
         return f"{TOOL} abort {where} --start-offset {one.first_offset}"
     return (
@@ -427,14 +476,14 @@ def live_commands(
     minutes = max(-(-max_timeout_ms // 60_000), 1)
     find = f"{TOOL} find-hanging --max-transaction-timeout {minutes}"
     partitions = dict.fromkeys(
-        f"--topic {word(one.survey.partition.topic)} --partition {one.survey.partition.number}"
+        f"--topic {shlex.quote(one.survey.partition.topic)} --partition {one.survey.partition.number}"
         for one, _ in hanging
     )
     commands = [f"{find} --broker-id {broker_id}"] if broker_id.isdigit() else []
     commands = commands or [f"{find} {where}" for where in partitions]
-    commands += [f"{TOOL} describe --transactional-id {word(name)}" for name in _ids(hanging)]
+    commands += [f"{TOOL} describe --transactional-id {shlex.quote(name)}" for name in _ids(hanging)]
     nameless = dict.fromkeys(
-        f"--topic {word(one.survey.partition.topic)} --partition {one.survey.partition.number}"
+        f"--topic {shlex.quote(one.survey.partition.topic)} --partition {one.survey.partition.number}"
         for one, name in hanging
         if not name
     )
@@ -443,63 +492,3 @@ def live_commands(
 
 def _ids(hanging: Sequence[tuple[OpenTransaction, str]]) -> list[str]:
     return sorted({name for _, name in hanging if name})
-
-
-def word(text: str) -> str:
-    """A name as one word of a shell's command line; letters that cannot be printed are spelled out by their numbers."""
-    if text.isprintable():
-        return shlex.quote(text)
-    return "$'" + "".join(map(_spelled, text)) + "'"
-
-
-def _spelled(letter: str) -> str:
-    if letter in "\\'":
-        return f"\\{letter}"
-    if letter.isprintable():
-        return letter
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
-
-
-# -- what the transaction coordinator's own log says of transactions, where it lies in a directory that was given
-
-MOST_PRODUCERS: Final = 2000
-"""Beyond that the log is not asked."""
-
-
-def coordinator_states(
-    views: Sequence[LogDir], producer_ids: Iterable[int], engine: Engine
-) -> dict[int, TransactionValue]:
-    """The newest state of each producer id, as far as it is there.
-
-    A file that cannot be read says nothing here; ``check`` names it (KR308). Tombstones and states of the same
-    transactional id under a newer producer id are not looked for.
-
-    Args:
-        views: the log directories.
-        producer_ids: asked for.
-        engine: where ``__transaction_state`` is searched.
-    """
-    wanted = tuple(sorted(set(producer_ids)))
-    if not wanted or len(wanted) > MOST_PRODUCERS:
-        return {}
-    from krepair.pipeline.coordinators.states import StatesItem, find_states
-
-    items = [
-        StatesItem(
-            place=place_of(view, partition),
-            segments=partition.log_sizes,
-            producer_ids=wanted,
-        )
-        for view in views
-        for partition in view.partitions
-        if partition.topic == TRANSACTIONS_TOPIC
-    ]
-    results = dict(engine.map(find_states, items))
-    found: dict[int, TransactionValue] = {}
-    for index in range(len(items)):
-        for producer_id, value in results[index].items():
-            known = found.get(producer_id)
-            if known is None or known.last_update_ms <= value.last_update_ms:
-                found[producer_id] = value
-    return found

@@ -1,1 +1,0 @@
-"""Findings that no fix mends."""
