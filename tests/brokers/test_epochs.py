@@ -20,7 +20,7 @@ from tests.brokers.epochs import end_offsets_for_epochs
 from tests.corpus.jbod import broker_on
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.jars import LATEST, VERSIONS
+from tests.lab.jars import ENDS, LATEST, VERSIONS
 from tests.lab.judge import Judge, JudgeError
 from tests.twins.of_plan import twin_problems
 
@@ -70,7 +70,7 @@ def mend(log_dir: Path) -> None:
     assert twin_problems(plan) == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 @pytest.mark.parametrize("damage", REFUSED)
 def test_broker_refuses_what_check_says_it_refuses(tmp_path: Path, version: str, damage: str) -> None:
     log_dir = gathered(tmp_path, (damage,))
@@ -116,7 +116,7 @@ def test_broker_with_several_directories_ends_where_check_says_so(
             assert "Stopping serving" in broker.log() or "Error while loading log dir" in broker.log()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_broker_forgets_the_history_that_check_says_it_forgets(tmp_path: Path, version: str) -> None:
     log_dir = gathered(tmp_path, FORGOTTEN)
     assert expected(log_dir, version) == {"start"}
@@ -127,7 +127,7 @@ def test_broker_forgets_the_history_that_check_says_it_forgets(tmp_path: Path, v
         assert [start for _, start in left] in ([END], []), left
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_mended_directory_starts_and_keeps_the_epochs_it_had(tmp_path: Path, version: str) -> None:
     """On ZooKeeper the broker leads on and its file is read; on KRaft it leads at 0 and only its start is judged."""
     damages = (*REFUSED, *FORGOTTEN, "intact")

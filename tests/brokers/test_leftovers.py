@@ -25,7 +25,7 @@ from tests.corpus.jbod import broker_on
 from tests.journal import txfixture
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.jars import VERSIONS
+from tests.lab.jars import ENDS
 from tests.lab.waiting import wait_for
 from tests.ops import pending
 from tests.ops.pending import FOLDER, name, options
@@ -167,7 +167,7 @@ def left_behind(root: Path, version: str) -> Path:
     return root
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_a_pending_swap_is_finished_by_the_broker_as_forecast_and_by_apply_to_the_same_records(
     tmp_path: Path, served: Callable[[str], Served], version: str
 ) -> None:
@@ -178,7 +178,7 @@ def test_a_pending_swap_is_finished_by_the_broker_as_forecast_and_by_apply_to_th
     assert found.complaints == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_every_broker_deletes_what_leftovers_removes_and_does_with_marked_folders_what_is_forecast(
     served: Callable[[str], Served], version: str
 ) -> None:
@@ -203,7 +203,7 @@ def test_marked_folders_that_stop_2_2_1_are_forecast_and_moved_away_it_starts(
         assert len(read(broker)["read_uncommitted"]) == len(txfixture.readable(new=False, committed=False))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_a_partition_in_two_log_directories_stops_every_broker_until_one_is_moved(
     tmp_path: Path, version: str
 ) -> None:

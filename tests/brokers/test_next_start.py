@@ -12,7 +12,7 @@ import pytest
 
 from tests.brokers.starts import POINTS, TOPICS, checked, gathered
 from tests.lab.broker import Broker, BrokerError
-from tests.lab.jars import VERSIONS
+from tests.lab.jars import ENDS
 from tests.lab.judge import Judge, JudgeError
 from tests.ops.next_start import KILLS, compacted
 
@@ -42,7 +42,7 @@ def read_by(broker: Broker, said: re.Pattern[str]) -> dict[str, set[int]]:
     return out
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_broker_recovers_the_segments_and_takes_the_bytes_that_check_says(
     tmp_path: Path, version: str
 ) -> None:
@@ -63,7 +63,7 @@ def test_broker_recovers_the_segments_and_takes_the_bytes_that_check_says(
     assert 0 <= longer - length - report.start_reserves_bytes < report.start_needs_bytes
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_segments_without_an_index_are_read_after_a_clean_stop_as_forecast(
     tmp_path: Path, version: str
 ) -> None:
@@ -79,7 +79,7 @@ def test_segments_without_an_index_are_read_after_a_clean_stop_as_forecast(
         assert (read_by(broker, RECOVERING), read_by(broker, REBUILDING)) == ({}, forecast)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_meta_properties_that_check_says_keep_a_broker_down_do(tmp_path: Path, version: str) -> None:
     log_dir = gathered(tmp_path)
     with Broker(version, log_dir, topics=TOPICS) as broker:
@@ -108,7 +108,7 @@ def test_meta_properties_that_check_says_keep_a_broker_down_do(tmp_path: Path, v
                 broker.start()
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 @pytest.mark.parametrize("damage", KILLS)
 def test_kafkas_cleaner_ends_at_what_check_names_and_passes_what_it_does_not(
     tmp_path: Path, judge: Callable[[str], Judge], version: str, damage: str

@@ -23,7 +23,7 @@ from krepair.options import EngineName, Options
 from tests.corpus.jbod import broker_on, read_everything
 from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.jars import VERSIONS
+from tests.lab.jars import ENDS
 from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
 from tests.twins.of_plan import twin_problems
@@ -142,7 +142,7 @@ def wait_until_offline(broker: Broker, wanted: set[Path]) -> None:
     assert {Path(path) for path in OFFLINE.findall(broker.log())} == wanted
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_every_damage_does_what_is_forecast(memory_dir: Path, tmp_path: Path, version: str) -> None:
     expected = {name: damage.expected(version) for name, damage in DAMAGES.items() if damage.expected}
     dirs = {name: damaged(memory_dir, name) for name in expected}
@@ -158,7 +158,7 @@ def test_every_damage_does_what_is_forecast(memory_dir: Path, tmp_path: Path, ve
     }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_broker_whose_only_log_directory_is_refused_does_not_start(
     memory_dir: Path, tmp_path: Path, version: str
 ) -> None:
@@ -170,7 +170,7 @@ def test_broker_whose_only_log_directory_is_refused_does_not_start(
         pass
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_every_mended_directory_is_served_whole(memory_dir: Path, tmp_path: Path, version: str) -> None:
     names = [name for name in DAMAGES if name not in {"sound", "count-minus-one"}]
     dirs = {name: damaged(memory_dir, name) for name in names}

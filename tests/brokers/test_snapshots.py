@@ -24,7 +24,7 @@ from tests import encoders
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.jars import VERSIONS
+from tests.lab.jars import ENDS, VERSIONS
 from tests.lab.waiting import LIMIT_S, wait_for
 from tests.twins.of_plan import twin_problems
 
@@ -280,7 +280,7 @@ def start_on(version: str, log_dir: Path) -> Started:
     return Started(found, told, committed, known, expected, only_here, complaints)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_without_a_snapshot_producers_are_forgotten_as_forecast_and_mended_they_are_not(
     started: Callable[[str], Started], version: str
 ) -> None:
@@ -312,7 +312,7 @@ def test_broker_starts_on_what_krepair_made_without_a_complaint(
     assert started(version).complaints == []
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_snapshot_without_an_offset_in_its_name_keeps_the_broker_down_as_forecast(
     tmp_path: Path, written: Callable[[str], Path], version: str
 ) -> None:

@@ -11,14 +11,14 @@ import pytest
 
 from tests.brokers.starts import TOPICS, checked, gathered, small_disk
 from tests.lab.broker import Broker, BrokerError
-from tests.lab.jars import VERSIONS
+from tests.lab.jars import ENDS
 
 __all__ = ["small_disk"]
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_start_on_a_full_disk_fails_as_told_and_with_the_bytes_told_it_does_not(
     small_disk: Callable[[int], Path], version: str
 ) -> None:

@@ -16,7 +16,7 @@ from tests.corpus.conftest import Mended
 from tests.corpus.harness import made
 from tests.corpus.jbod import broker_on, gather, healthy_name, read_everything, topic_of
 from tests.lab.broker import Broker, Topic
-from tests.lab.jars import VERSIONS
+from tests.lab.jars import ENDS, VERSIONS
 from tests.lab.waiting import LIMIT_S
 from tests.ops.conftest import memory_dir
 
@@ -41,7 +41,7 @@ def topics(cases: list[Case]) -> dict[str, Topic]:
     return found | {healthy_name(base): topic_of(base) for base in USED}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_broker_starts_on_everything_that_was_mended_and_serves_every_record(
     memory_dir: Path, tmp_path: Path, mended: Mended, version: str
 ) -> None:
@@ -64,7 +64,7 @@ def test_broker_starts_on_everything_that_was_mended_and_serves_every_record(
         assert other == {case.name for case in MENDED if what in case.differs and found}, what
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_damaged_files_of_the_root_do_what_check_forecast(
     memory_dir: Path, tmp_path: Path, version: str
 ) -> None:

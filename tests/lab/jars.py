@@ -18,8 +18,10 @@ VERSIONS: Final = ("2.2.1", "3.9.2", *SINCE_4)
 """The versions that tests try where they try several."""
 LOADER_VERSIONS: Final = ("2.2.1", "2.8.2", "3.9.2", *SINCE_4)
 """The same where loaders matter: that of 2.8 is one of its own."""
-OLDEST_AND_LATEST: Final = LOADER_VERSIONS if len(SINCE_4) > 1 else ("2.2.1", LATEST)
-"""Of whole brokers that are started and killed; the gate tries the two ends."""
+ENDS: Final = VERSIONS if len(SINCE_4) > 1 else ("2.2.1", LATEST)
+"""The same of whole brokers that are started: the gate tries the two ends, and Kafka's classes of each version."""
+OLDEST_AND_LATEST: Final = LOADER_VERSIONS if len(SINCE_4) > 1 else ENDS
+"""Of whole brokers that are killed."""
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 OTHER_BINDINGS = (
     "slf4j-reload4j-*.jar",

@@ -8,7 +8,7 @@ from tools.torture.power_loss import placed
 from tools.torture.records import Damage, damaged, damages, moments_of, try_moment
 from tools.torture.scenes import build
 
-OF_EACH_MOMENT = 7
+OF_EACH_MOMENT = 3
 JOURNAL = b"00000000 {}\n11111111 {}\n22222222 {}\n"
 
 
