@@ -19,7 +19,7 @@ WORKERS ?= $(shell awk -v cores=$(CORES) '/^MemTotal:/ { most = 1 + int($$2 / 3e
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install warm java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
+.PHONY: help install warm collected java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ java: | $(STAMP)
 	@$(BIN)/python -c 'import sys; from krepair.pipeline.engines.java import prepare_java; sys.exit(bool(prepare_java()))' || \
 	  $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-java.lock || \
 	  { echo "Spark needs Java 17 or later. On Debian: apt install openjdk-17-jdk-headless" >&2; exit 1; }
+
+# pytest compiles the asserts of each test file once; on a fresh clone each test process did it for itself. What is wrong
+# with a file the tests say.
+collected: warm
+	@$(BIN)/python -m pytest -q --collect-only > /dev/null || true
 
 demo: install java ## reclaim a real log directory before your eyes, in .demo/ (about a minute)
 	$(BIN)/python -m tools.demo $(ARGS)
