@@ -86,12 +86,12 @@ def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
     """Where metrics and the page go, empty where they are not asked for; proven before any work.
 
     Raises:
-        KrepairError: see ``krepair.ops.output_file.check_place``.
+        KrepairError: see ``krepair.durable.output_file.check_place``.
     """
     metrics_file = page_file = ""
     if options.html:
         from krepair.cli.views.page import PAGE
-        from krepair.ops import output_file
+        from krepair.durable import output_file
 
         page_file = output_file.check_place(PAGE, options.html, log_dirs)
     if options.metrics:
@@ -117,10 +117,10 @@ def _write_page(target: str, report: object) -> None:
     """The page for a browser, whole, or what was there.
 
     Raises:
-        KrepairError: see ``krepair.ops.output_file.not_written``.
+        KrepairError: see ``krepair.durable.output_file.not_written``.
     """
     from krepair.cli.views.page import PAGE, check_page, compare_page
-    from krepair.ops import output_file
+    from krepair.durable import output_file
     from krepair.ops.compare import CompareReport
     from krepair.ops.reports import CheckReport
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -348,10 +348,12 @@ class _Run:
         self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
 
 
-def _in_batches(changes: Sequence[Change]) -> list[list[Change]]:
-    """Neighbours that are carried out together; every other change by itself."""
+def _in_batches(
+    changes: Iterable[Change], phase: Callable[[Change], str] = lambda change: ""
+) -> list[list[Change]]:
+    """Neighbours that are carried out together and have come equally far; every other change by itself."""
     batches: list[list[Change]] = []
-    for action, run in itertools.groupby(changes, action_for):
+    for (action, _), run in itertools.groupby(changes, lambda change: (action_for(change), phase(change))):
         group = list(run)
         batches += [group] if action.together else [[change] for change in group]
     return batches
@@ -361,39 +363,52 @@ class _Forward(_Run):
     """Carries the changes of one partition out, in the plan's order."""
 
     def finish_all(self) -> list[ChangeResult]:
-        """What an interrupted run left half done, in the plan's order."""
+        """What an interrupted run left half done, and nothing else."""
         results: list[ChangeResult] = []
-        half_done = [change for change in self.changes if change.change_id in self.journal.unfinished()]
-        for batch in _in_batches(half_done):
+        for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
             results += self._finish(batch)
             if any(one.failed for one in results):
                 break
         return results
 
     def commit_all(self, stage: Callable[[Change], None], verify: Verify) -> list[ChangeResult]:
-        """What is half done, then the rest; one result per change.
+        """One result per change. What an earlier run has begun, or done, goes the same way as what is new.
 
         Where apply frees originals, each group of segments is verified and freed before the next one is begun, and all
         other changes once the last one is made: what one of them says may hold only with those behind it.
         """
-        results = {one.change_id: one for one in self.finish_all()}
-        for change in self.changes:
-            self._look_at_done(change, results)
-        todo = [change for change in self.changes if change.change_id not in results]
-        # An earlier run may have ended between the commit of a group and its verification.
-        begun = [[one] for one in self.changes if one.change_id in results and one.by_itself]
-        stopped = any(one.failed for one in results.values())
-        for batch in (*begun, *_in_batches(todo)):
-            new = [change for change in batch if change.change_id not in results]
-            done = self.skipped(new) if stopped else self._commit(new, stage)
+        results: dict[str, ChangeResult] = {}
+        stopped = False
+        for batch in _in_batches(self.changes, self._phase):
+            done = self._carry_out(batch, stage, stopped=stopped)
+            if all(one.outcome == "committed" for one in done):
+                done += self._free([change for change in batch if change.by_itself], verify)
             results |= {one.change_id: one for one in done}
-            if all(results[change.change_id].outcome == "committed" for change in batch):
-                done += self._free([one for one in batch if one.by_itself], verify)
-                results |= {one.change_id: one for one in done}
             stopped = stopped or any(one.failed for one in done)
-        if all(one.outcome == "committed" for one in results.values()):
+        if not stopped:
             results |= {one.change_id: one for one in self._free(self.changes, verify)}
         return [results[change.change_id] for change in self.changes]
+
+    def _phase(self, change: Change) -> str:
+        """How far a change has come."""
+        state = self.journal.states.get(change.change_id)
+        if state in {"committing", "undoing"}:
+            return "half done"
+        return "done" if state in {"committed", "freed"} else "to do"
+
+    def _carry_out(
+        self, batch: Sequence[Change], stage: Callable[[Change], None], *, stopped: bool
+    ) -> list[ChangeResult]:
+        """Changes that belong together and have come equally far; one result for each."""
+        half_done = self._phase(batch[0]) == "half done" and not stopped
+        results = {one.change_id: one for one in (self._finish(batch) if half_done else ())}
+        for change in batch:
+            self._look_at_done(change, results)
+        todo = [change for change in batch if change.change_id not in results]
+        stopped = stopped or any(one.failed for one in results.values())
+        new = self.skipped(todo) if stopped else self._commit(todo, stage)
+        results |= {one.change_id: one for one in new}
+        return [results[change.change_id] for change in batch]
 
     def _look_at_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
         """The result of a change that is committed or freed; none if it is not, or has left something undone.

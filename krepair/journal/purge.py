@@ -111,10 +111,8 @@ def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> No
         DamagedJournalError: something may be, or one waits; the message names it.
         OSError: something could not be looked at.
     """
-    swaps = swaps_of_kept(folder)
-    if swaps and folder.at(swaps[0]) not in error.message:
-        error.message += f"; {folder.at(swaps[0])} waits, and nothing tells whose it is"
-    if swaps:
+    for name in swaps_of_kept(folder):
+        error.message += f"; nothing is purged while {folder.at(name)} waits: undo shows how it is taken back"
         raise error
     kept = folder.at(folder.names.keep())
     for name in last_copies(folder):

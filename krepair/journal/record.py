@@ -26,7 +26,7 @@ MAGIC = "krepair journal"
 VERSION = 3
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
-"""The copy of the plan, see ``krepair.journal.plan_copy``."""
+"""The copy of the plan, see ``krepair.ops.kept``."""
 _NEW_JOURNAL = "journal.new"
 _SPARE_BLOCKS = 2
 MOST_BYTES = 256 << 20

@@ -33,16 +33,6 @@ class ChangeState(StrEnum):
     UNKNOWN = "unknown"
 
 
-_STATES = {
-    "committing": ChangeState.COMMITTING,
-    "committed": ChangeState.COMMITTED,
-    "freed": ChangeState.FREED,
-    "undoing": ChangeState.UNDOING,
-    "undone": ChangeState.UNDONE,
-    "rolled back": ChangeState.PLANNED,
-}
-
-
 def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
     """Change id -> how the new files of a rewritten group are known, as it was journalled."""
     return {
@@ -86,7 +76,7 @@ def _states_in(folder: PartitionFolder, partition: PartitionPlan, journal: Journ
         elif journal.purging and change.change_id in at_work:
             states[change.change_id] = ChangeState.PURGED
         else:
-            states[change.change_id] = _STATES[state]
+            states[change.change_id] = ChangeState.PLANNED if state == "rolled back" else ChangeState(state)
     return states
 
 

@@ -26,7 +26,6 @@ from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, SafePoints, signals_wait
 from krepair.journal.partition import commit_partition, finish_partition
-from krepair.journal.plan_copy import PlanKeeper
 from krepair.journal.purge import drop_finished, remove_private_folder
 from krepair.journal.result import ChangeResult, failed
 from krepair.journal.status import ChangeState, plans_beside, staged_groups, status_in, why_half_done
@@ -43,6 +42,7 @@ from krepair.ops.carried_out import (
     with_completed,
     with_taken_back,
 )
+from krepair.ops.kept import PlanKeeper
 from krepair.ops.order import lowest_changes, why_not_in_order
 from krepair.ops.ready import (
     NOT_DONE,

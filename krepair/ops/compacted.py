@@ -10,9 +10,9 @@ from msgspec import UnsetType
 from krepair.durable.tree import Tree
 from krepair.errors import KrepairError
 from krepair.fixes.replicas import ReadReplica
-from krepair.journal.plan_copy import CopySearch, find_copies
 from krepair.logdir.config import Settings
 from krepair.logdir.values import PrivateFolder
+from krepair.ops.kept import find_copy
 from krepair.rules.replicas.judge import ReplicaGroup
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
@@ -72,13 +72,10 @@ class Policies:
 
 def _read(log_dir: str, plan_id: str, private: Sequence[str]) -> Iterable[str]:
     try:
-        search = CopySearch(log_dir, plan_id, private)
         with Tree(log_dir) as tree:
-            copies = find_copies(tree, search, at_most=_LOOKED_INTO_BYTES)
+            copy = find_copy(tree, plan_id, private, at_most=_LOOKED_INTO_BYTES)
     except (OSError, KrepairError):
         return
-    for copy in copies:
-        if copy.plan is not None:
-            for part in copy.plan.partitions:
-                if part.changes and not isinstance(part.compaction, UnsetType):
-                    yield part.folder
+    for part in copy.plan.partitions if copy is not None and copy.plan is not None else ():
+        if part.changes and not isinstance(part.compaction, UnsetType):
+            yield part.folder

@@ -11,6 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 import krepair
+from krepair.durable import output_file
+from krepair.durable.output_file import OutputKind, Put
 from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.fixes.replicas import (
@@ -27,8 +29,6 @@ from krepair.logdir.log_dirs import DEFAULT_LOG_DIR, configured_log_dirs, why_of
 from krepair.logdir.replica import CURRENT
 from krepair.logdir.values import LogDir
 from krepair.next_command import Next
-from krepair.ops import output_file
-from krepair.ops.output_file import OutputKind, Put
 from krepair.ops.reports import Report
 from krepair.options import Options
 from krepair.pipeline.engines.choice import WorkKind, choose_engine

@@ -39,8 +39,8 @@ from krepair.logdir.values import LogDir, Partition, Special
 from krepair.next_command import PLAN, Next, by_id
 from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.open_transactions import transaction_findings
-from krepair.ops.removable import removable
 from krepair.ops.reports import KeptPlan
+from krepair.ops.room import removable
 from krepair.pipeline.items import Failed
 from krepair.rules.checkpoints import Key
 from krepair.rules.gone_ends import RULE

@@ -1,23 +1,32 @@
 """What applied plans keep in a log directory: which plans, how much, since when, and whether undo is still possible.
 
-Found by the private sub-folders alone, so that it works without any plan file. Everything here only reads, and follows
-no link.
+Found by the private sub-folders alone, so that it works without any plan file. No link is followed; only ``PlanKeeper``
+writes.
+
+A copy of the plan stays with what the plan keeps, so that undo can do without the plan file: the file ``plan`` in the
+private sub-folders, with the bytes of the plan file. It is one file with several names. So no partition has to be the
+last one that is undone or purged: each takes its own name away, and the bytes go with the last name. Where a file
+system makes no link, the partition gets a file of its own. Whoever may write the log directory may also write such a
+file. So what is read back is checked as any plan is, and it is carried out in the directory in which it lies, and
+nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from krepair.durable.disk import Disk
+from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import AS_A_READER, KrepairError, StalePlanError, is_forbidden
-from krepair.formats.filenames import ROOT_SUFFIX, private_folder
+from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, is_forbidden
+from krepair.formats.filenames import ROOT_SUFFIX, private_folder, root_private_folder
 from krepair.journal.actions.table import action_of
 from krepair.journal.folder import PartitionFolder, RootFolder
-from krepair.journal.plan_copy import CopySearch, find_copies, the_copy
-from krepair.journal.record import JOURNAL_NAME, Intent, Journal
+from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
 from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
@@ -26,6 +35,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.next_command import Next, again, by_id
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState
 from krepair.plan.model import Plan
+from krepair.plan.planfile import MAX_PLAN_BYTES, dumps, loads
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
 """A larger copy of a plan is not read just to list it; undo reads it."""
@@ -145,45 +155,35 @@ def others_keep(log_dir: str, plan_id: str) -> bool:
         return False
 
 
-def load_kept(log_dir: str, plan_id: str) -> Plan:
+def load_kept(view: LogDir, plan_id: str) -> Plan:
     """The plan of an id, read from the copy that lies with what it keeps.
 
     The copy may be from anybody who can write the directory. It is proven here that it is a whole plan of this id;
     ``krepair.ops.ready.check_target`` has to review it as any plan.
 
-    Args:
-        log_dir: as typed.
-        plan_id: of the plan.
-
     Raises:
-        NotALogDirError: it is none.
-        StalePlanError: nothing in the directory is kept by a plan of this id; those that keep something are named.
-        RefusedError: there is no copy, none can be used, or two differ.
-        UsageError: the id is none.
+        RefusedError: there is no copy, or none can be used.
     """
-    view = read_log_dir(log_dir)
-    search = search_of(view, plan_id)
+    paths = [private.path for _, private in private_of(view, plan_id)]
     with Tree(view.path, view.inode) as tree:
-        return the_copy(search, find_copies(tree, search))
+        return load_copy(view.path, plan_id, find_copy(tree, plan_id, paths))
 
 
-def search_of(view: LogDir, plan_id: str) -> CopySearch:
-    """The private sub-folders of a plan.
+def check_keeps(view: LogDir, plan_id: str) -> None:
+    """Check that a plan keeps something in a log directory.
 
     Raises:
-        StalePlanError: there are none; the plans that keep something are named.
+        StalePlanError: it does not; the plans that do are named.
         UsageError: the id is none.
     """
     private_folder(plan_id)
-    paths = [private.path for _, private in private_of(view, plan_id)]
-    if not paths:
-        ids = sorted({private.plan_id for _, private in private_of(view)})
+    ids = sorted({private.plan_id for _, private in private_of(view)})
+    if plan_id not in ids:
         kept = f"kept are: {', '.join(ids)}" if ids else "no plan keeps anything here"
         raise StalePlanError(
             f"{view.path}: nothing is kept by plan {plan_id}; {kept}",
             next_command=Next.of("undo", view.path) if ids else "",
         )
-    return CopySearch(view.path, plan_id, paths)
 
 
 def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) -> PartitionFolder:
@@ -255,10 +255,9 @@ def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
 
 
 def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
-    search = CopySearch(view.path, plan_id, [found.private.path for found in folders])
-    copies = find_copies(tree, search, at_most=_LOOKED_INTO_BYTES)
-    good = [copy for copy in copies if not copy.problem]
-    bad = next((f"{copy.path}: {copy.problem}" for copy in copies if copy.problem), "")
+    paths = [found.private.path for found in folders]
+    copy = find_copy(tree, plan_id, paths, at_most=_LOOKED_INTO_BYTES)
+    bad = f"{copy.path}: {copy.problem}" if copy is not None and copy.problem else ""
     hindered = [found for found in folders if found.obstacle or found.unreadable]
     written = max(found.written_ms for found in folders)
     state = _state(folders)
@@ -269,12 +268,12 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
         plan_id=plan_id,
         state=state,
         partitions=tuple(sorted({found.partition.folder for found in folders})),
-        bytes=sum(taken_below([found.private.path for found in folders], tree).values()),
+        bytes=sum(taken_below(paths, tree).values()),
         last_written_ms=written,
         age_seconds=max(0, now_ms - written) // 1000 if written >= 0 else -1,
-        copy="there" if good else "damaged" if bad else "missing",
+        copy="missing" if copy is None else "damaged" if bad else "there",
         undo=("partly" if hindered else "yes") if able else "no",
-        why_not=_NOTHING_TO_UNDO.get(state, "") or told or ("" if good else bad),
+        why_not=_NOTHING_TO_UNDO.get(state, "") or told or bad,
         next_command=first.next_command if told and first is not None else "",
         forbidden=bool(told) and first is not None and first.forbidden,
         fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
@@ -293,3 +292,185 @@ def _state(folders: Sequence[_Found]) -> KeptState:
     if any(found.unreadable for found in folders):
         return "unknown"
     return "undone" if "undone" in states else "staged"
+
+
+_NEW_NAME: Final = "plan.new"
+# A file has its most names, a file system has no links, or the folder is on another one.
+_NO_LINK: Final = frozenset({errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+# -- the copy of a plan
+
+
+class PlanKeeper:
+    """Puts the copy of one plan where the plan keeps something; one keeper serves a whole run.
+
+    Args:
+        disk: what writes.
+        plan: sealed.
+    """
+
+    def __init__(self, disk: Disk, plan: Plan) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._places = private_folders(plan)
+        self._data = b""
+        self._copy: tuple[str, int, int] | None = None
+        self._done: set[str] = set()
+
+    def keep_in(self, folder: PartitionFolder) -> None:
+        """Makes sure, durably, that the copy is in a private sub-folder that is there; may be repeated.
+
+        To be called before the first intent of the partition. In a folder that is not durable itself the copy is not,
+        either, until ``PartitionFolder.sync_new`` is called.
+
+        Raises:
+            RefusedError: something that is no regular file has the name of the copy.
+            OSError: a call failed.
+        """
+        if folder.private not in self._done:
+            self._keep_in(folder)
+            self._done.add(folder.private)
+
+    def _keep_in(self, folder: PartitionFolder) -> None:
+        path = f"{folder.private}/{COPY_NAME}"
+        first = self._find()
+        found = self._status(path)
+        if first is not None and found is not None and (found.st_dev, found.st_ino) == first[1:]:
+            return
+
+        def make(new: str) -> None:
+            if first is None or not self._link(first[0], new):
+                self._disk.create(new, self._data, owner=folder.owner())
+
+        # ``sync_new`` syncs the name with the others in a new folder
+        put_whole(self._disk, path, f"{folder.private}/{_NEW_NAME}", make, sync_name=not folder.is_unsynced)
+        if first is None:
+            self._copy = _known(path, self._status(path))
+
+    def _find(self) -> tuple[str, int, int] | None:
+        """Path, device and inode of a copy that is right, from this run or an earlier one."""
+        if self._copy is not None and not self._disk.tree.is_there(self._copy[0]):
+            self._copy = None  # the partition that had it has failed, and what was staged there is gone
+        if self._copy is None:
+            self._data = self._data or dumps(self._plan)
+            self._copy = next((copy for copy in map(self._if_right, self._places) if copy), None)
+        return self._copy
+
+    def _if_right(self, private: str) -> tuple[str, int, int] | None:
+        path = f"{private}/{COPY_NAME}"
+        try:
+            found = self._disk.tree.status(path)
+            if found is None or not stat.S_ISREG(found.st_mode) or found.st_size != len(self._data):
+                return None
+            same = self._disk.tree.read(path, len(self._data) + 1) == self._data
+        except OSError:
+            return None  # that partition is left alone for it; the others do without its copy
+        return _known(path, found) if same else None
+
+    def _status(self, path: str) -> os.stat_result | None:
+        found = self._disk.tree.status(path)
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise RefusedError(
+                f"{path}: expected a copy of the plan, found something that is no regular file"
+            )
+        return found
+
+    def _link(self, source: str, target: str) -> bool:
+        try:
+            self._disk.link(source, target)
+        except OSError as error:
+            if error.errno not in _NO_LINK:
+                raise
+            return False
+        return True
+
+
+def _known(path: str, found: os.stat_result | None) -> tuple[str, int, int] | None:
+    return None if found is None else (path, found.st_dev, found.st_ino)
+
+
+def private_folders(plan: Plan) -> list[str]:
+    """Absolute paths of the private sub-folders that a plan can have, in the order of the plan."""
+    own = private_folder(plan.plan_id)
+    paths = [f"{plan.log_dir}/{partition.folder}/{own}" for partition in plan.changing]
+    if plan.root is not None:
+        paths.append(f"{plan.log_dir}/{plan.root.keeper}/{root_private_folder(plan.plan_id)}")
+    return paths
+
+
+class PlanCopy(NamedTuple):
+    """A copy that was found.
+
+    Attributes:
+        path: of the copy.
+        plan: as read; None if it cannot be used, or was too large to be read.
+        problem: why it cannot be used, one line; empty if it can.
+    """
+
+    path: str
+    plan: Plan | None
+    problem: str = ""
+
+
+def find_copy(
+    tree: Tree, plan_id: str, private: Iterable[str], *, at_most: int = MAX_PLAN_BYTES
+) -> PlanCopy | None:
+    """The first copy of a plan that can be used; else the first one that is there; None if there is none.
+
+    Each file is read once, however many names it has. Nothing is written.
+
+    Args:
+        tree: the log directory, or what is above it.
+        plan_id: of the plan.
+        private: absolute paths of its private sub-folders.
+        at_most: bytes; of a larger file only that it is there is told (a copy without plan and problem).
+    """
+    first: PlanCopy | None = None
+    seen: set[tuple[int, int]] = set()
+    for path in (f"{folder}/{COPY_NAME}" for folder in private):
+        try:
+            found = tree.status(path)
+            if found is None or (found.st_dev, found.st_ino) in seen:
+                continue
+            seen.add((found.st_dev, found.st_ino))
+            copy = _read(tree, path, found, plan_id, at_most)
+        except OSError as error:
+            copy = PlanCopy(path, None, f"could not be read: {error.strerror}")
+        except KrepairError as error:
+            copy = PlanCopy(path, None, error.message.removeprefix(f"{path}: "))
+        if not copy.problem:
+            return copy
+        first = first or copy
+    return first
+
+
+def _read(tree: Tree, path: str, found: os.stat_result, plan_id: str, at_most: int) -> PlanCopy:
+    if not stat.S_ISREG(found.st_mode):
+        return PlanCopy(path, None, "is no regular file")
+    if found.st_size > MAX_PLAN_BYTES:
+        return PlanCopy(path, None, f"has {found.st_size} bytes; a plan has at most {MAX_PLAN_BYTES}")
+    if found.st_size > at_most:
+        return PlanCopy(path, None)
+    plan = loads(tree.read(path, found.st_size + 1) or b"", path)
+    if plan.plan_id != plan_id:
+        return PlanCopy(path, None, f"is a copy of plan {plan.plan_id}, plan {plan_id} was expected")
+    return PlanCopy(path, plan)
+
+
+def load_copy(log_dir: str, plan_id: str, copy: PlanCopy | None) -> Plan:
+    """The plan of a copy that was found.
+
+    The plan may be for another path: whoever asks must carry it out in this directory, and nowhere else.
+
+    Raises:
+        RefusedError: there is no copy, or it cannot be used.
+    """
+    if copy is None:
+        why = f"{log_dir}: no copy of plan {plan_id} lies with what it keeps;"
+    elif copy.plan is None:
+        why = f"{copy.path}: {copy.problem}; this copy of the plan cannot be used,"
+    else:
+        return copy.plan
+    # Only a person knows where a plan file may still be.
+    raise RefusedError(f"{why} undo needs the plan file", next_command="krepair undo PLAN-FILE")

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from krepair.checks.catalogue import severity_of
+from krepair.durable import output_file
 from krepair.durable.disk import Disk
+from krepair.durable.output_file import OutputKind
 from krepair.formats.words import printable
-from krepair.ops import output_file
 from krepair.ops.compare import CompareReport
-from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import (
     ApplyReport,
     CheckReport,
@@ -78,7 +78,7 @@ class Ended(NamedTuple):
 
 
 def check_place(path: str, log_dirs: Iterable[str]) -> str:
-    """Prove, before any work, that metrics may be written to a path; see ``krepair.ops.output_file.check_place``."""
+    """Prove, before any work, that metrics may be written to a path; see ``durable.output_file.check_place``."""
     return output_file.check_place(METRICS, path, log_dirs)
 
 

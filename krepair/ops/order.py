@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ from krepair.durable.scratch import Scratch
 from krepair.errors import PersonDecidesError, RefusedError, UsageError
 from krepair.fixes.context import Context, told_version
 from krepair.fixes.logs import read_last_logs
-from krepair.fixes.survey import Sight, Survey
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
@@ -34,7 +33,6 @@ from krepair.plan.model import Commit, PartitionPlan, Plan
 from krepair.rules.model import SegmentFacts
 
 _LAST_WITH_P1: Final = (2, 8)
-_LAST: Final[Sight[SegmentFacts]] = Sight("facts of an active segment whose log is not read otherwise")
 
 
 def commit_of(context: Context, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
@@ -124,14 +122,7 @@ def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[D
     """
     if not context.view.clean_shutdown:
         return []
-    readable = [one for one in context.view.partitions if one.segments and not one.unreadable]
-    last = read_last_logs(context, context.survey_all(readable))
-    damaged = [
-        DamagedSegment(survey.partition.folder, facts.base_offset, active=True)
-        for survey, facts in last
-        if _would_lose(context.view, survey.partition, facts, active=True)
-    ]
-    return damage_in_reach(lowest_changes(partitions), damaged)
+    return damage_in_reach(lowest_changes(partitions), _damaged_last(context, frozenset()))
 
 
 def _all_damage(context: Context) -> list[DamagedSegment]:
@@ -140,31 +131,30 @@ def _all_damage(context: Context) -> list[DamagedSegment]:
     The fence would have a broker recover those. Without a clean-shutdown marker it recovers them in any case.
     """
     read = [survey for survey in context.surveys.values() if survey.segments]
-    found = [(survey, facts, facts is survey.segments[-1]) for survey in read for facts in survey.segments]
-    if context.view.clean_shutdown:
-        folders = {survey.partition.folder for survey in read}
-        others = [
-            partition
-            for partition in context.view.partitions
-            if partition.folder not in folders and partition.segments and not partition.unreadable
-        ]
-        found += [(survey, facts, True) for survey, facts in _last_logs(context, context.survey_all(others))]
-    return [
+    damaged = [
         DamagedSegment(survey.partition.folder, facts.base_offset, active=active)
-        for survey, facts, active in found
+        for survey in read
+        for facts in survey.segments
+        for active in (facts is survey.segments[-1],)
         if _would_lose(context.view, survey.partition, facts, active=active)
     ]
+    if context.view.clean_shutdown:
+        damaged += _damaged_last(context, {survey.partition.folder for survey in read})
+    return damaged
 
 
-def _last_logs(context: Context, surveys: Sequence[Survey]) -> Iterator[tuple[Survey, SegmentFacts]]:
-    """As ``read_last_logs``, of one listing: a sequence makes many plans of it. ``apply`` reads for itself."""
-    new = [survey for survey in surveys if survey.seen(_LAST) is None]
-    for survey, facts in read_last_logs(context, new):
-        survey.put(_LAST, facts)
-    for survey in surveys:
-        seen = survey.seen(_LAST)
-        if seen is not None:
-            yield survey, seen
+def _damaged_last(context: Context, but: Collection[str]) -> list[DamagedSegment]:
+    """Damaged active segments of the partitions that can be read, but for those of some folders."""
+    asked = [
+        one
+        for one in context.view.partitions
+        if one.segments and not one.unreadable and one.folder not in but
+    ]
+    return [
+        DamagedSegment(survey.partition.folder, facts.base_offset, active=True)
+        for survey, facts in read_last_logs(context, context.survey_all(asked))
+        if _would_lose(context.view, survey.partition, facts, active=True)
+    ]
 
 
 def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:

@@ -27,7 +27,7 @@ from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import PLAN, Next
-from krepair.ops.kept import folders_of, search_of
+from krepair.ops.kept import check_keeps, folders_of
 from krepair.ops.ready import (
     check_may_purge,
     check_target,
@@ -95,7 +95,7 @@ def purge_by_id(
         RefusedError: something of the plan is half done.
     """
     view = read_log_dir(log_dir)
-    search_of(view, plan_id)
+    check_keeps(view, plan_id)
     return _purge(
         view.path, plan_id, lambda writes: folders_of(read_log_dir(log_dir), plan_id, writes), progress, disk
     )

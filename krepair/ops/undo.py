@@ -28,7 +28,6 @@ from krepair.formats.filenames import LOG
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.journal.actions.action import KeptFile
 from krepair.journal.actions.table import action_of
-from krepair.journal.by_hand import by_hand
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, SafePoints, signals_wait
@@ -36,6 +35,7 @@ from krepair.journal.partition import fence_of, undo_partition
 from krepair.journal.record import Journal
 from krepair.journal.result import ChangeResult, failed
 from krepair.journal.status import ChangeState, status_in
+from krepair.journal.unrecorded import by_hand
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.logdir.lock import hold_lock
@@ -48,7 +48,7 @@ from krepair.ops.carried_out import (
     notes_of_fences,
     with_taken_back,
 )
-from krepair.ops.kept import folders_of, load_kept, nothing_to_undo, private_of, search_of
+from krepair.ops.kept import check_keeps, folders_of, load_kept, nothing_to_undo, private_of
 from krepair.ops.purge import purge_folders
 from krepair.ops.ready import (
     check_no_fence,
@@ -91,9 +91,9 @@ def undo_by_id(
         LockedError: a broker is using the directory.
     """
     view = read_log_dir(log_dir)
-    search_of(view, plan_id)
+    check_keeps(view, plan_id)
     try:
-        plan = load_kept(log_dir, plan_id)
+        plan = load_kept(view, plan_id)
     except RefusedError:
         # An undo that was interrupted at its very end has taken the copy away, and only left-over files are there.
         with disk_below(view.path, disk) as writes, hold_lock(view.path, writes) as lock:
@@ -384,9 +384,9 @@ def bad_copies(plan: Plan, kept: Sequence[KeptOriginal], engine: Engine) -> dict
                 if wrong := _file_problem(one.folder, one.file):
                     bad.setdefault(one.change_id, wrong)
             elif one.folder.state(one.file.path) is not None:
-                logs.append((one, _scan_of(plan, one)))
                 if one.partition.folder not in planned:
                     planned[one.partition.folder] = one.partition.by_name
+                logs.append((one, _scan_of(plan, one)))
     for index, result in engine.map(scan, [item for _, item in logs]):
         one, _ = logs[index]
         fingerprint = planned[one.partition.folder].get(one.file.original.name)

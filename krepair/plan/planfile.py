@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from krepair.durable.disk import Disk, put_whole_or_nothing
+from krepair.durable.output_file import OutputKind, not_written, place_of
 from krepair.durable.tree import Tree
-from krepair.durable.writing_error import WritingError, folder_with_room
-from krepair.errors import RefusedError, StalePlanError, UnreadableError, UnwritableError, UsageError
+from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there
 from krepair.next_command import LOG_DIR, PLAN, Next
@@ -31,6 +31,9 @@ _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
 _PLAN_ID_FORM: Final = re.compile(r"[0-9a-f]{1,64}")
 _MAKE_ANEW: Final = Next.of("plan", LOG_DIR, out=PLAN)
 _ANOTHER_FILE: Final = Next.of("plan", LOG_DIR, out="OTHER-PLAN")
+_PLANS: Final = OutputKind(
+    option="--out", what="plans", first=b"", again="krepair plan LOGDIR", another="OTHER-PLAN"
+)
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _decoder: Final = msgspec.json.Decoder(Plan)
@@ -171,12 +174,7 @@ def check_place(path: str, log_dir: str) -> str:
         UnreadableError: the path cannot be looked up.
         UsageError: the folder does not exist, or the path is a folder.
     """
-    folder, file_name = os.path.split(os.path.abspath(path))
-    folder = os.path.realpath(folder)
-    target = os.path.join(folder, file_name)
-    _check_outside(target, log_dir)
-    if not os.path.isdir(folder):
-        raise UsageError(f"{path}: the folder {folder} is not there")
+    target = place_of(_PLANS, path, (log_dir,))
     if os.path.isdir(target):
         raise UsageError(f"{path}: is a folder; --out needs a file name")
     try:
@@ -203,17 +201,10 @@ def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
         UsageError: see ``check_place``.
     """
     target = check_place(path, log_dir)
-    folder, file_name = os.path.split(target)
     try:
         put_whole_or_nothing(disk, target, lambda new: disk.create(new, data))
     except OSError as error:
-        if not isinstance(error, WritingError):
-            raise RefusedError(f"{path}: cannot write the plan: {_system_words(error)}") from None
-        elsewhere = folder_with_room(folder, len(data))
-        place = os.path.join(elsewhere, file_name) if elsewhere else "OTHER-PLAN"
-        raise UnwritableError(
-            f"{path}: the plan {_system_words(error)}", next_command=Next.of("plan", LOG_DIR, out=place)
-        ) from None
+        raise not_written(_PLANS, target, error, len(data)) from None
 
 
 def _check_replaceable(path: str, target: str, log_dir: str) -> None:
@@ -293,15 +284,6 @@ def _first_kept(older: _Applied) -> str:
             for name in private
         )
         return next((one for one in paths if tree.is_there(one)), "")
-
-
-def _check_outside(target: str, log_dir: str) -> None:
-    root = os.path.realpath(log_dir)
-    if target == root or target.startswith(root.rstrip("/") + "/"):
-        raise RefusedError(
-            f"{target}: a plan is never written into the log directory {root}",
-            next_command=Next.of("plan", LOG_DIR, out="/some/other/place/PLAN"),
-        )
 
 
 _BEGINS: Final = re.compile(rb'\s*\{\s*"asked"')

@@ -15,8 +15,8 @@ from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.formats.filenames import root_private_folder
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.plan_copy import CopySearch, PlanKeeper, find_copies, private_folders, the_copy
 from krepair.journal.record import COPY_NAME
+from krepair.ops.kept import PlanCopy, PlanKeeper, find_copy, load_copy, private_folders
 from krepair.plan.model import Plan, RootPlan
 from krepair.plan.planfile import dumps, seal
 from tests.durable.disks import NAME_CHANGING, FailingDisk, RecordingDisk
@@ -52,13 +52,13 @@ def copies(plan: Plan) -> list[Path]:
     return [Path(folder.private) / COPY_NAME for folder in folders(plan)]
 
 
-def place(plan: Plan) -> CopySearch:
-    return CopySearch(plan.log_dir, plan.plan_id, [str(path.parent) for path in copies(plan)])
+def looked_up(plan: Plan, **limits: int) -> PlanCopy | None:
+    private = [str(path.parent) for path in copies(plan)]
+    return find_copy(Tree(plan.log_dir), plan.plan_id, private, **limits)
 
 
 def found(plan: Plan, **limits: int) -> Plan:
-    where = place(plan)
-    return the_copy(where, find_copies(Tree(plan.log_dir), where, **limits))
+    return load_copy(plan.log_dir, plan.plan_id, looked_up(plan, **limits))
 
 
 def keep(plan: Plan, disk: object = None) -> None:
@@ -173,19 +173,6 @@ def test_one_good_copy_is_enough_beside_damaged_ones(plan: Plan):
     assert found(plan) == plan
 
 
-def test_two_copies_that_differ_are_refused_although_each_is_right(plan: Plan):
-    other = seal(replace(plan, tool_version="other"))
-    copies(plan)[0].write_bytes(dumps(plan))
-    copies(plan)[1].write_bytes(dumps(other))
-    where = place(plan)
-    listed = [
-        *find_copies(Tree(plan.log_dir), where._replace(private=where.private[:1])),
-        *find_copies(Tree(plan.log_dir), where._replace(plan_id=other.plan_id, private=where.private[1:])),
-    ]
-    with pytest.raises(RefusedError, match="two copies of plan"):
-        the_copy(where, listed)
-
-
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
 def test_what_is_no_regular_file_is_never_opened(plan: Plan, tmp_path: Path, kind: str):
     path = copies(plan)[0]
@@ -237,9 +224,7 @@ def test_a_file_as_large_as_the_limit_is_read_and_of_a_larger_one_only_its_place
     keep(plan)
     size = copies(plan)[0].stat().st_size
     assert found(plan, at_most=size) == plan
-    where = place(plan)
-    (told,) = find_copies(Tree(plan.log_dir), where, at_most=size - 1)
-    assert told == (str(copies(plan)[0]), None, "")
+    assert looked_up(plan, at_most=size - 1) == (str(copies(plan)[0]), None, "")
 
 
 def test_in_a_folder_that_is_not_durable_yet_the_copy_costs_no_sync_of_its_own(plan: Plan):

@@ -24,7 +24,7 @@ BEHIND_THE_TABLES = (
     "plan/log_contents.py",
     "journal/actions/",
     "journal/by_disk.py",
-    "journal/by_hand.py",
+    "journal/unrecorded.py",
     "fixes/",
 )
 """What knows a kind by itself; and the fixes, each of which knows the kinds that it makes."""

@@ -13,11 +13,10 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
-from krepair.journal.plan_copy import COPY_NAME
 from krepair.logdir.lock import hold_lock
 from krepair.ops import show
 from krepair.ops.apply import apply
-from krepair.ops.kept import kept_report
+from krepair.ops.kept import COPY_NAME, kept_report
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo, undo_by_id

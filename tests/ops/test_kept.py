@@ -66,7 +66,7 @@ def test_an_applied_plan_is_listed_with_its_partitions_bytes_age_and_copy(bloat:
     assert (one.plan_id, one.state, one.partitions) == (plan.plan_id, "applied", FOLDERS)
     assert (one.copy, one.undo, one.why_not, one.fence, one.half_done) == ("there", "yes", "", (), ())
     assert kept(bloat, one.last_written_ms + 90_000)[0].age_seconds == 90
-    assert load_kept(str(bloat.path), plan.plan_id) == plan
+    assert load_kept(read_log_dir(str(bloat.path)), plan.plan_id) == plan
 
 
 def test_the_bytes_listed_are_those_that_purge_frees(bloat: Scene):

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.kernels.cache import CACHE_VARIABLE, user_folders
-from krepair.ops.removable import removable
+from krepair.ops.room import removable
 from tests.ops.disk_scene import FOLDER, MIB, Host, commands_in, no_inode_left, open_dir
 from tests.ops.full_disks import BLOCK, file_system, fill, free_of
 

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from krepair.durable import output_file
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
@@ -272,7 +273,7 @@ class FullDisk(RealDisk):
 def test_a_full_disk_leaves_the_old_plan(tmp_path: Path):
     path = tmp_path / "p"
     write_plan(str(path), good_plan(), RealDisk())
-    with pytest.raises(UnwritableError, match="/p: the plan could not be written: no space is left"):
+    with pytest.raises(UnwritableError, match="/p: could not be written: no space is left"):
         write_plan(str(path), good_plan(left_alone()), FullDisk())
     assert read_plan(str(path)) == good_plan()
 
@@ -283,7 +284,7 @@ def test_a_full_disk_leaves_the_old_plan(tmp_path: Path):
 def test_a_full_disk_says_where_else_the_plan_has_room(
     elsewhere: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(planfile, "folder_with_room", lambda folder, needed: elsewhere)
+    monkeypatch.setattr(output_file, "folder_with_room", lambda folder, needed: elsewhere)
     with pytest.raises(UnwritableError) as full:
         write_plan(str(tmp_path / "p"), good_plan(), FullDisk())
     assert full.value.next_command == f"krepair plan LOGDIR --out {out}"
@@ -298,7 +299,7 @@ class NoRename(RealDisk):
 
 def test_a_plan_that_cannot_take_its_place_leaves_nothing_beside_it(tmp_path: Path):
     for _ in range(2):
-        with pytest.raises(RefusedError, match=f"{tmp_path}/p: cannot write the plan: Permission denied"):
+        with pytest.raises(RefusedError, match=f"{tmp_path}/p: cannot be written: Permission denied"):
             write_plan(str(tmp_path / "p"), good_plan(), NoRename())
         assert list(tmp_path.iterdir()) == []
 

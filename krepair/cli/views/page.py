@@ -20,11 +20,11 @@ from markupsafe import Markup
 from krepair.checks.catalogue import Severity
 from krepair.cli.views.check import check_view
 from krepair.cli.views.comparisons import compare_view
+from krepair.durable.output_file import OutputKind
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text, few, time_text
 from krepair.ops.by_rule import by_rule
 from krepair.ops.compare import CompareReport
-from krepair.ops.output_file import OutputKind
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.options import Options
 from krepair.plan.facts import LOG_NAME, sizes_by_name

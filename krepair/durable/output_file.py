@@ -1,4 +1,4 @@
-"""Files that a run writes beside its answer: metrics, a page. Whole or not at all; never over somebody else's file."""
+"""Files that a run leaves outside of log directories: a plan, facts, metrics, a page; whole or not at all."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class OutputKind:
         first: bytes that every file of the kind begins with.
         suffix: that its name must have, or empty.
         why_suffix: who asks for it.
+        again: what is typed, but for the option, to write it to another place.
+        another: what stands for a place where none with room is found.
     """
 
     option: str
@@ -37,6 +39,35 @@ class OutputKind:
     first: bytes
     suffix: str = ""
     why_suffix: str = ""
+    again: str = "the same command with"
+    another: str = "FILE elsewhere"
+
+
+def place_of(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
+    """Where a file of a kind is written to: never into a log directory, where a broker would find it.
+
+    Returns:
+        The absolute path, links in its folders resolved.
+
+    Raises:
+        RefusedError: it is in a log directory.
+        UsageError: another suffix, or no such folder.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    folder = os.path.realpath(folder)
+    target = os.path.join(folder, name)
+    if not name.endswith(kind.suffix):
+        raise UsageError(f"{kind.option} {path!r}: {kind.why_suffix} {kind.suffix}")
+    for log_dir in log_dirs:
+        root = os.path.realpath(log_dir)
+        if target == root or target.startswith(root.rstrip("/") + "/"):
+            raise RefusedError(
+                f"{path}: {kind.what} are never written into the log directory {root}",
+                next_command=f"{kind.again} {kind.option} {kind.another}",
+            )
+    if not os.path.isdir(folder):
+        raise UsageError(f"{kind.option} {path!r}: the folder {folder} is not there")
+    return target
 
 
 def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
@@ -48,23 +79,13 @@ def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
         log_dirs: log directories of this run.
 
     Returns:
-        The absolute path, links in its folders resolved.
+        See ``place_of``.
 
     Raises:
         RefusedError: it is in a log directory, or a file is there that krepair did not write.
         UsageError: another suffix, or no such folder.
     """
-    folder, name = os.path.split(os.path.abspath(path))
-    folder = os.path.realpath(folder)
-    target = os.path.join(folder, name)
-    if not name.endswith(kind.suffix):
-        raise UsageError(f"{kind.option} {path!r}: {kind.why_suffix} {kind.suffix}")
-    for log_dir in log_dirs:
-        root = os.path.realpath(log_dir)
-        if target.startswith(root.rstrip("/") + "/"):
-            raise RefusedError(f"{path}: {kind.what} are never written into the log directory {root}")
-    if not os.path.isdir(folder):
-        raise UsageError(f"{kind.option} {path!r}: the folder {folder} is not there")
+    target = place_of(kind, path, log_dirs)
     if not _replaceable(kind, target):
         raise RefusedError(
             f"{path}: is there and was not written by krepair; it is not overwritten",
@@ -139,11 +160,12 @@ def not_written(kind: OutputKind, target: str, error: OSError, needed: int = 0) 
     if not isinstance(error, WritingError):
         return RefusedError(f"{target}: cannot be written: {words}")
     folder, name = os.path.split(target)
-    if os.path.dirname(os.fsdecode(error.filename)) != folder:  # a temporary file elsewhere
-        return UnwritableError(f"{os.fsdecode(error.filename)}: {words}")
+    where = os.fsdecode(error.filename or target)
+    if os.path.dirname(where) != folder:  # a temporary file elsewhere
+        return UnwritableError(f"{where}: {words}")
     elsewhere = folder_with_room(folder, needed)
-    place = shlex.quote(os.path.join(elsewhere, name)) if elsewhere else "FILE on another disk"
-    return UnwritableError(f"{target}: {words}", next_command=f"the same command with {kind.option} {place}")
+    place = shlex.quote(os.path.join(elsewhere, name)) if elsewhere else kind.another
+    return UnwritableError(f"{target}: {words}", next_command=f"{kind.again} {kind.option} {place}")
 
 
 def _filled(disk: Disk, path: str, fill: Callable[[Put], None]) -> None:
