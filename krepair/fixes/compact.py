@@ -44,8 +44,9 @@ from krepair.rules.outcome import CompactedSource
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.items import KeysResult, RowFile
+    from krepair.pipeline.compaction.items import KeysResult
     from krepair.pipeline.compaction.partitions import Compaction, CompactionInput
+    from krepair.pipeline.compaction.rows import RowFile
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
 

@@ -23,7 +23,7 @@ from krepair.formats.offset_set import OffsetSetError, of_text
 from krepair.journal.freshness import grown
 from krepair.pipeline.compaction.check_items import CheckedSource
 from krepair.pipeline.compaction.items import CompactItem, OffsetFile
-from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, SourceReading, readings_of
+from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, readings_of
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve
 from krepair.pipeline.items import LogsItem, Place
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
@@ -205,7 +205,7 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
 
 def readings_by_plan(
     work: Work, staging: Staging, originals: Originals, facts: Mapping[int, SegmentFacts]
-) -> dict[int, SourceReading]:
+) -> dict[int, CompactItem]:
     """Base offset -> how it is read, of the sources that lose records.
 
     Args:
@@ -219,11 +219,11 @@ def readings_by_plan(
     """
     following = dict(pairwise(originals.logs))
     high_watermark = high_watermark_of(work.context, work.survey(staging, facts.values()))
-    readings: dict[int, SourceReading] = {}
+    readings: dict[int, CompactItem] = {}
     for source in (source for group in compacted_groups(staging.plan) for source in group.sources):
         keys, base = source.by_key, source.base_offset
         assert keys is not None
-        item = CompactItem(
+        readings[base] = CompactItem(
             place=originals.place,
             base_offset=base,
             next_base=following[base],
@@ -236,8 +236,8 @@ def readings_by_plan(
             stays=(_planned(work, staging, base, keys),),
             keyless=keys.keyless > 0,
             keeps_all=staging.plan.keeps_all,
+            source_headers=originals.logs[base].digest,
         )
-        readings[base] = SourceReading(item, originals.logs[base].digest)
     return readings
 
 
@@ -254,7 +254,7 @@ def prepared_by_plan(
     place: Place,
     facts: Sequence[SegmentFacts],
     policy: MarkerPolicy,
-    readings: Mapping[int, SourceReading],
+    readings: Mapping[int, CompactItem],
 ) -> Prepared:
     """What would have been prepared, had the keys been looked for: from the scans of what was written.
 
@@ -273,13 +273,13 @@ def prepared_by_plan(
     else:
         prepared.bound = bound
     for base, keys in keys_by_base(compacted_groups(plan)).items():
-        (prepared.planned[base],) = readings[base].item.stays
+        (prepared.planned[base],) = readings[base].stays
         prepared.keyless[base] = keys.keyless
     return prepared
 
 
 def check_readings(
-    work: Work, staging: Staging, prepared: Prepared, readings: Mapping[int, SourceReading]
+    work: Work, staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]
 ) -> None:
     """What the writers were told is what the scans of what they have read come to.
 
@@ -292,8 +292,8 @@ def check_readings(
     now = readings_of(prepared, keys_by_base(compacted_groups(staging.plan)))
     for base, reading in readings.items():
         found = now.get(base)
-        item = None if found is None else replace(found.item, protected=reading.item.protected)
-        if prepared.bound.transactions or item != reading.item:
+        item = None if found is None else replace(found, protected=reading.protected)
+        if prepared.bound.transactions or item != reading:
             why = (
                 "its log has transactions"
                 if prepared.bound.transactions

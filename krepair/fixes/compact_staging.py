@@ -45,11 +45,10 @@ from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.filenames import log_name
 from krepair.journal.actions.action import StagedGroup
 from krepair.journal.freshness import check_fresh
-from krepair.pipeline.compaction.items import CompactResult, KeysItem, KeysResult
+from krepair.pipeline.compaction.items import CompactItem, CompactResult, KeysItem, KeysResult
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
-    SourceReading,
     prepare,
     readings_of,
     rows_inline_of,
@@ -93,7 +92,7 @@ class _Partition:
     prepared: Prepared | None = None
     proof: PartitionToProve | None = None
     keys: dict[int, KeysResult] = field(default_factory=dict)
-    readings: dict[int, SourceReading] = field(default_factory=dict)
+    readings: dict[int, CompactItem] = field(default_factory=dict)
 
     @cached_property
     def by_plan(self) -> bool:
@@ -432,7 +431,7 @@ def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
         for base in keys_by_base(one.groups)
         if base not in one.compacted
     ]
-    asked = (((one, base), one.readings[base].item) for one, base in jobs)
+    asked = (((one, base), one.readings[base]) for one, base in jobs)
     for job, result in work.engine.each(compact, asked):
         _take(*job, result)
 

@@ -54,7 +54,7 @@ from krepair.rules.replicas.epochs import History, find_fork
 from krepair.rules.replicas.replica import table
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.items import RowFile
+    from krepair.pipeline.compaction.rows import RowFile
 
 _Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
 """Logs of the other replicas, and brokers of which it is a person's word that these are all."""

@@ -66,20 +66,16 @@ PACKED_COLUMNS: Final = 5
 # scalars of the state
 K_PLACE: Final = 0
 K_KEYS: Final = 1  # rows in the table
-K_RECORDS: Final = 2  # records of committed data
-K_KEYLESS: Final = 3
-K_TOMBSTONES: Final = 4
-K_ABORTED_RECORDS: Final = 5
-K_ABORTED_BATCHES: Final = 6
-K_LAST_OFFSET: Final = 7  # offset of the last record read of the current batch; at first base offset - 1
-K_BATCH_LAST: Final = 8  # highest offset that the current batch may hold
-K_PACKED: Final = 9  # compressed batches of the window that are left for later
-K_ABORTED_UNKNOWN: Final = 10  # whether the work ends at a batch of data of a transaction
-K_LOWEST: Final = 11  # whether rows hold the lowest offset of each key, see ``LARGEST``
-K_NOTED: Final = 12  # keys that were noted, and are not entered yet
-K_SIZED: Final = 13  # words of records that were noted, and are not taken yet
-K_SIZES: Final = 14  # whether such words are wanted, and fit all records so far
-FIELDS: Final = 15  # fields of the current record
+K_KEYLESS: Final = 2  # records of committed data without a key
+K_LAST_OFFSET: Final = 3  # offset of the last record read of the current batch; at first base offset - 1
+K_BATCH_LAST: Final = 4  # highest offset that the current batch may hold
+K_PACKED: Final = 5  # compressed batches of the window that are left for later
+K_ABORTED_UNKNOWN: Final = 6  # whether the work ends at a batch of data of a transaction
+K_LOWEST: Final = 7  # whether rows hold the lowest offset of each key, see ``LARGEST``
+K_NOTED: Final = 8  # keys that were noted, and are not entered yet
+K_SIZED: Final = 9  # words of records that were noted, and are not taken yet
+K_SIZES: Final = 10  # whether such words are wanted, and fit all records so far
+FIELDS: Final = 11  # fields of the current record
 STATE_SIZE: Final = FIELDS + FIELD_COUNT
 
 # columns of a row: two halves of the hash, and the offset + 1 (0: a free slot)
@@ -114,13 +110,10 @@ def _put(table: Any, first: Any, second: Any, number: Any, state: Any) -> None:
 
 @inlined
 def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any) -> None:
-    """Count one record of committed data and note its key."""
-    state[K_RECORDS] += 1
+    """Note the key of one record of committed data."""
     if fields[F_KEY_SIZE] < 0:
         state[K_KEYLESS] += 1
     else:
-        if fields[F_VALUE_SIZE] < 0:
-            state[K_TOMBSTONES] += 1
         row = np.uint64(state[K_NOTED])
         first, second = key_hash(buf, fields[F_KEY], fields[F_KEY_SIZE], secret[0], secret[1])
         rows[row, 0] = first
@@ -269,8 +262,6 @@ def keys_window(
         if attributes & TRANSACTIONAL != 0 and is_aborted(
             aborted, be64(buf, place + PRODUCER_ID), base_offset
         ):
-            state[K_ABORTED_BATCHES] += 1
-            state[K_ABORTED_RECORDS] += count
             place += size
             if place >= filled:
                 break

@@ -10,7 +10,7 @@ import pytest
 
 from krepair.formats.arrays import Int64s
 from krepair.pipeline.compaction import partitions as compaction
-from krepair.pipeline.compaction.keys import BUCKETS
+from krepair.pipeline.compaction.rows import BUCKETS
 
 ROWS = 1000
 

@@ -14,11 +14,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, compression
 from krepair.formats.arrays import Int64s, Uint8s
@@ -31,13 +30,12 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.byte_stream import StoredBytes
 from krepair.pipeline.compaction.check_items import (
-    PARTS,
-    CheckedRows,
     CheckedSource,
     CheckItem,
     CheckResult,
 )
 from krepair.pipeline.compaction.checked_contents import CheckedContents
+from krepair.pipeline.compaction.rows import SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
 from krepair.pipeline.items import Failed
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
@@ -51,9 +49,8 @@ _LARGEST_RECORD_BYTES: Final = 72 << 20
 _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
 """What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
 _PACKED_ROWS: Final = 1 << 12
+_PARTS: Final = 1 << 8
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
-NEEDS_SCRATCH: Final = "more keys than fit into memory: a scratch folder is needed"
-Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
@@ -201,7 +198,7 @@ class _Group:
         self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
         self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
         self.blocks, self.blocks_kept = (np.zeros((_PACKED_ROWS, 2), np.int64) for _ in range(2))
-        self.rows: list[CheckedRows] = []
+        self.rows: list[RowFile] = []
         self.content, self.kept = (_CheckedContent(grows=not self.beside_writer) for _ in range(2))
 
     def run(self) -> None:
@@ -450,13 +447,12 @@ class _Group:
         self.state[v.C_ROWS] = 0
         if len(rows) == 0:
             return
-        starts = np.append(0, np.cumsum(np.bincount(parts, minlength=PARTS))).astype(np.int64)
-        if not self.rows and len(rows) <= self.item.rows_inline:
-            self.rows.append(CheckedRows(data=b"".join((starts.data, rows.data))))
-        elif self.item.scratch:
-            self.rows.append(CheckedRows(path=write_scratch(self.item.scratch, "checked", (starts, rows))))
-        else:
-            raise _Wrong(NEEDS_SCRATCH)
+        starts = np.append(0, np.cumsum(np.bincount(parts, minlength=_PARTS))).astype(np.int64)
+        inline = not self.rows and len(rows) <= self.item.rows_inline
+        try:
+            self.rows.append(put_rows(rows, starts, "checked", self.item.scratch, inline=inline))
+        except NoScratchError:
+            raise _Wrong(SCRATCH_NEEDED) from None
 
 
 def _size_at(side: _LogWindow, place: int) -> int:

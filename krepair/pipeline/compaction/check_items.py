@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from krepair.kernels.check_compacted import ROW_WORDS
+from krepair.pipeline.compaction.rows import RowFile
 from krepair.pipeline.items import Place
-
-CHECKED_ROW_BYTES = 48
-"""Of a row of a table of keys: six words."""
-PARTS = 256
-"""Rows are joined by the highest eight bits of their first hash."""
 
 
 class CheckedSource(Struct, frozen=True, kw_only=True):
@@ -61,18 +58,6 @@ class CheckItem(Struct, frozen=True, kw_only=True):
         return sum(source.size for source in self.sources)
 
 
-class CheckedRows(Struct, frozen=True, kw_only=True):
-    """Rows of one table, sorted by part: int64[PARTS + 1] rows before each, then uint64[N, ROW_WORDS].
-
-    Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
-        data: the same bytes.
-    """
-
-    path: str = ""
-    data: bytes = b""
-
-
 class CheckResult(Struct, frozen=True, kw_only=True):
     """A group in which nothing is wrong by itself.
 
@@ -82,7 +67,7 @@ class CheckResult(Struct, frozen=True, kw_only=True):
         kept: of the result.
     """
 
-    rows: tuple[CheckedRows, ...] = ()
+    rows: tuple[RowFile, ...] = ()
     records: int = 0
     kept: int = 0
 
@@ -99,7 +84,7 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
     """
 
     place: Place
-    rows: tuple[CheckedRows, ...]
+    rows: tuple[RowFile, ...]
     first: int
     after: int
     count: int
@@ -107,4 +92,4 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
     @property
     def bytes_to_read(self) -> int:
         """The rows."""
-        return self.count * CHECKED_ROW_BYTES
+        return self.count * 8 * ROW_WORDS

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from krepair.formats.arrays import Int64s
 from krepair.kernels import check_compacted as v
 from krepair.logdir.reading import why
-from krepair.pipeline.compaction.check_items import PARTS, CheckedRows, CheckJoinItem
+from krepair.pipeline.compaction.check_items import CheckJoinItem
+from krepair.pipeline.compaction.rows import RowFile, Rows, cut
 from krepair.pipeline.items import Failed, Place
 from krepair.pipeline.progress import shown
-
-Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 @shown("prove")
@@ -28,7 +26,7 @@ def check_join(item: CheckJoinItem) -> int | Failed:
     state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
     try:
         for rows in item.rows:
-            v.join_rows(_part_of(rows, item.first, item.after), every, slots, state)
+            v.join_rows(rows.rows(item.first, item.after), every, slots, state)
     except OSError as error:
         return Failed("disk", f"{error.filename}: {why(error)}")
     table = every[: state[v.C_ROWS]]
@@ -43,26 +41,7 @@ def check_join(item: CheckJoinItem) -> int | Failed:
     return Failed("verify", texts[wrong]) if wrong else int(keys)
 
 
-def _part_of(rows: CheckedRows, first: int, after: int) -> Rows:
-    front, row = 8 * (PARTS + 1), 8 * v.ROW_WORDS
-    if not rows.path:
-        starts: Int64s = np.frombuffer(rows.data, np.int64, PARTS + 1)
-        every: Rows = np.frombuffer(rows.data, np.uint64, offset=front).reshape(-1, v.ROW_WORDS)
-        return every[starts[first] : starts[after]]
-    with open(rows.path, "rb") as opened:
-        starts = np.fromfile(opened, np.int64, PARTS + 1)
-        opened.seek(front + int(starts[first]) * row)
-        count = int(starts[after] - starts[first])
-        return np.fromfile(opened, np.uint64, count * v.ROW_WORDS).reshape(-1, v.ROW_WORDS)
-
-
-def _sizes(starts: Int64s) -> Int64s:
-    return starts[1:] - starts[:-1]
-
-
-def join_items(
-    place: Place, rows: Sequence[CheckedRows], rows_at_once: int = 1 << 19
-) -> Iterator[CheckJoinItem]:
+def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19) -> Iterator[CheckJoinItem]:
     """The items that judge the keys of one partition.
 
     Args:
@@ -70,19 +49,10 @@ def join_items(
         rows: of all its groups.
         rows_at_once: about so many go into one item.
     """
-    counts = np.zeros(PARTS, np.int64)
-    for row in rows:
-        if row.path:
-            with open(row.path, "rb") as opened:
-                counts += _sizes(np.fromfile(opened, np.int64, PARTS + 1))
-        else:
-            counts += _sizes(np.frombuffer(row.data, np.int64, PARTS + 1))
-    before = np.append(0, np.cumsum(counts))
-    first = 0
-    while first < PARTS:
-        after = int(np.searchsorted(before, before[first] + rows_at_once, side="right")) - 1
-        after = min(max(after, first + 1), PARTS)
-        if before[after] > before[first]:
-            count = int(before[after] - before[first])
+    if not rows:
+        return
+    counts = np.sum([np.diff(file.starts()) for file in rows], axis=0)
+    for first, after in cut(counts, rows_at_once):
+        if counts[first:after].any():
+            count = int(counts[first:after].sum())
             yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)
-        first = after

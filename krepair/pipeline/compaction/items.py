@@ -10,11 +10,8 @@ from msgspec import Struct
 from krepair.formats.arrays import Int64s
 from krepair.kernels.scan import SegmentSummary
 from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted
+from krepair.pipeline.compaction.rows import ROW_BYTES, RowFile
 from krepair.pipeline.items import Failed, Outcome, Place, ScanItem, ScanResult
-
-ROW_BYTES = 24
-"""Of a row of a table of keys: three words."""
-SCRATCH_NEEDED = "more keys than fit into memory: a scratch folder is needed"
 
 
 class Result(Outcome, frozen=True, kw_only=True):
@@ -63,38 +60,20 @@ class KeysItem(Struct, frozen=True, kw_only=True):
         return self.size
 
 
-class RowFile(Struct, frozen=True, kw_only=True):
-    """Rows of one table: int64[BUCKETS + 1] rows before each bucket, then uint64[N, 3].
-
-    Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
-        data: the same bytes.
-    """
-
-    path: str = ""
-    data: bytes = b""
-
-
 class KeysResult(Result, frozen=True, kw_only=True):
     """The keys of one segment.
 
     Attributes:
         files: of rows, one for each table.
         buckets: int64[BUCKETS], rows of each bucket over all files.
-        records: of committed data.
-        keyless: those without a key.
-        tombstones: those with a key and no value.
-        aborted_records: of aborted transactions.
+        keyless: records of committed data without a key.
         scan: the result of the scan, if one was asked for.
         noted: of its batches.
     """
 
     files: tuple[RowFile, ...] = ()
     buckets: bytes = b""
-    records: int = 0
     keyless: int = 0
-    tombstones: int = 0
-    aborted_records: int = 0
     scan: ScanResult | Failed | None = None
     noted: Noted = NOTHING_NOTED
 
@@ -183,6 +162,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         keeps_all: whether markers and tombstones stay whatever their time.
         held: offsets of tombstones that stay whatever their time, of this segment or of more.
         held_markers: int64[H], ascending offsets of markers that stay for other replicas.
+        source_headers: digest of the log's headers, where it is to be written anew.
         most_packed: above 0, the result holds ``stays``, if that is at most so many bytes.
     """
 
@@ -201,6 +181,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
     keeps_all: bool = False
     held: tuple[OffsetFile, ...] = ()
     held_markers: bytes = b""
+    source_headers: str = ""
     most_packed: int = 0
 
     @property

@@ -15,7 +15,6 @@ import numpy as np
 from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_front import batch_front
-from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import ReadInto, fill
@@ -26,7 +25,7 @@ from krepair.pipeline.compaction.content import (
     record_problem,
 )
 from krepair.pipeline.compaction.headers import Noted, Notes
-from krepair.pipeline.compaction.items import ROW_BYTES, RowFile
+from krepair.pipeline.compaction.rows import BUCKETS, Rows
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
@@ -34,37 +33,16 @@ TABLE_ROWS: Final = 1 << 22
 _FIRST_ROWS: Final = 1 << 14
 _PACKED_ROWS: Final = 1 << 12
 _NOTED_ROWS: Final = 1 << 12
-BUCKETS: Final = 1 << 10
 BUCKET_SHIFT: Final = np.uint64(64 - 10)
 
 Words = np.ndarray[Any, np.dtype[np.uint64]]
-Rows = Words
-"""uint64[N, 3]: two halves of the hash of a key, offset + 1; by bucket, the highest bits of the first half."""
 OnRows = Callable[[Rows, Int64s], None]
-"""Takes the rows of one table, and int64[BUCKETS + 1]: rows before each bucket."""
+"""Takes the rows of one table (two halves of the hash of a key, offset + 1) by bucket, the highest bits of the first
+half, and int64[BUCKETS + 1]: rows before each bucket."""
 
 
 class TransactionError(Exception):
     """There is a batch of a transaction, and nobody has looked for the aborted ones."""
-
-
-@dataclass
-class KeyCounts:
-    """The result of a segment's data.
-
-    Attributes:
-        records: of committed data.
-        keyless: those without a key.
-        tombstones: those with a key and no value.
-        aborted_records: of aborted transactions, by their batches' headers.
-        aborted_batches: batches of them.
-    """
-
-    records: int = 0
-    keyless: int = 0
-    tombstones: int = 0
-    aborted_records: int = 0
-    aborted_batches: int = 0
 
 
 @dataclass
@@ -95,8 +73,8 @@ class KeyWalk:
     _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
-    def run(self) -> KeyCounts:
-        """Walk the whole log.
+    def run(self) -> int:
+        """Walk the whole log; gives how many records have no key.
 
         Raises:
             ContentError: a record cannot be read.
@@ -153,17 +131,10 @@ class KeyWalk:
         """What was noted of the whole log."""
         return self.notes.found(sizes=bool(self._state[k.K_SIZES]))
 
-    def end(self) -> KeyCounts:
-        """The result of all windows."""
+    def end(self) -> int:
+        """The rest of the rows goes to ``on_rows``; gives how many records have no key."""
         self._drain()
-        counts = self._state
-        return KeyCounts(
-            records=int(counts[k.K_RECORDS]),
-            keyless=int(counts[k.K_KEYLESS]),
-            tombstones=int(counts[k.K_TOMBSTONES]),
-            aborted_records=int(counts[k.K_ABORTED_RECORDS]),
-            aborted_batches=int(counts[k.K_ABORTED_BATCHES]),
-        )
+        return int(self._state[k.K_KEYLESS])
 
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
         """Go on in a window; whether there is more to do in it."""
@@ -302,35 +273,3 @@ def whole_batch(
     if done < size:
         raise ContentError(position, f"a message of {size} bytes was expected, found {done} to the end")
     return bytes(raw)
-
-
-def starts_of(file: RowFile) -> Int64s:
-    """Rows of a table before each bucket: int64[BUCKETS + 1].
-
-    Raises:
-        OSError: its file cannot be read.
-    """
-    if not file.path:
-        return np.frombuffer(file.data, np.int64, BUCKETS + 1)
-    with open(file.path, "rb") as opened:
-        return np.fromfile(opened, np.int64, BUCKETS + 1)
-
-
-def rows_of(file: RowFile, first: int, after: int) -> Rows:
-    """The rows of some buckets.
-
-    Raises:
-        OSError: its file cannot be read.
-    """
-    front = 8 * (BUCKETS + 1)
-    starts = starts_of(file)
-    if not file.path:
-        rows: Rows = np.frombuffer(file.data, np.uint64, offset=front).reshape(-1, k.ROW_WORDS)
-        return rows[starts[first] : starts[after]]
-    with open(file.path, "rb") as opened:
-        opened.seek(front + int(starts[first]) * ROW_BYTES)
-        count = int(starts[after] - starts[first])
-        rows = np.fromfile(opened, np.uint64, count * k.ROW_WORDS).reshape(-1, k.ROW_WORDS)
-    if len(rows) != count:
-        raise OSError(f"{file.path}: found {len(rows)} of {count_text(count, 'expected row')}")
-    return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Final
 
@@ -24,7 +25,6 @@ from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
 from krepair.pipeline.compaction.items import (
-    ROW_BYTES,
     CompactItem,
     CompactResult,
     JoinItem,
@@ -33,11 +33,10 @@ from krepair.pipeline.compaction.items import (
     KeysResult,
     OffsetFile,
     Result,
-    RowFile,
     ranges_of,
     touching,
 )
-from krepair.pipeline.compaction.keys import BUCKETS, starts_of
+from krepair.pipeline.compaction.rows import BUCKETS, ROW_BYTES, RowFile, cut
 from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, FailureKind, LogsItem, Place
@@ -283,38 +282,22 @@ def _join_items(each: Prepared) -> Iterator[JoinItem]:
         mine += np.frombuffer(result.buckets, np.int64)
         files += result.files
     for file in elsewhere:
-        others += np.diff(starts_of(file))
+        others += np.diff(file.starts())
     counts = np.where(mine > 0, mine + others, 0)  # a key that is not here has no tombstone here
-    before = np.append(0, np.cumsum(counts))
-    first = 0
-    while first < BUCKETS:
-        after = int(np.searchsorted(before, before[first] + _JOIN_ROWS, side="right")) - 1
-        after = min(max(after, first + 1), BUCKETS)
+    for first, after in cut(counts, _JOIN_ROWS):
         rows = int(mine[first:after].sum())
         if rows:
             yield JoinItem(
                 place=each.partition.place,
-                files=tuple(_part(file, first, after) for file in files),
+                files=tuple(file.part(first, after) for file in files),
                 first_bucket=first,
                 after_bucket=after,
                 rows=rows,
                 offsets_inline=_INLINE_BYTES // 8 // 64,
                 scratch=each.scratch,
-                elsewhere=tuple(_part(file, first, after) for file in elsewhere),
+                elsewhere=tuple(file.part(first, after) for file in elsewhere),
                 elsewhere_rows=int(others[first:after].sum()),
             )
-        first = after
-
-
-def _part(file: RowFile, first: int, after: int) -> RowFile:
-    """Of rows that travel, only those of some buckets."""
-    if file.path or (first == 0 and after == BUCKETS):
-        return file
-    starts = np.frombuffer(file.data, np.int64, BUCKETS + 1)
-    front = 8 * (BUCKETS + 1)
-    rows = file.data[front + int(starts[first]) * ROW_BYTES : front + int(starts[after]) * ROW_BYTES]
-    clipped = np.clip(starts, starts[first], starts[after]) - starts[first]
-    return RowFile(data=clipped.tobytes() + rows)
 
 
 def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
@@ -508,20 +491,7 @@ def _with_stays(one: _Deciding, sources: dict[int, CompactedSource]) -> dict[int
 
 
 # -- applying ---------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class SourceReading:
-    """How one source is read when it is written anew.
-
-    Attributes:
-        item: what decides on its records.
-        headers: digest of its headers.
-    """
-
-    item: CompactItem
-    headers: str
-
-
-def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, SourceReading]:
+def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, CompactItem]:
     """Base offset -> how it is read, of the sources of which a plan says more.
 
     Args:
@@ -529,14 +499,14 @@ def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dic
         compacted: base offset -> what the plan says of its keys.
     """
     return {
-        facts.base_offset: SourceReading(compact_item(each, number), facts.summary.headers)
+        facts.base_offset: replace(compact_item(each, number), source_headers=facts.summary.headers)
         for number, facts in enumerate(each.span)
         if facts.base_offset in compacted
     }
 
 
 def stage_items(
-    readings: Mapping[int, SourceReading],
+    readings: Mapping[int, CompactItem],
     sources: Sequence[SourceSegment],
     compacted: Mapping[int, CompactedSource],
     target: str,
@@ -551,28 +521,18 @@ def stage_items(
         target: absolute path of the new ``.log``, which is there.
         checks: base offset -> what proves the source while it is written; without it the source is read again for that.
     """
-    items = []
-    position = 0
-    for source in sources:
-        more, reading = compacted[source.base_offset], readings[source.base_offset]
-        items.append(
-            CompactStageItem(
-                compact=reading.item,
-                target=target,
-                out_position=position,
-                carried_open=source.carried_open,
-                keep_positions=source.keep_positions,
-                drop_unstamped=source.drop_unstamped,
-                last_position=source.last_position,
-                headers=more.headers,
-                decisions=source.decisions,
-                aborted_kept=source.aborted_kept,
-                source_headers=reading.headers,
-                check=checks.get(source.base_offset),
-            )
+    positions = accumulate((source.kept_bytes for source in sources), initial=0)
+    return [
+        CompactStageItem(
+            compact=readings[source.base_offset],
+            source=source,
+            target=target,
+            out_position=position,
+            headers=compacted[source.base_offset].headers,
+            check=checks.get(source.base_offset),
         )
-        position += source.kept_bytes
-    return items
+        for source, position in zip(sources, positions, strict=False)
+    ]
 
 
 def scratch_bytes_at_most(partitions: Sequence[CompactionInput]) -> int:

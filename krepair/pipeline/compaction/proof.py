@@ -9,14 +9,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from krepair.kernels.check_compacted import ROW_WORDS
 from krepair.pipeline.compaction.check_items import (
-    CHECKED_ROW_BYTES,
-    CheckedRows,
     CheckedSource,
     CheckItem,
     CheckResult,
 )
 from krepair.pipeline.compaction.check_join import join_items
+from krepair.pipeline.compaction.rows import RowFile
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, FailureKind, LogsItem, Place
 
@@ -66,7 +66,7 @@ class PartitionToProve:
     records: int = 0
     kept: int = 0
     keys: int = 0
-    rows: list[CheckedRows] = field(default_factory=list)
+    rows: list[RowFile] = field(default_factory=list)
     aborted: bytes | None = None
     beside: dict[str, list[CheckResult | Failed]] = field(default_factory=dict)
 
@@ -99,7 +99,7 @@ class Verification:
         self._scratch = scratch
         self._points = secrets.token_bytes(16)
         sources = sum(len(group.sources) for one in partitions for group in one.groups)
-        self._rows_inline = max(_INLINE_BYTES // CHECKED_ROW_BYTES // max(sources, 1), _ROWS_INLINE_AT_LEAST)
+        self._rows_inline = max(_INLINE_BYTES // (8 * ROW_WORDS) // max(sources, 1), _ROWS_INLINE_AT_LEAST)
 
     def item(self, one: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
         """The item that checks sources of a partition."""

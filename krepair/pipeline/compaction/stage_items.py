@@ -7,6 +7,7 @@ from msgspec import Struct
 from krepair.pipeline.compaction.check_items import CheckItem, CheckResult
 from krepair.pipeline.compaction.items import CompactItem, CompactResult
 from krepair.pipeline.items import Failed, ScanResult
+from krepair.plan.model import SourceSegment
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):
@@ -16,28 +17,16 @@ class CompactStageItem(Struct, frozen=True, kw_only=True):
         compact: how the segment is read.
         target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
         out_position: first byte of this segment's part.
-        carried_open: see ``plan.model.SourceSegment``, as all that follow.
-        keep_positions: in the compacted stream.
-        drop_unstamped: for markers.
-        last_position: in the compacted stream.
+        source: its part of the plan; positions are in the compacted stream.
         headers: digest of the compacted stream that the plan has.
-        decisions: digest of the decisions that the plan has, 16 hex digits.
-        aborted_kept: entries of the ``.txnindex`` that are carried over.
-        source_headers: digest of the source's headers, as it was found when its keys were.
         check: what proves the source beside it; its ``result`` is not read. None: it is proven later.
     """
 
     compact: CompactItem
     target: str
     out_position: int
-    carried_open: tuple[int, ...]
-    keep_positions: tuple[int, ...]
-    drop_unstamped: bool
-    last_position: int
+    source: SourceSegment
     headers: str
-    decisions: str
-    aborted_kept: tuple[int, ...]
-    source_headers: str
     check: CheckItem | None = None
 
     @property

@@ -27,7 +27,6 @@ from krepair.pipeline.compaction.check import SourceProof
 from krepair.pipeline.compaction.content import ContentError
 from krepair.pipeline.compaction.headers import Notes
 from krepair.pipeline.compaction.items import (
-    SCRATCH_NEEDED,
     CompactItem,
     CompactResult,
     JoinItem,
@@ -35,19 +34,15 @@ from krepair.pipeline.compaction.items import (
     KeysItem,
     KeysResult,
     OffsetFile,
-    RowFile,
     ranges_of,
 )
 from krepair.pipeline.compaction.keys import (
-    BUCKETS,
     TABLE_ROWS,
-    KeyCounts,
     KeyWalk,
-    Rows,
     TransactionError,
-    rows_of,
 )
 from krepair.pipeline.compaction.log import CompactedLog, Stay
+from krepair.pipeline.compaction.rows import BUCKETS, SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
 from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
 from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
@@ -91,14 +86,8 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
 
     def on_rows(rows: Rows, starts: Int64s) -> None:
         buckets.__iadd__(np.diff(starts))
-        if not files and len(rows) <= item.rows_inline:
-            files.append(RowFile(data=starts.tobytes() + rows.tobytes()))
-        elif item.scratch:
-            files.append(
-                RowFile(path=write_scratch(item.scratch, f"keys-{item.base_offset}", (starts, rows)))
-            )
-        else:
-            raise _NoScratchError
+        inline = not files and len(rows) <= item.rows_inline
+        files.append(put_rows(rows, starts, f"keys-{item.base_offset}", item.scratch, inline=inline))
 
     secret = np.frombuffer(item.secret, np.uint64)
     scanned: ScanResult | Failed | None = None
@@ -109,13 +98,13 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
                 Notes(item.note_bytes), aborted_known=item.scan is None, lowest=item.lowest,
             )  # fmt: skip
             if item.scan is None:
-                counts: KeyCounts | None = walk.run()
+                keyless: int | None = walk.run()
             else:
                 beside = _KeysBesideScan(walk)
                 scanned = scan_beside(item.scan, beside.take)
                 whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
-                counts = beside.end() if whole else None
-    except _NoScratchError:
+                keyless = beside.end() if whole else None
+    except NoScratchError:
         return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
     except ContentError as problem:
         return KeysResult(position=problem.position, problem=problem.text, scan=scanned)
@@ -123,16 +112,13 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
         return KeysResult(
             failure="unreadable", why=_where(error, f"{item.place.folder}/{name}"), scan=scanned
         )
-    if counts is None:
+    if keyless is None:
         return KeysResult(scan=scanned)
     return KeysResult(
         scan=scanned,
         files=tuple(files),
         buckets=buckets.tobytes(),
-        records=counts.records,
-        keyless=counts.keyless,
-        tombstones=counts.tombstones,
-        aborted_records=counts.aborted_records,
+        keyless=keyless,
         noted=walk.noted,
     )
 
@@ -155,11 +141,11 @@ class _KeysBesideScan:
             self._walk.take(window, end)
         except TransactionError:
             self._ended = True
-        except (ContentError, OSError, _NoScratchError) as problem:
+        except (ContentError, OSError, NoScratchError) as problem:
             # the scan is not to blame, and goes on
             self._problem, self._ended = problem, True
 
-    def end(self) -> KeyCounts | None:
+    def end(self) -> int | None:
         """The result, None if there was such a batch.
 
         Raises:
@@ -168,10 +154,6 @@ class _KeysBesideScan:
         if self._problem is not None:
             raise self._problem
         return None if self._ended else self._walk.end()
-
-
-class _NoScratchError(Exception):
-    """Rows that must be spilled, and nowhere to spill them to."""
 
 
 def _where(error: OSError, name: str) -> str:
@@ -191,7 +173,7 @@ def join_keys(item: JoinItem) -> JoinResult:
             held = np.sort(held[: k.held_offsets(table, others, held)])
         kept = _offset_file(item, "stays", offsets)
         return JoinResult(offsets=kept, keys=len(offsets), held=_offset_file(item, "held", held))
-    except _NoScratchError:
+    except NoScratchError:
         return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
     except OSError as error:
         return JoinResult(failure="disk", why=_where(error, item.scratch))
@@ -205,7 +187,7 @@ def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
     table: Rows = np.zeros((size, k.ROW_WORDS), np.uint64)
     state = np.zeros(k.STATE_SIZE, np.int64)
     for file in files:
-        k.merge_rows(rows_of(file, item.first_bucket, item.after_bucket), table, state)
+        k.merge_rows(file.rows(item.first_bucket, item.after_bucket), table, state)
     return table
 
 
@@ -214,7 +196,7 @@ def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
     if len(offsets) <= item.offsets_inline:
         return OffsetFile(data=offsets.tobytes())
     if not item.scratch:
-        raise _NoScratchError
+        raise NoScratchError
     return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
 
 
@@ -255,7 +237,7 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
         found, source, copy = _staged(item, tree, proof)
     except (ContentError, OffsetSetError, OSError) as problem:
         return CompactStageResult(**_failure(item.compact, problem))
-    if source.summary.headers != item.source_headers or not source.summary.is_whole:
+    if source.summary.headers != item.compact.source_headers or not source.summary.is_whole:
         why = f"{_name(item.compact)}{not_as_planned(source.summary)}"
         return CompactStageResult(failure="changed", why=why)
     return CompactStageResult(
@@ -295,9 +277,9 @@ def _staged(
         log.on_source = copy.take_source
         inputs = replace(
             inputs,
-            carried=np.array(item.carried_open, np.int64),
-            keep_positions=np.array(item.keep_positions, np.int64),
-            last_position=item.last_position,
+            carried=np.array(item.source.carried_open, np.int64),
+            keep_positions=np.array(item.source.keep_positions, np.int64),
+            last_position=item.source.last_position,
         )
         try:
             summary = scan_segment(inputs, log.read_into, on_window=copy.take)
@@ -361,4 +343,4 @@ def _as_left(
 def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[FailureKind, str]:
     if summary.headers != item.headers:
         return "changed", "its records are not those that the plan was made of"
-    return not_as_decided(summary, item)
+    return not_as_decided(summary, item.source)

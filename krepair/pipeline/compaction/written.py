@@ -54,7 +54,7 @@ class Written:
         self._source = source
         self._read = 0
         self._stays = bytes(
-            batch_stays(number, drop_unstamped=item.drop_unstamped, keeps_all=item.compact.keeps_all)
+            batch_stays(number, drop_unstamped=item.source.drop_unstamped, keeps_all=item.compact.keeps_all)
             for number in range(CLASS_COUNT)
         ).ljust(1 << 8, b"\0")
         self._buffer: Uint8s = np.empty(_HELD_BYTES + SLACK, np.uint8)[:_HELD_BYTES]
@@ -82,7 +82,7 @@ class Written:
             self.finish()
 
     def _run(self, window: Uint8s, start: int, end: int) -> None:
-        last = self._item.last_position - self._read
+        last = self._item.source.last_position - self._read
         emptied = batch_v2.emptied(window[last:end].tobytes()) if start <= last < end else None
         if emptied is None:  # or it is not the stream that was planned; who compares the two says so
             self._hold(window[start:end])
@@ -93,7 +93,7 @@ class Written:
     def _huge(self, window: Uint8s, size: int, kept: bool) -> None:
         """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""
         self._without_proof()
-        if self._read == self._item.last_position:
+        if self._read == self._item.source.last_position:
             header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
             self._hold(np.frombuffer(batch_v2.empty_batch(header), np.uint8))
             return

@@ -13,7 +13,7 @@ import numpy as np
 
 from krepair.formats.arrays import Int64s, Uint64s
 from krepair.kernels.replica_rows import KEY_WORDS
-from krepair.pipeline.compaction.keys import BUCKETS
+from krepair.pipeline.compaction.rows import BUCKETS
 from krepair.pipeline.replicas.items import RowRun, RowsResult
 from krepair.rules.replicas.judge import ComparedRecords, RecordDifference, ReplicaGroup
 from krepair.rules.replicas.keys import KeyFinding, differing, joined, judge_keys, merged

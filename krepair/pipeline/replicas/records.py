@@ -29,7 +29,8 @@ from krepair.kernels.columns import BAD_CRC, OK, Batches
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.byte_stream import ByteStream
-from krepair.pipeline.compaction.keys import BUCKET_SHIFT, BUCKETS
+from krepair.pipeline.compaction.keys import BUCKET_SHIFT
+from krepair.pipeline.compaction.rows import BUCKETS
 from krepair.pipeline.dump.log_walk import LogWalk
 from krepair.pipeline.dump.record import Shown
 from krepair.pipeline.engines.engine import Engine
