@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -34,7 +35,6 @@ from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
-from krepair.ops.way_back import WayBack, way_back
 from krepair.options import Options
 from krepair.pipeline.dump.record import AUTO, named_bytes
 from krepair.pipeline.dump.style import json_of
@@ -425,3 +425,66 @@ def _named(
             value += f"... ({one.value_size:,} bytes)"
         served.append(m.ServedKey(broker=broker, offset=one.offset, tombstone=one.value is None, value=value))
     return replace(line, key=key_text(known.key, table), served=tuple(served))
+
+
+_IN_ONE_FILE: Final = 40
+"""Partitions in one pair of files; those that are left get theirs when the replicas are compared again."""
+
+
+# -- the way back for wrong replicas, in Kafka's own words: a replica is moved away from its broker, and comes back
+
+
+class WayBack(Struct, frozen=True, kw_only=True):
+    """Two files for ``kafka-reassign-partitions.sh``.
+
+    Attributes:
+        away: content of the first: the wrong replicas go.
+        back: content of the second: their brokers get the partitions again.
+        wrong: ``topic-partition`` -> brokers whose replica is wrong.
+        right: ``topic-partition`` -> brokers of which one has to lead.
+        left: partitions with a wrong replica that are not in the files.
+    """
+
+    away: str
+    back: str
+    wrong: dict[str, tuple[int, ...]]
+    right: dict[str, tuple[int, ...]]
+    left: int = 0
+
+
+def way_back(verdicts: Iterable[m.PartitionVerdict]) -> WayBack | None:
+    """The way back for all replicas that are wrong while another one is right; None if there are none."""
+    found = [(one, wrong) for one in verdicts if (wrong := _wrong(one))]
+    if not found:
+        return None
+    away, back = [], []
+    for one, wrong in found[:_IN_ONE_FILE]:
+        others = [column.broker for column in one.replicas if column.broker not in {*one.right, *wrong}]
+        away.append(_row(one, (*one.right, *others)))
+        back.append(_row(one, (*one.right, *others, *wrong)))
+    return WayBack(
+        away=_file(away),
+        back=_file(back),
+        wrong={one.name: wrong for one, wrong in found[:_IN_ONE_FILE]},
+        right={one.name: one.right for one, _ in found[:_IN_ONE_FILE]},
+        left=len(found[_IN_ONE_FILE:]),
+    )
+
+
+def _wrong(verdict: m.PartitionVerdict) -> tuple[int, ...]:
+    """Brokers whose replica is wrong by what others are right about, or that no other one can lead without harm."""
+    brokers = {
+        broker
+        for one in verdict.disagreements
+        if one.right or (one.kind == m.LEADER_DECIDES and not one.may_lead)
+        for broker in one.brokers
+    }
+    return tuple(sorted(brokers)) if verdict.right else ()
+
+
+def _row(one: m.PartitionVerdict, brokers: Sequence[int]) -> dict[str, object]:
+    return {"topic": one.topic, "partition": one.partition, "replicas": list(brokers)}
+
+
+def _file(rows: Sequence[dict[str, object]]) -> str:
+    return json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))

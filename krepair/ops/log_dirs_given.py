@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from krepair.errors import NotALogDirError, UsageError
-from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.errors import KrepairError, NotALogDirError, UsageError
+from krepair.fixes.context import OtherDirs
+from krepair.fixes.replicas import Side
+from krepair.logdir.cluster import ClusterView
+from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
+from krepair.logdir.view import read_log_dir
 from krepair.options import EVERY_TOPIC, Options
 
 _NAMED_AT_MOST: Final = 5
@@ -104,3 +109,96 @@ def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
         )
         raise UsageError(f"no log directory is named: {where}")
     return paths
+
+
+# -- the other log directories of one broker: it may have written there later, and may hold the same partition there
+
+
+def other_dirs(
+    view: LogDir, typed: Side | None, config: str | None, cluster: ClusterView | None
+) -> OtherDirs:
+    """Find them, and read them.
+
+    Args:
+        view: the log directory at hand.
+        typed: this broker's own side of ``--replicas``, if it was given.
+        config: path of ``--config``: this broker's ``server.properties``.
+        cluster: its metadata log tells how many directories the broker has registered (3.7 and later).
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    sources = tuple(_sources(view, typed, config))
+    paths = _paths(view, sources)
+    registered = _registered(view, cluster)
+    if paths is not None or registered == 1:
+        return _read(view, paths or [], registered)
+    named = f"; the broker has registered {registered} log directories" if registered > 0 else ""
+    of_another = why_of_another_broker(config, view.path, view.broker_id)
+    if of_another:
+        named += f"; {of_another}"
+    elif sources:
+        named = f"; {', '.join(sources[0])} are configured, and none of them is {view.path}"
+    return OtherDirs(
+        unknown="it is not known which other log directories this broker has, and it may have written there later"
+        f"{named}: give its server.properties with --config, or all of them with "
+        f"--replicas {view.broker_id}=LOGDIR,LOGDIR",
+        unsaid=not sources and registered < 0 and not of_another,
+    )
+
+
+def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
+    views: list[LogDir] = []
+    for path in paths:
+        try:
+            found = read_log_dir(path)
+        except KrepairError as error:
+            return _unread(f"{error.message}: it is one of this broker's log directories")
+        if found.broker_id not in {"", view.broker_id}:
+            return _unread(f"{path}: is of broker {found.broker_id}, not {view.broker_id}")
+        if not is_same(view, found):
+            views.append(found)
+    if registered > len(views) + 1:
+        text = f"the broker has registered {registered} log directories, and only {len(views) + 1} are named"
+        return OtherDirs(tuple(views), unknown=text)
+    return OtherDirs(tuple(views))
+
+
+def is_same(view: LogDir, other: LogDir) -> bool:
+    """Whether two paths are of one directory; an inode number alone says nothing, as each file system has its own."""
+    return other.path == view.path or (other.device, other.inode) == (view.device, view.inode)
+
+
+def _unread(why: str) -> OtherDirs:
+    return OtherDirs(unknown=why, unread=why)
+
+
+def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None:
+    """Paths of the others, by the first source that knows this directory; None if none does.
+
+    A configuration with one log directory knows it by another path, where this one is a copy.
+    """
+    here = os.path.realpath(view.path)
+    for paths in sources:
+        others = [path for path in paths if os.path.realpath(path) != here]
+        if len(others) < len(paths):
+            return others
+        if len(paths) == 1:
+            return []
+    return None
+
+
+def _sources(view: LogDir, typed: Side | None, config: str | None) -> Iterator[tuple[str, ...]]:
+    if typed is not None and typed.log_dirs:
+        yield typed.log_dirs
+    if not why_of_another_broker(config, view.path, view.broker_id) and (
+        found := configured_log_dirs(config)
+    ):
+        yield found
+
+
+def _registered(view: LogDir, cluster: ClusterView | None) -> int:
+    """How many log directories this broker has registered; -1 if that is not known."""
+    if cluster is None or not view.broker_id.isdecimal():
+        return -1
+    return len(cluster.brokers.get(int(view.broker_id), ())) or -1

@@ -46,9 +46,8 @@ from krepair.logdir.view import read_log_dir
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.kept import kept_originals
-from krepair.ops.log_dirs_given import check_consents, check_named
+from krepair.ops.log_dirs_given import check_consents, check_named, is_same, other_dirs
 from krepair.ops.order import commit_of
-from krepair.ops.own_dirs import is_same, other_dirs
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import room_of
 from krepair.ops.show import left_alone_command, second_plan_command

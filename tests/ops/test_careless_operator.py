@@ -17,7 +17,7 @@ from krepair.fixes.table import asked
 from krepair.logdir.cluster import ClusterView, read_cluster_file
 from krepair.logdir.values import LogDir as LogDirView
 from krepair.logdir.view import read_log_dir
-from krepair.ops import own_dirs
+from krepair.ops import log_dirs_given
 from krepair.ops.plan import read_sides
 from tests.compaction.directories import Verbs
 from tests.ops.replica_scenes import left_in
@@ -88,7 +88,7 @@ def test_a_second_log_directory_counts_though_its_inode_is_that_of_the_first(
         view = read_log_dir(path)
         return view._replace(inode=same, device=77) if path == str(more) else view
 
-    monkeypatch.setattr(own_dirs, "read_log_dir", as_a_mount)
+    monkeypatch.setattr(log_dirs_given, "read_log_dir", as_a_mount)
     run = verbs(tmp_path, "compact", f"1={mine},{more}", replicas="1,2")
     _, own = read_sides(asked(("compact",)), run.given, read_log_dir(str(mine)))
     assert [view.path for view in own.views] == [str(more)]

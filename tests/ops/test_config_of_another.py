@@ -8,7 +8,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.logdir.view import read_log_dir
-from krepair.ops.own_dirs import other_dirs
+from krepair.ops.log_dirs_given import other_dirs
 from krepair.ops.show import show_view
 from tests.hostile.verbs import run
 from tests.ops.replicas_read import applied, broker, cleaned, verbs

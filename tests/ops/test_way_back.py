@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.ops.way_back import WayBack, way_back
+from krepair.ops.compare import WayBack, way_back
 from krepair.rules.replicas import model as m
 from tests.replicas.real_clusters import compared, unpack_cluster
 

@@ -9,10 +9,9 @@ from typing import Final
 
 from krepair.cli.views.reports import end_of_page
 from krepair.formats.words import count_text, names_text, time_text
-from krepair.ops.compare import CompareReport, SideSummary
+from krepair.ops.compare import CompareReport, SideSummary, WayBack
 from krepair.ops.diff import Difference, PartitionDiff, PlanDiff, number, words
 from krepair.ops.facts import FactsReport
-from krepair.ops.way_back import WayBack
 from krepair.plan.view import Section, Table, View, bytes_words, table_of
 from krepair.rules.replicas import model as m
 
