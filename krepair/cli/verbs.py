@@ -121,14 +121,16 @@ def plan(
 
 def _made_and_saved(log_dir: str, options: Options, progress: Progress) -> Plan:
     if options.out is not None:
-        from krepair.ops import show
+        from krepair.plan.planfile import check_place
 
-        show.check_place(options.out, log_dir)
+        check_place(options.out, log_dir)
     from krepair.ops import plan as ops
 
     made = (ops.make_preview if options.preview else ops.make_plan)(log_dir, options, progress)
     if options.out is not None:
-        show.save(options.out, made)
+        from krepair.ops.show import save
+
+        save(options.out, made)
     return made
 
 

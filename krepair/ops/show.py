@@ -31,11 +31,6 @@ def save(path: str, plan: Plan) -> None:
     planfile.write_file(path, planfile.dumps(plan), plan.log_dir, RealDisk())
 
 
-def check_place(path: str, log_dir: str) -> None:
-    """Prove before the work that the plan can be saved there; see ``krepair.plan.planfile.check_place``."""
-    planfile.check_place(path, log_dir)
-
-
 def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     """What the plan alone says of what is around it: commands that make it again, and the review.
 
@@ -56,18 +51,15 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     )
 
 
-def show_view(
-    plan: Plan, path: str, place: Sequence[str] = (), observed: Observed | str = "not looked at here"
-) -> View:
+def show_view(plan: Plan, path: str, observed: Observed | str = "not looked at here") -> View:
     """The page of a plan, and what the review says against it.
 
     Args:
         plan: any plan.
         path: of its file.
-        place: see ``around_of``.
         observed: what its disk says, or why it was not looked at.
     """
-    return plan_view(plan, around_of(plan, path, place)._replace(observed=observed))
+    return plan_view(plan, around_of(plan, path)._replace(observed=observed))
 
 
 # -- ``apply --expect DIGEST``: only the plan that was approved is carried out
