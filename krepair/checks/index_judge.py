@@ -28,20 +28,148 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from krepair.checks.index_findings import (
-    LARGEST_INDEX_BYTES,
-    IndexFile,
-    IndexProblem,
-    byte_problems,
-    offset_entries,
-    time_entries,
-)
+from krepair.formats import batch_v2, fixed_entries, offset_index, time_index, txn_index
 from krepair.formats.arrays import Int64s
-from krepair.formats.filenames import INDEX, TIME_INDEX
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX
+from krepair.formats.words import count_text
+
+if TYPE_CHECKING:
+    from krepair.checks.walk import Walked
+
+ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENTRY_SIZE}
+
+LARGEST_INDEX_BYTES: Final = 2**31 - 1
+"""A broker cannot map a larger file."""
+
+
+class IndexFile(NamedTuple):
+    """One index file that was read, without the zero padding behind its entries.
+
+    Attributes:
+        size: bytes of the file, -1 if it is not there.
+        data: its bytes up to the last entry that is not all zero; empty if the file was too long to read.
+        padded: number of entries of zeros behind them.
+        torn: bytes behind the last whole entry.
+        unread: whether the file has more bytes than the log can need, so that it was not read.
+    """
+
+    size: int
+    data: bytes = b""
+    padded: int = 0
+    torn: int = 0
+    unread: bool = False
+
+
+MISSING: Final = IndexFile(-1)
+
+
+class IndexProblem(NamedTuple):
+    """One thing that is wrong with an index file.
+
+    Attributes:
+        suffix: ``.index``, ``.timeindex`` or ``.txnindex``.
+        rule: ``KRnnn``.
+        position: byte in the file, -1 if the problem is about the whole file.
+        text: evidence.
+        tail: whether it is enough to truncate the file to its entries.
+        misleads: whether a fetch by offset or a search by timestamp gets a wrong answer because of it.
+    """
+
+    suffix: str
+    rule: str
+    position: int
+    text: str
+    tail: bool = False
+    misleads: bool = False
+
+
+def offset_entries(file: IndexFile, base_offset: int) -> Int64s:
+    """int64[N, 2] (absolute offset, position), the real entries of an offset index."""
+    view = offset_index.view(file.data)
+    return _columns(view["relative_offset"].astype(np.int64) + base_offset, view["position"])
+
+
+def time_entries(file: IndexFile, base_offset: int) -> Int64s:
+    """int64[N, 2] (timestamp, absolute offset), the real entries of a time index."""
+    view = time_index.view(file.data)
+    return _columns(view["timestamp"], view["relative_offset"].astype(np.int64) + base_offset)
+
+
+def _columns(first: Any, second: Any) -> Int64s:
+    entries = np.empty((len(first), 2), np.int64)
+    entries[:, 0], entries[:, 1] = first, second
+    return entries
+
+
+def entries_of(file: IndexFile, suffix: str) -> int:
+    """Number of real entries in a file."""
+    return len(file.data) // ENTRY_SIZES[suffix]
+
+
+def last_timestamp_read(file: IndexFile) -> int:
+    """The timestamp in ms that a broker takes for the segment's largest: of the last whole entry, -1 if there is none.
+
+    Source: TimeIndex.lastEntryFromIndexFile (2.2.1, 3.9).
+    """
+    if file.padded:
+        return 0
+    count = entries_of(file, TIME_INDEX)
+    return int(time_index.view(file.data)["timestamp"][count - 1]) if count else -1
+
+
+def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexProblem]:
+    """The problems that a file's own bytes show.
+
+    Args:
+        suffix: ``.index`` or ``.timeindex``.
+        file: the file.
+        active: whether the segment is the last of its partition; then zero padding is normal.
+    """
+    if file.size > LARGEST_INDEX_BYTES:
+        text = f"{file.size} bytes; a broker maps at most {LARGEST_INDEX_BYTES}"
+        return [IndexProblem(suffix, "KR207", -1, text)]
+    if file.unread:
+        return [IndexProblem(suffix, _rule(suffix), -1, f"{file.size} bytes, more than its log could need")]
+    problems = []
+    if file.torn:
+        size = ENTRY_SIZES[suffix]
+        text = f"{file.size} bytes, which is no multiple of {size}"
+        problems.append(IndexProblem(suffix, "KR205", file.size - file.torn, text, tail=True))
+    if file.padded and not active:
+        problems.append(_padding(suffix, file))
+    found: list[Damage] = (offset_index if suffix == INDEX else time_index).damage(file.data)
+    problems += [
+        IndexProblem(
+            suffix, _rule(suffix), problem.position, f"{problem.expected} was expected, found {problem.found}"
+        )
+        for problem in found
+    ]
+    return problems
+
+
+def _rule(suffix: str) -> str:
+    return "KR203" if suffix == INDEX else "KR202"
+
+
+def _padding(suffix: str, file: IndexFile) -> IndexProblem:
+    real = entries_of(file, suffix)
+    text = f"{count_text(real, 'entry', 'entries')}, then {file.padded} of zeros"
+    if suffix == TIME_INDEX:
+        text += "; a broker reads 0 (1970) as the segment's largest timestamp"
+    rule = "KR201" if suffix == TIME_INDEX else "KR203"
+    return IndexProblem(suffix, rule, real * ENTRY_SIZES[suffix], text, tail=True)
+
+
+def real_bytes(raw: bytes, suffix: str) -> int:
+    """Number of bytes up to the end of the last entry that is not all zero."""
+    size = ENTRY_SIZES[suffix]
+    return fixed_entries.padding_start(raw, size) * size
+
 
 CLEANER_CHUNK_BYTES: Final = 262_144
 """Size of one of the two I/O buffers of a cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""
@@ -301,3 +429,173 @@ class SegmentIndexes:
             log_end, interval_bytes, self.files, active=self.active or not whole, closed=clean and whole
         )
         self.problems += [problem for problem in found if problem.suffix not in self.broken]
+
+
+@dataclass
+class _GrowingAudit(IndexAudit):
+    """As ``IndexAudit``, of entries that become more from window to window.
+
+    A time entry may be made after the batch that it names was read, since it names the first batch with the largest
+    timestamp so far. It is right only if it says exactly what this reading found.
+    """
+
+    def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
+        self.judge_late_times()
+        super()._feed_times(lasts, stamps)
+
+    def judge_late_times(self) -> None:
+        """Judge the entries of batches that were fed before the entries were made."""
+        if self._next_time >= len(self.times):
+            return
+        end = int(np.searchsorted(self.times[:, 1], self.last_offset, side="right"))
+        mine = self.times[self._next_time : end]
+        wrong = (mine[:, 0] != self.largest) | (mine[:, 1] != self.offset_of_largest)
+        if np.count_nonzero(wrong):
+            text = f"the largest timestamp so far is {self.largest}, of offset {self.offset_of_largest}"
+            self._note_time(self._next_time + int(np.argmax(wrong)), text, misleads=True)
+        self._next_time = max(self._next_time, end)
+
+    def is_what_was_judged(self, offsets: Int64s, times: Int64s) -> bool:
+        """Whether the entries of finished files begin with those that were judged."""
+        pairs = ((offsets, self.offsets, self._next_offset), (times, self.times, self._next_time))
+        return all(new[:count].tobytes() == judged[:count].tobytes() for new, judged, count in pairs)
+
+
+class MadeIndexes:
+    """Tell it of entries, feed it batches whose entries it was told of, then ask for ``problems``.
+
+    Args:
+        base_offset: of the segment.
+    """
+
+    def __init__(self, base_offset: int) -> None:
+        none = np.empty((0, 2), np.int64)
+        self._audit = _GrowingAudit(base_offset, none, none)
+
+    def tell(self, offsets: Int64s, times: Int64s) -> None:
+        """Take all entries that were made so far.
+
+        Args:
+            offsets: int64[N, 2] (last offset, position); what was told before is its beginning.
+            times: int64[M, 2] (timestamp, offset), likewise.
+        """
+        self._audit.offsets, self._audit.times = offsets, times
+
+    def feed(self, walked: Walked) -> None:
+        """Hold the entries against the next batches; entries of later batches may have been told already."""
+        self._audit.feed(walked.positions, walked.lasts, walked.stamps)
+
+    def problems(self, contents: Mapping[str, bytes], log_end: int, interval_bytes: int) -> dict[str, str]:
+        """Suffix -> the first thing that is wrong with a finished file, once every batch was fed.
+
+        Args:
+            contents: bytes of the ``.index`` and the ``.timeindex`` by suffix.
+            log_end: position behind the last batch.
+            interval_bytes: ``index.interval.bytes``.
+        """
+        audit = self._audit
+        files = {suffix: IndexFile(len(data), data) for suffix, data in contents.items()}
+        found = {
+            suffix: problems[0].text
+            for suffix, file in files.items()
+            if (problems := byte_problems(suffix, file, active=False))
+        }
+        offsets = offset_entries(files[INDEX], audit.base_offset)
+        times = time_entries(files[TIME_INDEX], audit.base_offset)
+        if not audit.is_what_was_judged(offsets, times):
+            text = "its bytes are not the entries that were held against the log"
+            return dict.fromkeys(contents, text) | found
+        audit.offsets, audit.times = offsets, times
+        audit.judge_late_times()
+        for problem in audit.finish(log_end, interval_bytes, files, active=False):
+            found.setdefault(problem.suffix, problem.text)
+        return found
+
+
+Problem = tuple[str, int, str]
+
+
+class AbortedAudit:
+    """Checks a ``.txnindex``: feed it all windows of the log in order, then call ``finish``.
+
+    Args:
+        aborted: int64[N, 2] (producer id, offset of the abort marker), its entries.
+
+    Attributes:
+        aborted: see the arguments.
+    """
+
+    def __init__(self, aborted: Int64s) -> None:
+        self.aborted = aborted
+        self._problems: list[Problem] = []
+        self._next = 0
+
+    def feed(self, walked: Walked) -> None:
+        """Check the entries that belong to these batches."""
+        if len(self.aborted) == self._next or len(walked.positions) == 0:
+            return
+        base = walked.firsts
+        end = int(np.searchsorted(self.aborted[:, 1], base[-1], side="right"))
+        mine = self.aborted[self._next : end]
+        at = np.minimum(np.searchsorted(base, mine[:, 1]), len(base) - 1)
+        control = (walked.headers["attributes"][at] & batch_v2.CONTROL) != 0
+        wrong = (base[at] != mine[:, 1]) | ~control | (walked.headers["producer_id"][at] != mine[:, 0])
+        if wrong.any():
+            self._note(self._next + int(np.argmax(wrong)), "names no marker of that producer")
+        self._next = max(end, self._next)
+
+    def _note(self, entry: int, text: str) -> None:
+        self._problems.append((TXN_INDEX, entry * txn_index.ENTRY_SIZE, f"the entry {text}"))
+
+    def finish(self, *, whole: bool = True) -> list[Problem]:
+        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
+
+        Args:
+            whole: whether the log ends there. Entries behind damage are not judged.
+        """
+        if whole and self._next < len(self.aborted):
+            self._note(self._next, "lies past the end of the log")
+        return self._problems
+
+
+class CompanionAudit:
+    """Checks the indexes of a segment: feed it all windows of the log in order, then call ``finish``.
+
+    Args:
+        base_offset: base offset of the segment.
+        files: ``.index`` and ``.timeindex`` by suffix.
+        aborted: int64[N, 2] (producer id, offset of the abort marker), entries of the ``.txnindex``.
+        active: whether the segment is the last of its partition.
+
+    Attributes:
+        aborted: see the arguments.
+    """
+
+    def __init__(
+        self, base_offset: int, files: Mapping[str, IndexFile], aborted: Int64s, *, active: bool = False
+    ) -> None:
+        self.aborted = aborted
+        self._indexes = SegmentIndexes(base_offset, files, active=active)
+        self._aborted = AbortedAudit(aborted)
+
+    def feed(self, walked: Walked) -> None:
+        """Check the entries that belong to these batches."""
+        if len(walked.positions) == 0:
+            return
+        self._indexes.audit.feed(walked.positions, walked.lasts, walked.stamps)
+        self._aborted.feed(walked)
+
+    def finish(
+        self, log_end: int, interval_bytes: int, *, whole: bool = True, clean: bool = False
+    ) -> list[Problem]:
+        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
+
+        Args:
+            log_end: position after the last batch that was fed.
+            interval_bytes: ``index.interval.bytes``.
+            whole: whether the log ends there. Entries behind damage are not judged.
+            clean: whether the broker was stopped cleanly, so that the active segment was closed too.
+        """
+        self._indexes.finish(log_end, interval_bytes, whole=whole, clean=clean)
+        indexes = [(problem.suffix, problem.position, problem.text) for problem in self._indexes.problems]
+        return indexes + self._aborted.finish(whole=whole)

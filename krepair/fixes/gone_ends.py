@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from krepair.fixes.damage import damaged_logs, damages_in, maps_of
 from krepair.fixes.survey import Survey
+from krepair.fixes.tail import damaged_logs, damages_in, maps_of
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.offset_index import ENTRY_SIZE
 from krepair.formats.offset_index import view as view_of_index

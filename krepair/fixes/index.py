@@ -299,7 +299,7 @@ def read_logs_and_indexes(
     context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, trim_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
-    from krepair.pipeline.scan_and_indexes import LookItem, look_at_segment
+    from krepair.pipeline.indexes.segment import LookItem, look_at_segment
 
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]

@@ -684,7 +684,7 @@ def policy_now(
 
 def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the indexes of staged logs, and read all that was staged once more."""
-    from krepair.pipeline.rewrite.finish import finish
+    from krepair.pipeline.rewrite.stage import finish
 
     jobs: list[tuple[tuple[Staging, str], FinishItem]] = []
     for staging in stagings:
@@ -741,7 +741,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
     After a purge there are no originals.
     """
-    from krepair.pipeline.rewrite.compare import OriginalsItem, compare_originals
+    from krepair.pipeline.rewrite.verify import OriginalsItem, compare_originals
 
     yield from finished_again(work, staging)
     if work.originals and staging.keep:
@@ -753,7 +753,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
 def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Every batch, every index entry and the plan's counts of new segments."""
-    from krepair.pipeline.rewrite.finish import finish
+    from krepair.pipeline.rewrite.stage import finish
 
     for group in groups_of(staging):
         item = finish_item(work, staging, group, staging.folder.path, make=False)

@@ -17,7 +17,6 @@ from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.damage import damaged_logs, damages_in, look_at_damage
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
@@ -25,10 +24,10 @@ from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_in
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import SecondReading
-from krepair.fixes.snapshot_state import rules_now, see_snapshots, target_of
+from krepair.fixes.snapshots import rules_now, see_snapshots, target_of
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
-from krepair.fixes.tail import TAIL_SEEN, decide
+from krepair.fixes.tail import TAIL_SEEN, damaged_logs, damages_in, decide, look_at_damage
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,

@@ -1,15 +1,19 @@
-"""Changes of a plan for damaged logs: a torn tail is cut, anything else only by a consent that names it."""
+"""Damaged logs: they are mapped, findings say what each way out costs, and changes take it.
+
+A torn tail is cut, anything else only by a consent that names it.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from krepair.checks.catalogue import Finding
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.damage import damage_findings, damaged_logs, damages_in, look_at_damage, maps_of
 from krepair.fixes.fix import Fix, Purpose, Seen, waits
 from krepair.fixes.logs import Ranges, read_logs
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
@@ -22,13 +26,22 @@ from krepair.fixes.untouched import (
     why_untouched,
 )
 from krepair.formats.filenames import log_name, offset_name, segment_name
+from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.options import Options
 from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
-from krepair.rules.damage import Damaged, unmapped, valid_ranges
+from krepair.rules.damage import (
+    Damaged,
+    DamagedLogs,
+    damages_of,
+    rule_of,
+    unmapped,
+    valid_range,
+    valid_ranges,
+)
 from krepair.rules.gone_ends import consents_of_rule
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.tail import (
     LogCut,
     LogEnd,
@@ -42,7 +55,135 @@ from krepair.rules.tail import (
 )
 
 if TYPE_CHECKING:
-    from krepair.pipeline.damage import MendedItem, MendedResult
+    from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
+
+DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
+
+
+def maps_of(survey: Survey) -> Mapping[int, MapResult]:
+    """Maps of the damaged logs of a partition, by base offset."""
+    return survey.seen(DAMAGE_SEEN) or {}
+
+
+def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
+    """Map every damaged log of partitions that were read."""
+    work = [
+        (survey, number)
+        for survey in surveys
+        for number, facts in enumerate(survey.segments)
+        if facts.summary.damage
+    ]
+    if not work:
+        return
+    maps: dict[str, dict[int, MapResult]] = {}
+    from krepair.pipeline.damage import map_damage
+
+    asked = (((survey, number), _item(context.view, survey, number)) for survey, number in work)
+    for (survey, number), result in context.engine.each(map_damage, asked):
+        base_offset = survey.segments[number].base_offset
+        maps.setdefault(survey.partition.folder, {})[base_offset] = result
+    for survey in surveys:
+        if survey.partition.folder in maps:
+            survey.put(DAMAGE_SEEN, maps[survey.partition.folder])
+
+
+def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
+    from krepair.pipeline.damage import MapItem
+
+    facts = survey.segments[number]
+    bases = [segment.base_offset for segment in survey.partition.segments]
+    later = [base for base in bases if base > facts.base_offset]
+    return MapItem(
+        place=place_of(log_dir, survey.partition),
+        base_offset=facts.base_offset,
+        size=facts.summary.file_size,
+        first=valid_range(facts.summary),
+        damage=facts.summary.damage,
+        text=facts.summary.damage_text,
+        highest=min(facts.base_offset + INT32_MAX, later[0] - 1 if later else INT64_MAX),
+        interval_bytes=survey.settings.index_interval_bytes,
+        next_base=later[0] if later else -1,
+    )
+
+
+def damaged_logs(survey: Survey) -> DamagedLogs:
+    """What the rules of damage ask of a partition."""
+    return DamagedLogs(
+        folder=survey.partition.folder,
+        segments=survey.segments,
+        maps=maps_of(survey),
+        listed=len(survey.partition.segments),
+        log_start=survey.log_start,
+    )
+
+
+def damages_in(log_dir: LogDir, survey: Survey) -> tuple[Damaged, ...]:
+    """Every damaged range of a partition that could be mapped, ascending."""
+    point = log_dir.recovery_point.offsets.get(survey.partition.key, 0)
+    return damages_of(damaged_logs(survey), INT64_MAX if log_dir.clean_shutdown else point)
+
+
+def recovered_bases(survey: Survey, point: int) -> list[int]:
+    """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
+    return [segment.base_offset for segment, end in survey.partition.segments_with_ends() if end > point]
+
+
+def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
+    """Every damaged range with the price of each way out."""
+    folder = survey.partition.folder
+    why = unmapped(damaged_logs(survey)) if maps_of(survey) else ""
+    for base_offset, found in sorted(maps_of(survey).items()):
+        if found.failure == "unreadable":
+            yield Finding(rule="KR308", partition=folder, file=log_name(base_offset), evidence=found.why)
+    if why:
+        for facts in survey.segments:
+            if facts.summary.damage:
+                yield _unmapped_finding(survey, facts, why)
+        return
+    for one in damages_in(log_dir, survey):
+        yield Finding(
+            rule=one.rule,
+            partition=folder,
+            file=log_name(one.base_offset),
+            position=one.range.start,
+            evidence=f"{one.range.text}; {_where(one)}; {one.price}",
+            bytes=0 if one.range.zeros else one.range.bytes,
+            command=_command(log_dir, one),
+            first_offset=one.excised.first,
+            last_offset=one.excised.last,
+            records_lost=0 if one.torn else one.excised.records,
+            bytes_lost=0 if one.torn else one.excised.bytes,
+        )
+
+
+def _command(log_dir: LogDir, one: Damaged) -> str:
+    """What mends it with the least loss; empty where no way out is offered."""
+    if not one.torn and not one.consent:
+        return ""
+    words = ["krepair", "plan", log_dir.path, "--fix", "tail"]
+    words += [] if one.torn else ["--accept-data-loss", one.consent]
+    return shlex.join([*words, "--out", "PLAN"])
+
+
+def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
+    rest = facts.summary.file_size - facts.summary.valid_bytes
+    return Finding(
+        rule=rule_of(facts.summary.damage),
+        partition=survey.partition.folder,
+        file=log_name(facts.base_offset),
+        position=facts.summary.valid_bytes,
+        evidence=f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; {why}",
+        bytes=rest,
+    )
+
+
+def _where(one: Damaged) -> str:
+    if one.range.next_offset >= 0:
+        following = f"the next valid batch, at position {one.range.end} (offset {one.range.next_offset})"
+        return f"{one.range.bytes} bytes to {following}"
+    nothing = "" if one.range.checksummed else ", no valid batch among them"
+    return f"{one.range.bytes} bytes to the end of the file{nothing}"
+
 
 TAIL_SEEN: Sight[Seen] = Sight("what becomes of damage")
 MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
@@ -126,7 +267,7 @@ class Tail(Fix):
         yield from aborts_again(work, staging, made)
 
 
-def _item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges) -> MendedItem:
+def _mended_item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges) -> MendedItem:
     """Work out the files that a segment becomes without some ranges."""
     from krepair.pipeline.damage import MendedItem
 
@@ -142,7 +283,7 @@ def _item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ra
 def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     """The same, and stage them."""
     ranges = tuple((one.start, one.end) for one in change.removed)
-    item = _item(work.view, work.survey(staging), change.base_offset, change.size_before, ranges)
+    item = _mended_item(work.view, work.survey(staging), change.base_offset, change.size_before, ranges)
     return replace(
         item,
         target=staging.stage_folder,
@@ -182,7 +323,7 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
     made: dict[str, dict[int, MendedResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
     asked = (
-        ((survey, cut), _item(context.view, survey, cut.log.base_offset, cut.log.size, cut.bounds))
+        ((survey, cut), _mended_item(context.view, survey, cut.log.base_offset, cut.log.size, cut.bounds))
         for survey, cut in jobs
     )
     for (survey, cut), result in context.engine.each(make_mended, asked):

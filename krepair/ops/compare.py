@@ -36,8 +36,7 @@ from krepair.ops.dump import DECODERS
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.dump.record import AUTO, named_bytes
-from krepair.pipeline.dump.style import json_of
+from krepair.pipeline.dump.record import AUTO, json_of, named_bytes
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed

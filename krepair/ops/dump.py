@@ -27,8 +27,7 @@ from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_
 from krepair.logdir.view import CHECKPOINTS
 from krepair.options import Options
 from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
-from krepair.pipeline.dump.record import RecordLines
-from krepair.pipeline.dump.style import FORMAT_VERSION, DumpWord, Style
+from krepair.pipeline.dump.record import FORMAT_VERSION, DumpWord, RecordLines, Style
 
 DECODERS: Final[dict[str, RecordTable]] = {
     "offsets": group_metadata.RECORDS,

@@ -385,7 +385,7 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     ]
     if not limited:
         return
-    from krepair.pipeline.large_records import LargeRecordItem, find_large_record
+    from krepair.pipeline.contents import LargeRecordItem, find_large_record
 
     items = [
         LargeRecordItem(

@@ -23,8 +23,7 @@ from krepair.next_command import Next
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.coordinators.group_model import Group, Member, OffsetCommit
-from krepair.pipeline.coordinators.groups import GroupsItem
+from krepair.pipeline.coordinators.groups import Group, GroupsItem, Member, OffsetCommit
 from krepair.pipeline.coordinators.walk import DamagedPart
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.engines.engine import Engine

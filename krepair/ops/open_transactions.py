@@ -28,7 +28,7 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
-from krepair.pipeline.coordinators.transaction_book import TransactionState
+from krepair.pipeline.coordinators.transactions import TransactionState
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed
 from krepair.rules.model import SegmentFacts

@@ -51,7 +51,7 @@ from krepair.ops.open_transactions import (
 )
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.coordinators.transaction_book import TransactionState
+from krepair.pipeline.coordinators.transactions import TransactionState
 from krepair.pipeline.engines.choice import WorkKind, choose_engine
 from krepair.pipeline.progress import Progress
 

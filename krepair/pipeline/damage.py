@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from krepair.checks.companions import CompanionAudit
+from krepair.checks.index_judge import CompanionAudit
 from krepair.checks.walk import walk
 from krepair.derive.index_entries import IndexEntries
 from krepair.derive.segment import RecoveredSegment, recover_segment
@@ -33,12 +33,11 @@ from krepair.kernels.resync import checksummed_end, find_batch, search_budget
 from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes, digest_file
 from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from, status_of
-from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.items import Failed, FailureKind, LogItem, Place
 from krepair.pipeline.place import at_its_place, in_its_place, what_failed
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import companion_audit
-from krepair.pipeline.segment_files import read_entries
+from krepair.pipeline.segment_files import kept_ranges, read_entries, reader_without
 from krepair.plan.model import MendLog
 from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
 

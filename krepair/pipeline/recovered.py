@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from krepair.checks.made_indexes import MadeIndexes
+from krepair.checks.index_judge import MadeIndexes
 from krepair.checks.walk import walk
 from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.medium import forget_pages, make_sure_it_is_written

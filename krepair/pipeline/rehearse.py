@@ -9,16 +9,16 @@ from typing import Final
 from msgspec import Struct
 
 from krepair.checks.rehearsal.behaviour import Broker, Brokers, behaviour_of
-from krepair.checks.rehearsal.index_state import (
-    FileEntries,
-    OffsetIndexState,
-    TimeIndexState,
-    TransactionIndexState,
-)
 from krepair.checks.rehearsal.loader import StartInputs, play_starts
 from krepair.checks.rehearsal.log_file import ReadAt, RehearsedLog, SharedBatches
 from krepair.checks.rehearsal.producers import SnapshotContent
-from krepair.checks.rehearsal.segment import SegmentState
+from krepair.checks.rehearsal.segment import (
+    FileEntries,
+    OffsetIndexState,
+    SegmentState,
+    TimeIndexState,
+    TransactionIndexState,
+)
 from krepair.durable.tree import Tree
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import VersionNumber

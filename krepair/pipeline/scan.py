@@ -14,7 +14,6 @@ from krepair.kernels.scan import (
     scan_segment,
 )
 from krepair.logdir.reading import opened_for_reading, read_into_from
-from krepair.pipeline.byte_ranges import kept_ranges, reader_without
 from krepair.pipeline.items import (
     Failed,
     ScanItem,
@@ -22,7 +21,7 @@ from krepair.pipeline.items import (
 )
 from krepair.pipeline.place import reached, what_failed
 from krepair.pipeline.progress import shown
-from krepair.pipeline.segment_files import entry_pairs, pairs, sound_entries
+from krepair.pipeline.segment_files import entry_pairs, kept_ranges, pairs, reader_without, sound_entries
 
 
 @shown("scan")

@@ -22,12 +22,11 @@ from krepair.formats.words import count_text
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.items import Failed, LogItem, Place
 from krepair.pipeline.place import in_its_place, reached
 from krepair.pipeline.progress import shown
 from krepair.pipeline.rewrite.verify import below_base, companion_audit
-from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES
+from krepair.pipeline.segment_files import TXN_INDEX_AT_MOST_BYTES, regenerate_offset_and_time
 from krepair.plan.model import CompleteSwap, NewFile
 
 MadeIndexes = dict[str, bytes]

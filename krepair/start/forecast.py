@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
-from krepair.fixes.damage import recovered_bases
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
+from krepair.fixes.tail import recovered_bases
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text

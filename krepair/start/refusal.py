@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from krepair.checks.index_findings import LARGEST_INDEX_BYTES
+from krepair.checks.index_judge import LARGEST_INDEX_BYTES
 from krepair.fixes.checkpoints import SeenCheckpoint
 from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.survey import Survey

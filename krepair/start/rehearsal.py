@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from krepair.checks.index_findings import ENTRY_SIZES, LARGEST_INDEX_BYTES
+from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, behaviour_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.damage import damaged_logs
 from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN
 from krepair.fixes.snapshots import SNAPSHOTS_SEEN
 from krepair.fixes.survey import Sight, Survey, log_end_of
+from krepair.fixes.tail import damaged_logs
 from krepair.formats import producer_snapshot
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import TIME_INDEX, log_name, offset_name

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.companions import CompanionAudit
-from krepair.checks.index_findings import IndexFile
+from krepair.checks.index_judge import CompanionAudit, IndexFile
 from krepair.checks.walk import walk
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from tests import builders, old_messages

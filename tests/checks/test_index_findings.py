@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from krepair.checks.index_findings import (
+from krepair.checks.index_judge import (
+    CLEANER_CHUNK_BYTES,
     ENTRY_SIZES,
     MISSING,
+    IndexAudit,
     IndexFile,
     IndexProblem,
+    SegmentIndexes,
     byte_problems,
     entries_of,
     last_timestamp_read,
@@ -17,7 +20,6 @@ from krepair.checks.index_findings import (
     real_bytes,
     time_entries,
 )
-from krepair.checks.index_judge import CLEANER_CHUNK_BYTES, IndexAudit, SegmentIndexes
 from krepair.checks.retention import SegmentClock, deletions
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import INDEX, TIME_INDEX

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.index_findings import IndexFile, IndexProblem
-from krepair.checks.index_judge import IndexAudit
+from krepair.checks.index_judge import IndexAudit, IndexFile, IndexProblem
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir

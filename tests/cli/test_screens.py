@@ -43,7 +43,7 @@ from krepair.ops.reports import (
 from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.options import Options
-from krepair.pipeline.coordinators.group_model import Group, OffsetCommit
+from krepair.pipeline.coordinators.groups import Group, OffsetCommit
 from krepair.plan.planfile import seal
 from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m

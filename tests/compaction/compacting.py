@@ -29,7 +29,7 @@ from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, pr
 from krepair.pipeline.compaction.tasks import stage_compacted
 from krepair.pipeline.engines.engine import Engine, InlineEngine
 from krepair.pipeline.items import FinishItem, FinishResult, LogsItem, Place, ScanItem, ScanResult
-from krepair.pipeline.rewrite.finish import finish
+from krepair.pipeline.rewrite.stage import finish
 from krepair.pipeline.scan import scan
 from krepair.plan.model import KeepOriginal, RewriteSegments
 from krepair.rules.compaction import secret_of

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from krepair.errors import UsageError
 from krepair.formats import compression
-from krepair.formats.compression import Codec
+from krepair.formats.compression import Codec, Packing
 from krepair.formats.damage import Damage
-from krepair.formats.recompression import Packing
 from tests import encoders
 from tests.kernels.packed_frames import broken
 

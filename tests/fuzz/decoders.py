@@ -40,7 +40,7 @@ from krepair.formats import record as records
 from krepair.formats.damage import Damage
 from krepair.formats.message_schema import decode
 from krepair.journal import record as journal
-from krepair.pipeline.dump.style import json_of
+from krepair.pipeline.dump.record import json_of
 from krepair.plan.model import (
     FORMAT_VERSION,
     KeepOriginal,

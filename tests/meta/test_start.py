@@ -26,7 +26,7 @@ TASK_MODULES = {
 """With a function that an engine maps."""
 STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
 SCANNED = {"krepair.pipeline.scan"}
-_LOOKING = ("scan_and_indexes", "indexes.segment", "indexes.transactions", "rehearse")
+_LOOKING = ("indexes.segment", "indexes.transactions", "rehearse")
 LOOKED_AT = SCANNED | {f"krepair.pipeline.{name}" for name in _LOOKING}
 
 

@@ -13,7 +13,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.kernels.classes import RECORDS
 from krepair.ops.apply import apply
-from krepair.pipeline.rewrite import kept_bytes
+from krepair.pipeline.rewrite import stage
 from tests.ops.scene import TV2, scene, tree
 
 Bend = Callable[[int, bytearray], tuple[int, bytearray]]
@@ -78,7 +78,7 @@ def test_writes_end_at_multiples_of_the_piece_and_the_outcome_is_the_same(
     in_one = scene(memory_dir / "one", TV2)
     assert apply(in_one.plan(), in_one.options()).exit_code == ExitCode.DONE
     pieces = scene(memory_dir / "pieces", TV2)
-    monkeypatch.setattr(kept_bytes, "_AT_ONCE_BYTES", 1000)
+    monkeypatch.setattr(stage, "_AT_ONCE_BYTES", 1000)
     ends: list[int] = []
     write_at = RealDisk.write_at
 
@@ -135,7 +135,7 @@ def test_a_copy_that_is_not_what_stays_is_found(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
     """The sums are of what is written. So a wrong copy is found by the audit, or by the CRCs of its batches."""
-    gather = kept_bytes.gather_kept
+    gather = stage.gather_kept
 
     def gathered(window: Any, starts: Any, end: int, kept: Any, out: Gathered) -> int:
         count = gather(window, starts, end, kept, out)
@@ -155,7 +155,7 @@ def ends_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, mutan
     one = scene(root, TV2)
     plan = one.plan()
     before = tree(one.path)
-    monkeypatch.setattr(kept_bytes, name, mutant)
+    monkeypatch.setattr(stage, name, mutant)
     report = apply(plan, one.options())
     assert {result.exit_code for result in report.results if result.outcome == "failed"} == {
         ExitCode.VERIFY_FAILED

@@ -15,7 +15,7 @@ import pytest
 
 from krepair.checks import catalogue
 from krepair.errors import ExitCode
-from krepair.fixes import snapshot_state
+from krepair.fixes import snapshots
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.logdir.values import Snapshot
@@ -326,14 +326,14 @@ def test_snapshot_that_the_system_cannot_read_is_no_damage_and_leaves_the_others
 ) -> None:
     log_dir = made(tmp_path)
     (log_dir / "t-0" / END).write_bytes(b"")
-    read = snapshot_state.read_snapshot_file
+    read = snapshots.read_snapshot_file
 
     def fails(snapshot: Snapshot) -> SnapshotFile:
         if snapshot.file.name == ACTIVE:
             raise OSError(errno.EIO, "Input/output error", snapshot.file.path)
         return read(snapshot)
 
-    monkeypatch.setattr(snapshot_state, "read_snapshot_file", fails)
+    monkeypatch.setattr(snapshots, "read_snapshot_file", fails)
     assert found(log_dir) == {}
     assert [(one.rule, one.file) for one in checked(log_dir).findings] == [("KR308", ACTIVE)]
     plan = planned(log_dir)

@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
-from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.pipeline.segment_files import regenerate_offset_and_time
 from tests.lab.judge import Judge
 
 SUFFIXES = (".index", ".timeindex", ".txnindex")

@@ -16,10 +16,18 @@ from krepair.formats import batch_v2, record
 from krepair.formats.words import time_text
 from krepair.kernels import dump_rows as r
 from krepair.kernels.columns import front_row
-from krepair.pipeline.dump.columns import AUTO, BASE64, HEX, gathered, numbers, quoted, text_of, times
-from krepair.pipeline.dump.lines import LineColumns
-from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, shown_of
-from krepair.pipeline.dump.style import Style, json_of
+from krepair.pipeline.dump.lines import (
+    AUTO,
+    BASE64,
+    HEX,
+    LineColumns,
+    gathered,
+    numbers,
+    quoted,
+    text_of,
+    times,
+)
+from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, Style, json_of, shown_of
 from tests import encoders
 
 STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -22,8 +22,7 @@ from krepair.options import Options
 from krepair.pipeline.contents import ContentWalk
 from krepair.pipeline.dump.log import LogDump, WantedLines
 from krepair.pipeline.dump.log_walk import KR307
-from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines
-from krepair.pipeline.dump.style import Style
+from krepair.pipeline.dump.record import DEFAULT_CUT, RecordLines, Style
 from tests import builders, encoders, wrappers
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members

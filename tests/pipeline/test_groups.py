@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from krepair.formats import group_metadata, message_set
 from krepair.ops.groups import subscription_findings
 from krepair.pipeline.coordinators import commits
-from krepair.pipeline.coordinators.group_model import Group
-from krepair.pipeline.coordinators.groups import GroupsItem, GroupsResult, read_groups
+from krepair.pipeline.coordinators.groups import Group, GroupsItem, GroupsResult, read_groups
 from krepair.pipeline.items import Place
 from tests import builders, encoders, wrappers
 from tests.encoders import encode_fields as encode

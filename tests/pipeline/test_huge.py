@@ -28,8 +28,8 @@ from krepair.ops.check import check
 from krepair.options import EngineName, Options
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
-from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.segment_files import regenerate_offset_and_time
+from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
 
 def memory(field):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -62,7 +62,8 @@ print(json.dumps([result, memory("VmHWM:") - before]))
 STREAM = """
 import sys
 from pathlib import Path
-from krepair.formats.compression import Codec, chunks, compress
+from krepair.formats.compression import Codec, chunks
+from tests.encoders import compress
 
 def memory(field):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from krepair.formats.castagnoli import crc32c
-from krepair.pipeline.rewrite.parts import PartsCheck
+from krepair.pipeline.rewrite.verify import PartsCheck
 
 DATA = b"from the first|from the second"
 FIRST = DATA.index(b"|") + 1

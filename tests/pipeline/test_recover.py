@@ -22,11 +22,11 @@ from krepair.durable.disk import Attributes
 from krepair.durable.tree import without_links
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.pipeline import recovered
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.segment import MendItem
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.recovered import RecoveredItem, RecoveredResult, read_recovered
 from krepair.pipeline.scan import scan
+from krepair.pipeline.segment_files import regenerate_offset_and_time
 from tests import builders
 from tests.kernels.scanning import joined
 from tests.old_messages import mixed_logs, plain

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
-from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.pipeline.segment_files import regenerate_offset_and_time
 from tests import builders
 from tests.builders import Batch
 from tests.fixture_dirs import unpack

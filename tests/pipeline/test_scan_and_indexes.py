@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
-from krepair.pipeline.indexes.segment import Depth, InspectItem, inspect
+from krepair.pipeline.indexes.segment import (
+    Depth,
+    InspectItem,
+    LookItem,
+    LookResult,
+    inspect,
+    look_at_segment,
+)
 from krepair.pipeline.items import Place, ScanItem
 from krepair.pipeline.scan import scan
-from krepair.pipeline.scan_and_indexes import LookItem, LookResult, look_at_segment
+from krepair.pipeline.segment_files import regenerate_offset_and_time
 from tests.builders import NOW_MS
 from tests.pipeline.scanned import LOGS, log_of
 from tests.pipeline.travelled import failure_of

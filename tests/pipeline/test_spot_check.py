@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from krepair.pipeline.index_files import SpotCheck
+from krepair.pipeline.segment_files import SpotCheck
 from tests import builders, old_messages
 
 Entries = list[tuple[int, int]]

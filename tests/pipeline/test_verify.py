@@ -16,8 +16,13 @@ from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
 from krepair.logdir.fingerprint import digest_file
 from krepair.pipeline.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
-from krepair.pipeline.rewrite.compare import OriginalsItem, compare_originals, compare_with_sources
-from krepair.pipeline.rewrite.verify import verify_group, verify_segment
+from krepair.pipeline.rewrite.verify import (
+    OriginalsItem,
+    compare_originals,
+    compare_with_sources,
+    verify_group,
+    verify_segment,
+)
 from krepair.plan.model import KeepOriginal, RewriteSegments, SourceSegment
 from tests import builders
 from tests.builders import Batch, abort, commit, data, emptied

@@ -20,7 +20,7 @@ from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.pipeline import swaps
 from krepair.pipeline.indexes import segment as indexes
-from krepair.pipeline.rewrite import finish
+from krepair.pipeline.rewrite import stage
 from tests import builders, encoders
 from tests.ops import pending
 from tests.ops.pending import BASE, name
@@ -113,7 +113,7 @@ def test_wrong_indexes_of_a_new_segment_are_found(
     root, chosen = new_segment(tmp_path / "logs")
     plan = make_plan(str(root), chosen)
     assert plan.partitions[0].changes
-    real = finish.index_bytes
+    real = stage.index_bytes
 
     def wrong(*given: Any) -> tuple[bytes, bytes]:
         made = defect(
@@ -124,7 +124,7 @@ def test_wrong_indexes_of_a_new_segment_are_found(
         )
         return made.index, made.time_index
 
-    monkeypatch.setattr(finish, "index_bytes", wrong)
+    monkeypatch.setattr(stage, "index_bytes", wrong)
     assert apply(plan, chosen).exit_code == ExitCode.VERIFY_FAILED
 
 
@@ -146,7 +146,7 @@ def test_entries_that_are_made_wrongly_while_the_new_log_is_read_are_found(
 ) -> None:
     """The proof looks at the window of which they are made, by headers that it has read itself."""
 
-    class Wrong(finish.IndexEntries):  # type: ignore[misc,name-defined]
+    class Wrong(stage.IndexEntries):  # type: ignore[misc,name-defined]
         def so_far(self) -> tuple[Any, Any]:
             return wrong(*super().so_far())
 
@@ -155,7 +155,7 @@ def test_entries_that_are_made_wrongly_while_the_new_log_is_read_are_found(
 
     root, chosen = new_segment(tmp_path / "logs")
     plan = make_plan(str(root), chosen)
-    monkeypatch.setattr(finish, "IndexEntries", Wrong)
+    monkeypatch.setattr(stage, "IndexEntries", Wrong)
     assert apply(plan, chosen).exit_code == ExitCode.VERIFY_FAILED
 
 

@@ -17,7 +17,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
 from krepair.rules.aborts import may_be_untrue, may_have_aborts
 from tests import builders
 from tests.builders import Batch, abort, commit, data, emptied

@@ -76,7 +76,7 @@ NOT_MISSED: dict[str, str] = {
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
     "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
     "[file system]": "the logs of a scene are on the disk when it begins",
-    "pipeline/rewrite/finish.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
+    "pipeline/rewrite/stage.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
     ),

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.fixes import recovery_staging, snapshot_state
+from krepair.fixes import recovery_staging
+from krepair.fixes import snapshots as snapshot_state
 from krepair.formats import producer_snapshot
 from krepair.formats.producer_snapshot import ENTRY, ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply

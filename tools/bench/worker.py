@@ -24,10 +24,10 @@ from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.pipeline.engines import engine
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
-from krepair.pipeline.indexes.regenerate_txn import TxnSegment, regenerate_txn
+from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
 from krepair.pipeline.items import Failed, Place, ScanItem
 from krepair.pipeline.scan import scan
+from krepair.pipeline.segment_files import regenerate_offset_and_time
 from krepair.plan.model import Plan
 from tools.bench.data import NOW_MS
 from tools.bench.setting import FAR_MS

@@ -1,4 +1,4 @@
-"""The differences between the loaders of the versions, as far as they decide what a start does with a log."""
+"""The differences between the loaders of the versions, as far as they decide what a start does; how loading fails."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from krepair.formats.broker_version import LATEST_TRIED, VersionNumber
+from krepair.formats.filenames import offset_name
 
 JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), LATEST_TRIED)
 """Versions whose loader classes were compared with the forecast, for many kinds of damage."""
@@ -131,3 +132,41 @@ class Brokers(NamedTuple):
             tuple(one for one in self.members if not question(one)),
         )
         raise BrokersPartError(tuple(Brokers(side) for side in sides))
+
+
+class _FileError(Exception):
+    """What a file causes.
+
+    Attributes:
+        file: its name.
+        text: what the broker finds there.
+    """
+
+    def __init__(self, file: str, text: str) -> None:
+        super().__init__(f"{file}: {text}")
+        self.file = file
+        self.text = text
+
+
+class StartFailsError(_FileError):
+    """An exception that no version catches: the log is not loaded, and the broker does not start."""
+
+
+class CorruptRecordError(_FileError):
+    """``CorruptRecordException`` or ``InvalidRecordException``: a recovery truncates the log, another read fails."""
+
+
+class CorruptIndexError(Exception):
+    """``CorruptIndexException``: the segment is recovered."""
+
+
+class InvalidOffsetError(_FileError):
+    """``InvalidOffsetException``: an index entry would have a lower offset than the one before."""
+
+
+class OffsetOverflowError(Exception):
+    """``LogSegmentOffsetOverflowException``: an offset that does not fit the base offset of its segment."""
+
+    def __init__(self, base_offset: int) -> None:
+        super().__init__(offset_name(base_offset))
+        self.base_offset = base_offset

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from krepair.checks.rehearsal.behaviour import Brokers, BrokersPartError
-from krepair.checks.rehearsal.failures import (
+from krepair.checks.rehearsal.behaviour import (
+    Brokers,
+    BrokersPartError,
     CorruptIndexError,
     CorruptRecordError,
     InvalidOffsetError,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from krepair.checks.rehearsal.failures import CorruptRecordError, StartFailsError
+from krepair.checks.rehearsal.behaviour import CorruptRecordError, StartFailsError
 from krepair.formats import batch_v2, compression
 from krepair.formats.batch_v2 import HEADER, BatchHeader
 from krepair.formats.castagnoli import crc32c

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from krepair.checks.rehearsal.behaviour import Brokers
-from krepair.checks.rehearsal.failures import StartFailsError
+from krepair.checks.rehearsal.behaviour import Brokers, StartFailsError
 from krepair.checks.rehearsal.log_file import LogBatch
 from krepair.formats.control import ControlType
 from krepair.formats.producer_snapshot import ProducerEntry

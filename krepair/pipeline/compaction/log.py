@@ -17,7 +17,7 @@ from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_front import batch_front
 from krepair.formats.batch_v2 import BatchHeader
 from krepair.formats.castagnoli import crc32c
-from krepair.formats.recompression import Packing
+from krepair.formats.compression import Packing
 from krepair.kernels import compact_filter as f
 from krepair.kernels import compact_keys as k
 from krepair.kernels.compact_headers import filter_headers

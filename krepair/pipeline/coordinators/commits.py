@@ -21,7 +21,7 @@ from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s
 from krepair.formats.group_metadata import OFFSET_COMMIT
 from krepair.kernels import dump_rows as r
-from krepair.pipeline.dump.columns import big_endian, gathered
+from krepair.pipeline.dump.lines import big_endian, gathered
 
 LARGEST_RECORD: Final = 1 << 22
 

@@ -3,20 +3,147 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from krepair.durable.tree import Tree
 from krepair.formats import batch_v2
+from krepair.formats.transaction_state import PRODUCER_ID, RECORDS, TransactionStatus, state_name
 from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
-from krepair.pipeline.coordinators.transaction_book import TransactionBook, TransactionState
 from krepair.pipeline.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
 from krepair.pipeline.dump.log_walk import Wanted
 from krepair.pipeline.items import LogsItem
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
+
+_MOST_EARLIER: Final = 16
+
+
+class TransactionState(Struct, frozen=True, kw_only=True):
+    """What the newest record of a transactional id says.
+
+    Attributes:
+        transactional_id: of the producer.
+        coordinator: folder of the partition of ``__transaction_state``.
+        record_offset: of the record.
+        state: Kafka's word; ``Dead`` when the record is a tombstone, ``unknown`` when it cannot be read.
+        producer_id: in use, -1 if that is not known; of a tombstone the last one before it.
+        producer_epoch: of the producer id, -1 if that is not known.
+        earlier_producer_ids: others of the same transactional id that the log still names, the newest 16.
+        timeout_ms: after so long the coordinator aborts a transaction that goes on, -1 if that is not known.
+        partitions: (topic, partition) that are part of the transaction, sorted.
+        start_ms: when the transaction began, by the coordinator's clock; -1 for none.
+        last_update_ms: when the coordinator wrote this, by its own clock; -1 if that is not known.
+        records: how many records the log has of the id.
+        problem: why the record could not be read, or empty.
+    """
+
+    transactional_id: str
+    coordinator: str
+    record_offset: int
+    state: str
+    producer_id: int = -1
+    producer_epoch: int = -1
+    earlier_producer_ids: tuple[int, ...] = ()
+    timeout_ms: int = -1
+    partitions: tuple[tuple[str, int], ...] = ()
+    start_ms: int = -1
+    last_update_ms: int = -1
+    records: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _TransactionEntry:
+    """One key: its newest value, and every producer id that it had, in order."""
+
+    value: bytes | None = None
+    offset: int = -1
+    records: int = 0
+    producer_ids: dict[int, None] = field(default_factory=dict)
+
+
+class TransactionBook:
+    """The transactional ids of one partition; values are decoded at the end, when only the newest are left.
+
+    Args:
+        partition: folder name.
+    """
+
+    def __init__(self, partition: str) -> None:
+        self.partition = partition
+        self.newest_ms = -1
+        self.unknown = 0
+        self._entries: dict[bytes, _TransactionEntry] = {}
+
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take one record."""
+        if key is None:
+            self.unknown += 1
+            return
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _TransactionEntry()
+        entry.value, entry.offset = value, offset
+        entry.records += 1
+        if value is not None and len(value) >= PRODUCER_ID.size:
+            _, producer_id = PRODUCER_ID.unpack_from(value)
+            ids = entry.producer_ids
+            if producer_id not in ids:
+                ids[producer_id] = None
+                if len(ids) > _MOST_EARLIER + 1:
+                    del ids[next(iter(ids))]
+
+    def states(self) -> Iterator[TransactionState]:
+        """The state of every transactional id, in the order of their first records."""
+        for key, entry in self._entries.items():
+            found = RECORDS.decode(key, entry.value)
+            if "transactional_id" not in found.key:
+                self.unknown += entry.records
+                continue
+            ids = list(entry.producer_ids)
+            state = TransactionState(
+                transactional_id=found.key["transactional_id"],
+                coordinator=self.partition,
+                record_offset=entry.offset,
+                state="unknown",
+                earlier_producer_ids=tuple(ids),
+                records=entry.records,
+            )
+            if found.tombstone:
+                yield replace(
+                    state,
+                    state=state_name(TransactionStatus.DEAD),
+                    producer_id=ids[-1] if ids else -1,
+                    earlier_producer_ids=tuple(ids[:-1]),
+                )
+            elif found.value is None:
+                yield replace(state, problem=found.problem)
+            else:
+                value = found.value
+                earlier = {*ids, value.get("previous_producer_id", -1)}
+                yield replace(
+                    state,
+                    state=state_name(value["transaction_status"]),
+                    producer_id=value["producer_id"],
+                    producer_epoch=value["producer_epoch"],
+                    earlier_producer_ids=tuple(sorted(earlier - {-1, value["producer_id"]})),
+                    timeout_ms=value["transaction_timeout_ms"],
+                    partitions=tuple(
+                        sorted(
+                            (row["topic"], number)
+                            for row in value["transaction_partitions"] or ()
+                            for number in row["partition_ids"]
+                        )
+                    ),
+                    start_ms=value["transaction_start_timestamp_ms"],
+                    last_update_ms=value["transaction_last_update_timestamp_ms"],
+                )
+
 
 _CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
 

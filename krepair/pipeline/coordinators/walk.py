@@ -18,8 +18,7 @@ from krepair.kernels.columns import BAD_CRC
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
-from krepair.pipeline.dump.record import Shown
-from krepair.pipeline.dump.style import Style
+from krepair.pipeline.dump.record import Shown, Style
 from krepair.pipeline.items import LogsItem
 
 MOST_RANGES = 100

@@ -22,7 +22,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.fixed_entries import padding_start
 from krepair.formats.layout import Layout
 from krepair.logdir.reading import read_whole
-from krepair.pipeline.dump.style import DumpWord, Style
+from krepair.pipeline.dump.record import DumpWord, Style
 
 MOST_BYTES: Final = 2**31 - 1
 """Of an index or a snapshot: a broker maps it whole."""

@@ -18,8 +18,7 @@ from krepair.kernels import dump_rows as r
 from krepair.kernels.scan import ReadInto
 from krepair.pipeline.dump.lines import HeldLines, LineColumns
 from krepair.pipeline.dump.log_walk import WINDOW_BYTES, LogWalk, Wanted
-from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, Shown, shown_of
-from krepair.pipeline.dump.style import Style
+from krepair.pipeline.dump.record import BULK_FORMS, RecordLines, Shown, Style, shown_of
 
 
 @dataclass

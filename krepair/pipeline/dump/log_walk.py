@@ -26,8 +26,7 @@ from krepair.kernels.resync import find_batch, search_budget
 from krepair.kernels.scan import ReadInto, fill
 from krepair.pipeline.byte_stream import ByteStream, StoredBytes
 from krepair.pipeline.damage import LARGEST_LOG_BYTES
-from krepair.pipeline.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, of_fields
-from krepair.pipeline.dump.style import Style
+from krepair.pipeline.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, Style, of_fields
 from krepair.pipeline.unpacked_batches import UnpackedBatches
 
 KR307: Final = "KR307"

@@ -1,4 +1,7 @@
-"""Tasks on the index files of one segment: look at them, say how each can be mended, make and verify the new bytes."""
+"""Tasks on the index files of one segment: look at them, say how each can be mended, make and verify the new bytes.
+
+``look_at_segment`` scans the log and holds the indexes against it in one reading.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from krepair.checks.companions import CompanionAudit
-from krepair.checks.index_findings import (
+from krepair.checks.index_judge import (
+    CompanionAudit,
     IndexFile,
     IndexProblem,
+    SegmentIndexes,
     byte_problems,
     entries_of,
     last_timestamp_read,
     offset_entries,
     time_entries,
 )
-from krepair.checks.index_judge import SegmentIndexes
 from krepair.checks.walk import walk
 from krepair.derive.index_entries import IndexEntries, index_bytes
 from krepair.durable.attributes import read_attributes
@@ -31,12 +34,12 @@ from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, of
 from krepair.kernels.columns import BatchWalk
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
-from krepair.pipeline.index_files import SpotCheck, read_front, read_index
-from krepair.pipeline.indexes.regenerate import regenerate_offset_and_time
 from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
-from krepair.pipeline.items import Failed, FailureKind, Place
+from krepair.pipeline.items import Failed, FailureKind, Place, ScanItem, ScanResult
 from krepair.pipeline.place import in_its_place, reached
 from krepair.pipeline.progress import shown
+from krepair.pipeline.scan import scan, scan_below
+from krepair.pipeline.segment_files import SpotCheck, read_front, read_index, regenerate_offset_and_time
 from krepair.plan.model import ReplaceFile
 
 Depth = Literal["check", "truncate", "auto", "regenerate"]
@@ -576,3 +579,51 @@ def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
     if read_attributes(item.target, tree) != item.attributes:
         return data, "owner, group, mode, mtime or xattrs are not those of the file it replaces"
     return data, ""
+
+
+class LookItem(Struct, frozen=True, kw_only=True):
+    """Both of one segment.
+
+    Attributes:
+        scan: the scan.
+        inspect: the look at its offset and time index.
+    """
+
+    scan: ScanItem
+    inspect: InspectItem
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log is read once for both."""
+        return self.scan.bytes_to_read
+
+
+class LookResult(Struct, frozen=True, kw_only=True):
+    """The results of both; each holds its own failure."""
+
+    scan: ScanResult | Failed
+    inspect: InspectResult | Failed
+
+
+@shown("scan")
+def look_at_segment(item: LookItem) -> LookResult:
+    """Scan one segment and hold its indexes against the batches that the scan finds.
+
+    A log in which the scan finds damage is read once more for its indexes: what is before the damage tells of them.
+    """
+    tree, wrong = reached(item.scan.place)
+    fed = None if wrong else _fed(item, tree)
+    if fed is None:
+        return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
+    scanned = scan_below(tree, item.scan, fed.take)
+    whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
+    return LookResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
+
+
+def _fed(item: LookItem, tree: Tree) -> FedInspection | None:
+    """What takes the windows of the scan, None where the indexes are to be looked at by themselves."""
+    scanned, inspected = item.scan, item.inspect
+    same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
+    if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:
+        return None
+    return FedInspection.begin(inspected, tree)

@@ -40,7 +40,7 @@ from krepair.kernels.columns import BAD_CRC, Batches
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
 from krepair.pipeline.dump.log_walk import LogWalk, Wanted
-from krepair.pipeline.dump.style import Style
+from krepair.pipeline.dump.record import Style
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Place
 from krepair.pipeline.place import at_its_place
