@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from krepair.checks.rehearsal.behaviour import Broker, Brokers, behaviour_of
-from krepair.checks.rehearsal.loader import StartInputs, play_starts
+from krepair.checks.rehearsal.behaviour import Broker, Brokers
+from krepair.checks.rehearsal.loader import StartInputs, StartOutcome, play_starts
 from krepair.checks.rehearsal.log_file import ReadAt, RehearsedLog, SharedBatches
 from krepair.checks.rehearsal.producers import SnapshotContent
 from krepair.checks.rehearsal.segment import (
@@ -25,6 +25,7 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
 from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.values import Segment
 from krepair.pipeline.items import Failed, Place
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
@@ -41,36 +42,6 @@ _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
-class RehearsedSegment(Struct, frozen=True, kw_only=True):
-    """A segment as it was listed.
-
-    Attributes:
-        base_offset: in its name.
-        log_bytes: of the ``.log``.
-        index_bytes: of the ``.index``, -1 if it is not there.
-        time_index_bytes: of the ``.timeindex``, -1 if it is not there.
-        has_txn_index: whether there is a ``.txnindex``.
-    """
-
-    base_offset: int
-    log_bytes: int
-    index_bytes: int
-    time_index_bytes: int
-    has_txn_index: bool
-
-
-class RehearsedVersion(Struct, frozen=True, kw_only=True):
-    """A broker that may start.
-
-    Attributes:
-        version: of it.
-        producer_expiry_ms: after which it forgets a producer.
-    """
-
-    version: VersionNumber
-    producer_expiry_ms: int
-
-
 class RehearseItem(Struct, frozen=True, kw_only=True):
     """Play the start of one partition through, once for each version.
 
@@ -84,11 +55,11 @@ class RehearseItem(Struct, frozen=True, kw_only=True):
         interval_bytes: ``index.interval.bytes``.
         index_bytes: ``segment.index.bytes``.
         now_ms: when it starts.
-        versions: that may start.
+        brokers: who may start, each of another version.
     """
 
     place: Place
-    segments: tuple[RehearsedSegment, ...]
+    segments: tuple[Segment, ...]
     snapshots: tuple[int, ...]
     clean: bool
     recovery_point: int
@@ -96,37 +67,17 @@ class RehearseItem(Struct, frozen=True, kw_only=True):
     interval_bytes: int
     index_bytes: int
     now_ms: int
-    versions: tuple[RehearsedVersion, ...]
+    brokers: tuple[Broker, ...]
 
     @property
     def bytes_to_read(self) -> int:
         """All logs of the partition, though a start may read less."""
-        return sum(segment.log_bytes for segment in self.segments)
-
-
-class Rehearsed(Struct, frozen=True, kw_only=True):
-    """What the start of one version comes to.
-
-    Attributes:
-        version: of the broker.
-        file: the file that keeps it from starting, empty if it starts.
-        failure: what it finds there.
-        recovered: base offsets of the segments that are recovered, ascending.
-        sizes: (base offset, bytes of the log) of the segments that are there afterwards, ascending.
-        log_end: the next offset, -1 if the broker does not start.
-    """
-
-    version: VersionNumber
-    file: str = ""
-    failure: str = ""
-    recovered: tuple[int, ...] = ()
-    sizes: tuple[tuple[int, int], ...] = ()
-    log_end: int = -1
+        return sum(segment.log.size for segment in self.segments)
 
 
 @shown("next start")
 @in_its_place
-def rehearse(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...] | Failed:
+def rehearse(item: RehearseItem, tree: Tree) -> dict[VersionNumber, StartOutcome] | Failed:
     """Play the start of one partition through, once for each version. An I/O error is a failure, never an outcome."""
     try:
         return _outcomes(item, tree)
@@ -134,7 +85,7 @@ def rehearse(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...] | Failed:
         return Failed("unreadable", f"{item.place.folder}: {why(error)}")
 
 
-def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:
+def _outcomes(item: RehearseItem, tree: Tree) -> dict[VersionNumber, StartOutcome]:
     reader = _FolderReader(item.place.path, tree)
     inputs = StartInputs(
         clean=item.clean,
@@ -145,44 +96,44 @@ def _outcomes(item: RehearseItem, tree: Tree) -> tuple[Rehearsed, ...]:
     )
     at_most = _SHARED_BATCHES // len(item.segments)
     files = [_SegmentFiles(segment, reader, at_most) for segment in item.segments]
-    brokers = Brokers(
-        tuple(Broker(one.version, behaviour_of(one.version), one.producer_expiry_ms) for one in item.versions)
+    return play_starts(
+        lambda together: [one.state(item, together) for one in files], inputs, Brokers(item.brokers)
     )
-    found = play_starts(lambda together: [one.state(item, together) for one in files], inputs, brokers)
-    return tuple(Rehearsed(version=one.version, **found[one.version]._asdict()) for one in item.versions)
 
 
 class _SegmentFiles:
     """The files of one segment, read once for all plays."""
 
-    def __init__(self, segment: RehearsedSegment, reader: _FolderReader, at_most: int) -> None:
+    def __init__(self, segment: Segment, reader: _FolderReader, at_most: int) -> None:
         self._segment = segment
         base, stem = segment.base_offset, offset_name(segment.base_offset)
         self._log = log_name(base)
-        self._read_log = reader.of(self._log, segment.log_bytes)
-        self._batches = SharedBatches(self._log, segment.log_bytes, self._read_log, at_most)
+        self._read_log = reader.of(self._log, segment.log.size)
+        self._batches = SharedBatches(self._log, segment.log.size, self._read_log, at_most)
         self._index, self._times, self._txn = (f"{stem}{suffix}" for suffix in INDEX_SUFFIXES)
-        self._index_bytes = max(segment.index_bytes, 0)
-        self._time_bytes = max(segment.time_index_bytes, 0)
+        self._index_bytes = 0 if segment.index is None else segment.index.size
+        self._time_bytes = 0 if segment.time_index is None else segment.time_index.size
         self._offsets = FileEntries(
             reader.of(self._index, self._index_bytes), self._index_bytes, _OFFSET_ENTRY, base, 0
         )
         self._stamps = FileEntries(
             reader.of(self._times, self._time_bytes), self._time_bytes, _TIME_ENTRY, base, 1
         )
-        self._aborted = reader.whole(self._txn, _TXN_INDEX_AT_MOST_BYTES) if segment.has_txn_index else b""
+        self._aborted = (
+            b"" if segment.txn_index is None else reader.whole(self._txn, _TXN_INDEX_AT_MOST_BYTES)
+        )
 
     def state(self, item: RehearseItem, brokers: Brokers) -> SegmentState:
         """The segment as it is on the disk, for one play, which changes it."""
         segment, base, most = self._segment, self._segment.base_offset, item.index_bytes
         return SegmentState(
             base_offset=base,
-            log=RehearsedLog(self._log, segment.log_bytes, self._read_log, self._batches),
+            log=RehearsedLog(self._log, segment.log.size, self._read_log, self._batches),
             offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
             times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
             aborted=TransactionIndexState(self._txn, base, self._aborted, brokers),
-            has_index=segment.index_bytes >= 0,
-            has_time_index=segment.time_index_bytes >= 0,
+            has_index=segment.index is not None,
+            has_time_index=segment.time_index is not None,
             interval_bytes=item.interval_bytes,
             brokers=brokers,
         )

@@ -26,7 +26,7 @@ from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
 from krepair.start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
 
 if TYPE_CHECKING:
-    from krepair.pipeline.rehearse import Rehearsed
+    from krepair.checks.rehearsal.loader import StartOutcome
 
 _NOT_READ = "cleanly stopped: its logs are not read"
 
@@ -211,7 +211,7 @@ def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
     )
 
 
-def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine:
+def _rehearsed(view: LogDir, survey: Survey, outcome: StartOutcome) -> ForecastLine:
     """Of a partition whose start was played through for one version."""
     if outcome.failure:
         return refusal_line(
@@ -239,17 +239,17 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: Rehearsed) -> ForecastLine
 
 def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
     """Of a partition whose start was played through, and the version is not known: the newest's, and who differs."""
-    outcomes = [played for _, played in sorted(rehearsed_of(survey).items())]
-    line = _rehearsed(view, survey, outcomes[-1])
+    *earlier, (newest, outcome) = sorted(rehearsed_of(survey).items())
+    line = _rehearsed(view, survey, outcome)
     others = []
-    for outcome in outcomes[:-1]:
-        other = _rehearsed(view, survey, outcome)
+    for version, played in earlier:
+        other = _rehearsed(view, survey, played)
         if (other.expected, other.log_bytes) != (line.expected, line.log_bytes):
-            others.append(f"{_name_of(outcome.version)}: {other.expected}: {other.text}")
+            others.append(f"{_name_of(version)}: {other.expected}: {other.text}")
     if not others:
         return line
-    newest = _name_of(outcomes[-1].version)
-    return replace(line, text=f"this depends on the version; {newest}: {line.text}; {'; '.join(others)}")
+    text = f"this depends on the version; {_name_of(newest)}: {line.text}; {'; '.join(others)}"
+    return replace(line, text=text)
 
 
 def _name_of(version: tuple[int, int, int]) -> str:

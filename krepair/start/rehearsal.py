@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
-from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, behaviour_of
+from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN
@@ -26,13 +26,14 @@ from krepair.rules.damage import broker_loss, unmapped
 from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
-    from krepair.pipeline.rehearse import Rehearsed, RehearsedVersion, RehearseItem
+    from krepair.checks.rehearsal.loader import StartOutcome
+    from krepair.pipeline.rehearse import RehearseItem
 
 Version = VersionNumber | None
-REHEARSED: Sight[dict[VersionNumber, Rehearsed]] = Sight("next start")
+REHEARSED: Sight[dict[VersionNumber, StartOutcome]] = Sight("next start")
 
 
-def rehearsed_of(survey: Survey) -> Mapping[VersionNumber, Rehearsed]:
+def rehearsed_of(survey: Survey) -> Mapping[VersionNumber, StartOutcome]:
     """What the next start comes to, by version; empty where nothing is wrong."""
     return survey.seen(REHEARSED) or {}
 
@@ -53,41 +54,30 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
     ]
     if not chosen:
         return
-    from krepair.pipeline.rehearse import RehearsedVersion, rehearse
+    from krepair.pipeline.rehearse import rehearse
 
     settings = context.settings
     brokers = tuple(
-        RehearsedVersion(
-            version=one,
-            producer_expiry_ms=expiry_of(
-                one, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms
-            ),
+        Broker(
+            one,
+            behaviour_of(one),
+            expiry_of(one, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms),
         )
         for one in versions
     )
     items = [_item(view, survey, context.options.now_ms, brokers) for survey in chosen]
     for index, result in context.engine.map(rehearse, items):
-        outcomes = () if isinstance(result, Failed) else result
-        chosen[index].put(REHEARSED, {one.version: one for one in outcomes})
+        chosen[index].put(REHEARSED, {} if isinstance(result, Failed) else result)
 
 
-def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVersion, ...]) -> RehearseItem:
-    from krepair.pipeline.rehearse import RehearsedSegment, RehearseItem
+def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[Broker, ...]) -> RehearseItem:
+    from krepair.pipeline.rehearse import RehearseItem
 
     partition = survey.partition
     key = partition.key
     return RehearseItem(
         place=place_of(view, partition),
-        segments=tuple(
-            RehearsedSegment(
-                base_offset=segment.base_offset,
-                log_bytes=segment.log.size,
-                index_bytes=-1 if segment.index is None else segment.index.size,
-                time_index_bytes=-1 if segment.time_index is None else segment.time_index.size,
-                has_txn_index=segment.txn_index is not None,
-            )
-            for segment in partition.segments
-        ),
+        segments=partition.segments,
         snapshots=tuple(snapshot.offset for snapshot in partition.snapshots),
         clean=view.clean_shutdown,
         recovery_point=view.recovery_point.offsets.get(key, 0),
@@ -95,7 +85,7 @@ def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[RehearsedVer
         interval_bytes=survey.settings.index_interval_bytes,
         index_bytes=survey.settings.segment_index_bytes,
         now_ms=now_ms,
-        versions=brokers,
+        brokers=brokers,
     )
 
 
@@ -173,7 +163,7 @@ def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
 # -- what came of it
 
 
-def outcome_for(survey: Survey, version: Version) -> Rehearsed | None:
+def outcome_for(survey: Survey, version: Version) -> StartOutcome | None:
     """What the start of a version comes to; of an unknown one the newest that was played; None if none was."""
     if version is not None:
         return rehearsed_of(survey).get(version)
@@ -181,7 +171,7 @@ def outcome_for(survey: Survey, version: Version) -> Rehearsed | None:
     return played[max(played)] if played else None
 
 
-def cut_segments(survey: Survey, outcome: Rehearsed) -> tuple[dict[int, int], tuple[int, ...]]:
+def cut_segments(survey: Survey, outcome: StartOutcome) -> tuple[dict[int, int], tuple[int, ...]]:
     """What a start takes away: base offset -> bytes that stay of each cut log, and the segments that go whole."""
     left = dict(outcome.sizes)
     before = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
@@ -193,7 +183,7 @@ def cut_segments(survey: Survey, outcome: Rehearsed) -> tuple[dict[int, int], tu
     return cut, gone
 
 
-def outcome_text(survey: Survey, outcome: Rehearsed) -> str:
+def outcome_text(survey: Survey, outcome: StartOutcome) -> str:
     """What a start takes away or moves, in words, or empty."""
     cut, gone = cut_segments(survey, outcome)
     before = {segment.base_offset for segment in survey.partition.segments}
