@@ -26,7 +26,7 @@ from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from, why
 from krepair.logdir.view import CHECKPOINTS
 from krepair.options import Options
-from krepair.pipeline.dump.entries import EntryDump, read_text, text_file
+from krepair.pipeline.dump.entries import INDEXES, EntryDump, read_text, text_file
 from krepair.pipeline.dump.record import FORMAT_VERSION, DumpWord, RecordLines, Style
 
 DECODERS: Final[dict[str, RecordTable]] = {
@@ -215,14 +215,10 @@ class Dump:
 
     def _other(self, target: DumpTarget, descriptor: int, size: int) -> Iterator[bytes | Damage]:
         entries = EntryDump(self._style, target.base_offset, *self.options.offsets)
-        walks = {
-            "index": entries.offset_index,
-            "timeindex": entries.time_index,
-            "txnindex": entries.txn_index,
-            "snapshot": entries.snapshot,
-        }
-        if target.kind in walks:
-            return walks[target.kind](descriptor, size)
+        if target.kind in INDEXES:
+            return entries.index(target.kind, descriptor, size)
+        if target.kind == "snapshot":
+            return entries.snapshot(descriptor, size)
         return text_file(self._style, target.kind, read_text(target.path), size)
 
 

@@ -28,14 +28,17 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
-from krepair.pipeline.coordinators.transactions import TransactionState
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 
 if TYPE_CHECKING:
-    from krepair.pipeline.coordinators.transactions import TransactionsItem, TransactionsResult
+    from krepair.pipeline.coordinators.transactions import (
+        TransactionsItem,
+        TransactionsResult,
+        TransactionState,
+    )
 
 COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
 """Beyond ``transaction.max.timeout.ms`` kafka-transactions.sh find-hanging waits as long (KIP-664)."""

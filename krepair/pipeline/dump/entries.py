@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,69 @@ MOST_BYTES: Final = 2**31 - 1
 MOST_TEXT_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 1 << 20
 
-Entries = Callable[[Any], Any]
+
+class _ShownIndex(NamedTuple):
+    """How the entries of an index are shown.
+
+    Attributes:
+        layout: of an entry.
+        kind: of the lines.
+        wrong: of entries and those before them, int64[N, C] each, and the base offset: bool[N], which are wrong.
+        expected: of an entry.
+        offset_column: by which entries are chosen.
+        pads: whether a broker leaves zeros behind the entries.
+    """
+
+    layout: Layout
+    kind: str
+    wrong: Callable[[Any, Any, int], Any]
+    expected: str
+    offset_column: int
+    pads: bool = True
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the numbers of a line; offsets are absolute."""
+        return tuple(name.removeprefix("relative_") for name in self.layout.names)
+
+    def values(self, entries: Any, base_offset: int) -> Any:
+        """int64[N, C], the numbers of the lines."""
+        return np.column_stack(
+            [
+                entries[name].astype(np.int64) + (base_offset if name == "relative_offset" else 0)
+                for name in self.layout.names
+            ]
+        )
+
+
+INDEXES: Final = {
+    "index": _ShownIndex(
+        offset_index.ENTRY,
+        "index_entry",
+        lambda now, before, base: (now <= before).any(axis=1) | (now[:, 0] < base) | (now[:, 1] < 0),
+        "an offset and a position above those before",
+        0,
+    ),
+    "timeindex": _ShownIndex(
+        time_index.ENTRY,
+        "time_index_entry",
+        lambda now, before, base: (
+            (now[:, 0] <= before[:, 0]) | (now[:, 1] < before[:, 1]) | (now[:, 1] < base)
+        ),
+        "a timestamp above and an offset not below those before",
+        1,
+    ),
+    "txnindex": _ShownIndex(
+        txn_index.ENTRY,
+        "aborted_transaction",
+        lambda now, before, base: (
+            (now[:, 0] != txn_index.VERSION) | (now[:, 1:] < 0).any(axis=1) | (now[:, 2] > now[:, 3])
+        ),
+        f"version {txn_index.VERSION}, no negative number, and a first offset not above the last",
+        3,
+        pads=False,
+    ),
+}
 
 
 class EntryDump:
@@ -48,95 +110,17 @@ class EntryDump:
         self.lowest = lowest
         self.highest = highest
 
-    def offset_index(self, descriptor: int, size: int) -> Iterator[bytes | Damage]:
-        """Lines of an ``.index``."""
-        columns = ("offset", "position")
+    def index(self, kind: str, descriptor: int, size: int) -> Iterator[bytes | Damage]:
+        """Lines of an index.
 
-        def values(entries: Any) -> Any:
-            return np.column_stack([entries["relative_offset"].astype(np.int64) + self.base_offset,
-                                    entries["position"].astype(np.int64)])  # fmt: skip
-
-        def wrong(now: Any, before: Any) -> Any:
-            return (now <= before).any(axis=1) | (now[:, 0] < self.base_offset) | (now[:, 1] < 0)
-
-        expected = "an offset and a position above those before"
-        yield from self._entries(
-            descriptor,
-            size,
-            offset_index.ENTRY,
-            "index_entry",
-            columns,
-            values,
-            wrong,
-            expected,
-            0,
-            pads=True,
-        )
-
-    def time_index(self, descriptor: int, size: int) -> Iterator[bytes | Damage]:
-        """Lines of a ``.timeindex``."""
-        columns = ("timestamp", "offset")
-
-        def values(entries: Any) -> Any:
-            return np.column_stack([entries["timestamp"].astype(np.int64),
-                                    entries["relative_offset"].astype(np.int64) + self.base_offset])  # fmt: skip
-
-        def wrong(now: Any, before: Any) -> Any:
-            return (now[:, 0] <= before[:, 0]) | (now[:, 1] < before[:, 1]) | (now[:, 1] < self.base_offset)
-
-        expected = "a timestamp above and an offset not below those before"
-        yield from self._entries(
-            descriptor,
-            size,
-            time_index.ENTRY,
-            "time_index_entry",
-            columns,
-            values,
-            wrong,
-            expected,
-            1,
-            pads=True,
-        )
-
-    def txn_index(self, descriptor: int, size: int) -> Iterator[bytes | Damage]:
-        """Lines of a ``.txnindex``."""
-        columns = txn_index.ENTRY.names
-
-        def values(entries: Any) -> Any:
-            return np.column_stack([entries[name].astype(np.int64) for name in columns])
-
-        def wrong(now: Any, before: Any) -> Any:
-            return (now[:, 0] != txn_index.VERSION) | (now[:, 1:] < 0).any(axis=1) | (now[:, 2] > now[:, 3])
-
-        expected = f"version {txn_index.VERSION}, no negative number, and a first offset not above the last"
-        yield from self._entries(
-            descriptor,
-            size,
-            txn_index.ENTRY,
-            "aborted_transaction",
-            columns,
-            values,
-            wrong,
-            expected,
-            3,
-            pads=False,
-        )
-
-    def _entries(
-        self,
-        descriptor: int,
-        size: int,
-        layout: Layout,
-        kind: str,
-        columns: tuple[str, ...],
-        values: Entries,
-        wrong: Callable[[Any, Any], Any],
-        expected: str,
-        offset_column: int,
-        *,
-        pads: bool,
-    ) -> Iterator[bytes | Damage]:
-        write = self.style.row_writer(kind, columns)
+        Args:
+            kind: of ``INDEXES``.
+            descriptor: of the file.
+            size: all its bytes.
+        """
+        index = INDEXES[kind]
+        layout, pads, columns = index.layout, index.pads, index.columns
+        write = self.style.row_writer(index.kind, columns)
         whole = min(size, MOST_BYTES) // layout.size * layout.size
         before = np.full((1, len(columns)), -(2**63), np.int64)
         position, zeros = 0, -1
@@ -154,9 +138,9 @@ class EntryDump:
             if used and zeros >= 0:
                 yield Damage(zeros, position - zeros, "entries", "zeros")
                 zeros = -1
-            now = values(entries[:used])
-            bad = np.flatnonzero(wrong(now, np.vstack([before, now[:-1]]))) if used else np.empty(0, np.int64)
-            yield from self._rows(now, bad, write, offset_column, position, layout.size, expected)
+            now = index.values(entries[:used], self.base_offset)
+            wrong = index.wrong(now, np.vstack([before, now[:-1]]), self.base_offset) if used else []
+            yield from self._rows(index, now, np.flatnonzero(wrong), write, position)
             if used:
                 before = now[-1:]
             if used < count and zeros < 0:
@@ -183,16 +167,10 @@ class EntryDump:
             yield Damage(whole, size - whole, f"a multiple of {entry_size} bytes", f"{size} bytes")
 
     def _rows(
-        self,
-        now: Any,
-        bad: Any,
-        write: Callable[[Sequence[int]], bytes],
-        offset_column: int,
-        position: int,
-        entry_size: int,
-        expected: str,
+        self, index: _ShownIndex, now: Any, bad: Any, write: Callable[[Sequence[int]], bytes], position: int
     ) -> Iterator[bytes | Damage]:
-        wanted = (now[:, offset_column] >= self.lowest) & (now[:, offset_column] <= self.highest)
+        offsets, entry_size = now[:, index.offset_column], index.layout.size
+        wanted = (offsets >= self.lowest) & (offsets <= self.highest)
         begin = 0
         for stop in (*bad.tolist(), len(now)):
             chosen = now[begin : stop + 1][wanted[begin : stop + 1]]
@@ -200,7 +178,7 @@ class EntryDump:
                 yield write(row)
             if stop < len(now):
                 found = ", ".join(str(value) for value in now[stop].tolist())
-                yield Damage(position + stop * entry_size, entry_size, expected, found)
+                yield Damage(position + stop * entry_size, entry_size, index.expected, found)
             begin = stop + 1
 
     def snapshot(self, descriptor: int, size: int) -> Iterator[bytes | Damage]:
