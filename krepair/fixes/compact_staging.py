@@ -43,8 +43,7 @@ from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.filenames import log_name
-from krepair.journal.actions.action import StagedGroup
-from krepair.journal.freshness import check_fresh
+from krepair.journal.begin import StagedGroup, check_fresh
 from krepair.pipeline.compaction.items import CompactItem, CompactResult, KeysItem, KeysResult
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,

@@ -2,7 +2,7 @@
 
 A fix is one module beside this one and one line in ``krepair.fixes.table``. How much space a change takes, how
 it is reviewed, committed and taken back, is not its business: see ``krepair.plan.changes`` and
-``krepair.journal.actions``.
+``krepair.journal``.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.words import count_text, time_text
-from krepair.journal.actions.action import StagedGroup
+from krepair.journal.begin import StagedGroup, check_fresh
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.freshness import check_fresh
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.replica import replica_state

@@ -28,7 +28,7 @@ from krepair.fixes.snapshots import is_snapshot, made_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
-from krepair.journal.actions.lines import current_data
+from krepair.journal.by_disk import current_data
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import Partition

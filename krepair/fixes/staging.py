@@ -28,7 +28,7 @@ from krepair.fixes.logs import facts_of, parts_after, scan_item
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.journal.actions.action import StagedGroup
+from krepair.journal.begin import StagedGroup
 from krepair.journal.folder import PartitionFolder
 from krepair.logdir.config import Settings, TopicSettings, recorded_settings
 from krepair.logdir.reading import why

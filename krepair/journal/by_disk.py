@@ -10,6 +10,7 @@ from typing import Final
 
 from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES, SWAP
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.record import Intent
 from krepair.journal.steps import CLEANED
 from krepair.logdir.fingerprint import digest_batches, digest_file
 from krepair.logdir.reading import read_whole
@@ -147,3 +148,29 @@ def _data(folder: PartitionFolder, change: ChangeLines) -> bytes | None:
     if folder.state(change.name) is None:
         return NO_LINES if change.size_before < 0 else None
     return read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
+
+
+def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
+    """The bytes on the disk; those of an empty file where the plan says that there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if change.size_before < 0 and folder.state(change.name) is None:
+        return NO_LINES
+    return read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
+
+
+def has_more(folder: PartitionFolder, change: Change, intent: Intent) -> bool:
+    """Whether a committed change left lines as they were, which another run may change.
+
+    Not once somebody else has written the file, whose it then is.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    if not isinstance(change, ChangeLines) or not change.trusts:
+        return False
+    if not folder.holds(change.name, intent.new(change.name)):
+        return False
+    return bool(lines_left(current_data(folder, change), change.lines))

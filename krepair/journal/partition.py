@@ -1,6 +1,6 @@
 """One partition: its changes are carried out, go on after a crash, and are taken back.
 
-Only its action knows of which kind a change is (see ``krepair.journal.actions``). Here is the order: intent, steps,
+How a change begins is in ``begin.py``, what carries it out in ``executor.py``. Here is the order: intent, steps,
 done. What an interrupted run left is told from the journal and from what is on the disk, so that any call may be
 repeated after a crash at any instant. A broker that was started in between may have finished a swap itself, or removed
 what was staged: then it goes on from there. Where a file is neither an original nor one of ours, ``StalePlanError``
@@ -28,10 +28,10 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.formats.filenames import NameState, parse_file_name
-from krepair.journal.actions.action import StagedGroup, Target
-from krepair.journal.actions.table import action_for, action_of
-from krepair.journal.by_disk import telling
+from krepair.journal.begin import StagedGroup, Target, are_together, begin, check_before, executor_of
+from krepair.journal.by_disk import has_more, telling
 from krepair.journal.fence import Fence, Point, Watch
+from krepair.journal.files import check_log_ends_before
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards
 from krepair.journal.purge import remove_private_folder
@@ -284,7 +284,7 @@ class _Run:
         """
         if not is_freed_by_apply(change):
             return
-        for kept in action_of(intent).kept(self.folder, intent):
+        for kept in executor_of(intent).kept(self.folder, intent):
             if self.folder.state(kept.path) is None:
                 raise RefusedError(
                     f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; nothing can be "
@@ -296,14 +296,14 @@ class _Run:
         """Puts the originals of changes back that belong together; one result per change, as far as they came."""
         if not intents:
             return []
-        action = action_of(intents[0])
+        executor = executor_of(intents[0])
         try:
             orders = {intent.change_id: self._undo_order(intent) for intent in intents}
             new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
-            self.set_fence(fenced=action.fenced)
+            self.set_fence(fenced=executor.fenced)
             self.append(*(Undo(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new))
             with self.ours(intents):
-                came = action.undo_all(self.folder, intents, orders[intents[0].change_id])
+                came = executor.undo_all(self.folder, intents, orders[intents[0].change_id])
             done, left = intents[: came.done], intents[came.done :]
             self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
         except (KrepairError, OSError) as error:
@@ -334,15 +334,15 @@ class _Run:
             name
             for intent in intents
             for name in map(self.folder.relative, intent.names)
-            if not action_of(intent).fenced or name in self.watch.seen()
+            if not executor_of(intent).fenced or name in self.watch.seen()
         }
         return self.watch.our_own_change(names) if names else contextlib.nullcontext()
 
     def forget(self, intents: Sequence[Intent]) -> None:
         """Ends changes that belong together and never committed: every file is as before them."""
-        action = action_of(intents[0])
+        executor = executor_of(intents[0])
         try:
-            action.forget_all(self.folder, intents)
+            executor.forget_all(self.folder, intents)
         finally:
             self.watch.look_again(self.folder.relative(name) for intent in intents for name in intent.names)
         self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
@@ -353,9 +353,11 @@ def _in_batches(
 ) -> list[list[Change]]:
     """Neighbours that are carried out together and have come equally far; every other change by itself."""
     batches: list[list[Change]] = []
-    for (action, _), run in itertools.groupby(changes, lambda change: (action_for(change), phase(change))):
+    for (together, _), run in itertools.groupby(
+        changes, lambda change: (are_together(change), phase(change))
+    ):
         group = list(run)
-        batches += [group] if action.together else [[change] for change in group]
+        batches += [group] if together else [[change] for change in group]
     return batches
 
 
@@ -424,7 +426,7 @@ class _Forward(_Run):
                 self._remove_kept([intent])  # an earlier run may have ended before all of them were gone
             elif change_id not in results:
                 self._check_not_back(intent)
-            if state == "committed" and action_for(change).has_more(self.folder, change, intent):
+            if state == "committed" and has_more(self.folder, change, intent):
                 results.pop(change_id, None)
             else:
                 results.setdefault(change_id, self.result(change_id, "committed"))
@@ -432,7 +434,7 @@ class _Forward(_Run):
             results[change_id] = self.failure(change_id, error, half_done=state == "freed")
 
     def _check_not_back(self, intent: Intent) -> None:
-        if action_of(intent).is_back(self.folder, intent) or self._went_with_its_segment(intent):
+        if executor_of(intent).is_back(self.folder, intent) or self._went_with_its_segment(intent):
             self.undo_begun = True
             raise RefusedError(
                 f"{intent.change_id}: its originals are back, at least in part: an undo was begun and has to end first",
@@ -525,7 +527,7 @@ class _Forward(_Run):
                         f"{change.change_id}: its undo was interrupted and has to end first",
                         next_command="krepair undo PLAN",
                     )
-                if action_of(intent).can_go_on(self.folder, intent):
+                if executor_of(intent).can_go_on(self.folder, intent):
                     able.append(intent)
                 else:
                     self.forget([intent])
@@ -548,7 +550,7 @@ class _Forward(_Run):
             try:
                 self.guards.check(change)
                 if number == 0:
-                    action_for(change).check_before(self.target, batch)
+                    check_before(self.target, batch)
                 intents.append(self._begin(change, stage))
             except _STOPS_ALL:
                 raise
@@ -578,10 +580,11 @@ class _Forward(_Run):
         self.guards.begun = True
         self.folder.make_private_folders()  # an interrupted undo may have removed some of them
         stage(change)
-        intent: Intent = action_for(change).begin(self.target, change)
+        intent = begin(self.target, change)
         if self.journal.states.get(change.change_id) == "committed":
             earlier = self.journal.intents[change.change_id]
-            intent = action_for(change).continued(earlier, intent)
+            # Some lines were left: what is kept stays kept, the file as it was before any of them.
+            intent = replace(intent, originals=earlier.originals, over=earlier.made[0])
         return intent
 
     def _go_on(self, intents: Sequence[Intent], *, earlier: bool = False) -> list[ChangeResult]:
@@ -597,11 +600,11 @@ class _Forward(_Run):
         """
         if not intents:
             return []
-        action = action_of(intents[0])
+        executor = executor_of(intents[0])
         try:
-            self.set_fence(fenced=action.fenced)
+            self.set_fence(fenced=executor.fenced)
             with self.ours(intents):
-                came = action.go_on_all(self.folder, intents)
+                came = executor.go_on_all(self.folder, intents)
             done, left = intents[: came.done], intents[came.done :]
             self.append(*(Done(change_id=intent.change_id, state="committed") for intent in done))
         except (KrepairError, OSError) as error:
@@ -621,9 +624,9 @@ class _Forward(_Run):
 
     def _roll_back(self, intents: Sequence[Intent]) -> bool:
         """Takes changes back of which none has passed its commit; returns whether everything is as before them."""
-        action = action_of(intents[0])
+        executor = executor_of(intents[0])
         try:
-            if any(action.is_committed(self.folder, intent) for intent in intents):
+            if any(executor.is_committed(self.folder, intent) for intent in intents):
                 return False
             self.guards.hold()
             self.forget(intents)
@@ -689,8 +692,8 @@ class _Backward(_Run):
             self.check_not_freed(change, intent)
         if bad_copy:
             raise VerifyFailedError(bad_copy)
-        action_of(intent).check_undo(self.folder, intent, state)
-        action_of(intent).check_log_ends_before(self.folder, intent, self.target.planned)
+        executor_of(intent).check_undo(self.folder, intent, state)
+        check_log_ends_before(self.folder, intent, self.target.planned)
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
         """Where a change is half done and somebody has written its files, purge can still end it."""
@@ -702,7 +705,7 @@ class _Backward(_Run):
 
     def _was_never_committed(self, intent: Intent) -> bool:
         half_done = self.journal.states[intent.change_id] == "committing"
-        return half_done and not action_of(intent).is_committed(self.folder, intent)
+        return half_done and not executor_of(intent).is_committed(self.folder, intent)
 
     def clean_up(self) -> list[ChangeResult]:
         """Removes the private sub-folder once all originals are back.

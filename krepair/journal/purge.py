@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 
 from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
 from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, parse_file_name
-from krepair.journal.actions.table import action_of
+from krepair.journal.begin import executor_of
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Purge
 from krepair.journal.steps import CLEANED
@@ -149,7 +149,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
         OSError: something could not be looked at.
     """
     intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
-    action, command = action_of(intent), Next.of("undo" if undoing else "apply", PLAN)
+    executor, command = executor_of(intent), Next.of("undo" if undoing else "apply", PLAN)
     what = f"{change_id}: is half done; nothing is purged of the whole plan"
     names = [name + suffix for name in intent.names for suffix in (SWAP, CLEANED)]
     waiting = [name for name in names if folder.state(name) is not None]
@@ -162,7 +162,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
     if undoing and _is_fenced(folder) and _can_go_back(folder, intent):
         raise RefusedError(what, next_command=command)
     goes_on = not undoing and _can_go_on(folder, intent)
-    if goes_on and not action.kept(folder, intent):
+    if goes_on and not executor.kept(folder, intent):
         raise RefusedError(what, next_command=command)
     kept = kept_for(folder, intent)
     needed = [name for name in kept if is_displaced(folder, name)] if goes_on else last_copies(folder, kept)
@@ -177,14 +177,14 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
 
 def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:
     try:
-        return action_of(intent).can_go_on(folder, intent)
+        return executor_of(intent).can_go_on(folder, intent)
     except StalePlanError:
         return False
 
 
 def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
     try:
-        action_of(intent).check_undo(folder, intent, "undoing")
+        executor_of(intent).check_undo(folder, intent, "undoing")
     except StalePlanError:
         return False
     return True
@@ -213,7 +213,7 @@ def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
             continue
         intent = journal.intents[change_id]
         # Where nothing was there before, nothing can be lost; a broker's retention deletes such files, too.
-        if action_of(intent).is_back(folder, intent) and intent.originals:
+        if executor_of(intent).is_back(folder, intent) and intent.originals:
             raise RefusedError(
                 f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first; "
                 "nothing is purged of the whole plan",
@@ -316,7 +316,7 @@ def _made(journal: Journal) -> Iterator[FileState]:
     """The new logs of changes whose originals are kept."""
     for change_id, state in journal.states.items():
         intent = journal.intents[change_id]
-        if state == "committed" and intent.kind == "rewrite segments":
+        if state == "committed" and intent.executor == "segments":
             yield intent.log
 
 

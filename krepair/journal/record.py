@@ -23,7 +23,7 @@ from krepair.logdir.space import read_space
 from krepair.next_command import Next, again, by_id
 
 MAGIC = "krepair journal"
-VERSION = 3
+VERSION = 4
 JOURNAL_NAME = "journal"
 COPY_NAME = "plan"
 """The copy of the plan, see ``krepair.ops.kept``."""
@@ -33,16 +33,8 @@ MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
 Order = Literal["P1", "P2"]
-Kind = Literal[
-    "rewrite segments",
-    "replace file",
-    "mend log",
-    "set aside",
-    "complete swap",
-    "change lines",
-    "roll segment",
-]
-"""The kinds of change, as they are called in a plan."""
+ExecutorName = Literal["files", "log", "segments", "swap"]
+"""What carries a change out, see ``executor.py``."""
 
 _BEFORE_DONE: dict[str, frozenset[str | None]] = {
     "committed": frozenset({"committing"}),
@@ -108,10 +100,9 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     Attributes:
         change_id: of the change.
-        kind: as the plan names it.
-        originals: every file that is replaced or goes, as it was. Of a log that is mended, or a segment that is set
-            aside, the ``.log`` first.
-        made: the staged files, by their final names. None of a log that is truncated in place.
+        executor: what carries it out.
+        originals: every file that is replaced or goes, as it was. Of files that are no swap the ``.log`` is first.
+        made: the staged files, by their final names, in the same order. None of a log that is truncated in place.
         order: of the renames of a swap; every other kind has one only.
         copied: names among the originals that are kept as real copies (known to be damaged).
         parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
@@ -122,7 +113,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     """
 
     change_id: str
-    kind: Kind
+    executor: ExecutorName
     originals: tuple[FileState, ...] = ()
     made: tuple[FileState, ...] = ()
     order: Order = "P1"
@@ -171,18 +162,14 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     @property
     def is_whole(self) -> bool:
         """Whether it has all that its kind needs: krepair writes no other record."""
-        match self.kind:
-            case "rewrite segments" | "complete swap":
+        match self.executor:
+            case "segments" | "swap":
                 logs = [state.name for state in (*self.originals, *self.made) if state.name.endswith(LOG)]
                 return _has_log(self.made) and all(base_offset_of(name) is not None for name in logs)
-            case "mend log":
+            case "log":
                 return self.lost is not None and _has_log(self.originals[:1])
-            case "set aside":
-                return _has_log(self.originals[:1])
-            case "roll segment":
-                return bool(self.made)
-            case _:
-                return len(self.names) == 1
+            case "files":
+                return len(self.names) == 1 or any(name.endswith(LOG) for name in self.names[:1])
 
 
 def _has_log(states: tuple[FileState, ...]) -> bool:

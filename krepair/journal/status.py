@@ -10,7 +10,7 @@ from typing import NamedTuple
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError
 from krepair.formats.filenames import ROOT_SUFFIX
-from krepair.journal.actions.action import StagedGroup
+from krepair.journal.begin import StagedGroup
 from krepair.journal.by_disk import is_made, is_planned
 from krepair.journal.folder import ROOT, PartitionFolder
 from krepair.journal.record import Journal
@@ -38,7 +38,7 @@ def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
     return {
         name: StagedGroup(intent.parts, intent.digests)
         for name, intent in journal.intents.items()
-        if intent.kind == "rewrite segments"
+        if intent.executor == "segments"
     }
 
 

@@ -1,6 +1,6 @@
 """Steps are carried out: files of a partition are kept, renamed, removed and synced.
 
-These are no steps: the cut inside of a live log (``actions/mend.py``), sweeping up behind a broker (``folder.py``),
+These are no steps: the cut inside of a live log (``mend.py``), sweeping up behind a broker (``folder.py``),
 purge, and the fence.
 
 Every step looks before it acts, so that a list of steps can be run again from its start after a crash, or after a

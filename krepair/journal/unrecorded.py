@@ -19,10 +19,9 @@ from typing import NamedTuple
 
 from krepair.errors import KrepairError, StalePlanError
 from krepair.formats.filenames import INDEX_SUFFIXES, LOG, SWAP, FileKind, NameState, parse_file_name
-from krepair.journal.actions.mend import CUT, lines_of_cut
-from krepair.journal.actions.table import action_of
 from krepair.journal.by_disk import is_ours, names_by_hand
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.mend import CUT, is_given_back, lines_of_cut
 from krepair.journal.record import FileState, Intent, Journal
 from krepair.journal.steps import CLEANED
 from krepair.logdir.fingerprint import digest_batches, digest_file
@@ -169,7 +168,7 @@ def kept_for(folder: PartitionFolder, intent: Intent) -> list[str]:
     return [
         name
         for name in _kept_names(folder)
-        if _final(name) in touched and not action_of(intent).is_given_back(folder, intent, name)
+        if _final(name) in touched and not is_given_back(folder, intent, name)
     ]
 
 
@@ -199,7 +198,7 @@ def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, 
 
 def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool:
     """Whether the bytes of a kept file are back without it: its removal may have been lost with the power."""
-    return any(action_of(intent).is_given_back(folder, intent, name) for intent in journal.intents.values())
+    return any(is_given_back(folder, intent, name) for intent in journal.intents.values())
 
 
 # -- by hand

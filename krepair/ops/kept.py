@@ -24,7 +24,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, is_forbidden
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder, root_private_folder
-from krepair.journal.actions.table import action_of
+from krepair.journal.begin import executor_of
 from krepair.journal.folder import PartitionFolder, RootFolder
 from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
 from krepair.journal.unrecorded import check_nothing_kept
@@ -245,7 +245,7 @@ def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition
 
 def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
     try:
-        action_of(intent).check_undo(folder, intent, "committed")
+        executor_of(intent).check_undo(folder, intent, "committed")
     except StalePlanError as error:
         return error.message
     return ""

@@ -9,7 +9,7 @@
 5. The disk (``room.check_fits``), and the fence (``order.check_still_right``).
 6. The files of the root (``check_no_fence``): they wait until every fence is down.
 
-Right before each change its files are looked at once more (``journal.freshness``).
+Right before each change its files are looked at once more (``journal.begin``).
 """
 
 from __future__ import annotations

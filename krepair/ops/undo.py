@@ -26,8 +26,8 @@ from krepair.errors import (
 )
 from krepair.formats.filenames import LOG
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.journal.actions.action import KeptFile
-from krepair.journal.actions.table import action_of
+from krepair.journal.begin import executor_of
+from krepair.journal.executor import KeptFile
 from krepair.journal.fence import Watch
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import Guards, SafePoints, signals_wait
@@ -352,8 +352,8 @@ def _kept_by(folder: PartitionFolder, journal: Journal) -> Iterator[tuple[str, K
     for change_id, state in journal.states.items():
         if state in {"committing", "committed", "undoing"}:
             intent = journal.intents[change_id]
-            if state != "committing" or action_of(intent).is_committed(folder, intent):
-                for kept in action_of(intent).kept(folder, intent):
+            if state != "committing" or executor_of(intent).is_committed(folder, intent):
+                for kept in executor_of(intent).kept(folder, intent):
                     yield change_id, kept
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import StalePlanError
-from krepair.journal.actions.action import Target
-from krepair.journal.actions.aside import SetSegmentsAside
+from krepair.errors import RefusedError, StalePlanError
+from krepair.journal.begin import Target, begin
+from krepair.journal.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Intent
 from krepair.plan.model import KeepOriginal, PartitionPlan, SetAside
@@ -18,7 +18,7 @@ from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, t
 LOG, INDEX, TIMES = (name(100, end) for end in (".log", ".index", ".timeindex"))
 NAMES = (LOG, INDEX, TIMES)
 KEEP = f"krepair~{PLAN_ID}/keep"
-ASIDE = SetSegmentsAside()
+ASIDE = ChangeFiles()
 
 
 class Site:
@@ -51,7 +51,7 @@ class Site:
             reason="",
             undo=KeepOriginal(),
         )
-        return ASIDE.begin(Target(self.folder(), self.partition, "P1"), change)
+        return begin(Target(self.folder(), self.partition, "P1"), change)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_nothing_comes_back_where_a_kept_file_is_gone(site: Site) -> None:
 
 
 def test_file_that_the_plan_does_not_know_is_not_begun(site: Site) -> None:
-    with pytest.raises(StalePlanError, match="is not there"):
+    with pytest.raises(RefusedError, match="the plan has no such file"):
         site.begin((*NAMES, name(100, ".txnindex")))
 
 

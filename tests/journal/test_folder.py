@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
+from krepair.journal.begin import check_fresh, check_staged
 from krepair.journal.folder import RootFolder
-from krepair.journal.freshness import check_fresh, check_staged
 from krepair.journal.record import MAGIC, VERSION, Done, Intent, JournalHeader, Order, decode_lines
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments
@@ -110,7 +110,7 @@ def intent_of(scene: Scene, order: Order, paths: Mapping[str, str]) -> Intent:
         found = scene.folder().state(path)
         assert found is not None
         made.append(msgspec.structs.replace(found, name=final))
-    return Intent(change_id="c", kind="rewrite segments", originals=(), made=tuple(made), order=order)
+    return Intent(change_id="c", executor="segments", originals=(), made=tuple(made), order=order)
 
 
 def test_staged_file_that_was_written_anew_is_not_the_one_of_the_intent(scene: Scene) -> None:

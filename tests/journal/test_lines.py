@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError, StalePlanError
-from krepair.journal.actions.action import Target
-from krepair.journal.actions.lines import ChangeCheckpointLines
+from krepair.journal.begin import Target, begin
 from krepair.journal.by_disk import is_made, is_ours, is_planned
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import FileState
@@ -17,7 +16,6 @@ from krepair.rules.checkpoint_lines import ChangedLine
 from tests.journal.scene import PLAN_ID, UnsyncedDisk, put
 
 POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
-LINES = ChangeCheckpointLines()
 OLD, HALF, NEW = (
     b"0\n3\nt 0 10\nt 1 10\nt 2 5\n",
     b"0\n3\nt 0 90\nt 1 10\nt 2 5\n",
@@ -95,13 +93,13 @@ def test_a_checkpoint_that_came_or_went_since_the_plan_is_left_as_it_is(
     site = Site(tmp_path)
     site.put(data)
     with pytest.raises(StalePlanError, match=why):
-        LINES.begin(site.target, site.change(size_before))
+        begin(site.target, site.change(size_before))
 
 
 def test_a_checkpoint_that_is_not_there_as_planned_lacks_only_its_staged_file(tmp_path: Path) -> None:
     site = Site(tmp_path)
     with pytest.raises(RefusedError, match="is missing"):
-        LINES.begin(site.target, site.change(-1, None))
+        begin(site.target, site.change(-1, None))
 
 
 @pytest.mark.parametrize(("data", "ours"), [(NEW, True), (HALF, True), (b"0\n1\nt 0 90\n", False)])

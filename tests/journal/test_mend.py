@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.actions import mend
-from krepair.journal.actions.action import KeptFile, Target
-from krepair.journal.actions.mend import CUT, MendLogs
+from krepair.journal import mend
+from krepair.journal.begin import Target, begin
+from krepair.journal.executor import KeptFile
 from krepair.journal.folder import PartitionFolder
+from krepair.journal.mend import CUT, MendLogs
 from krepair.journal.record import FileState, Intent
 from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes, digest_content
@@ -90,7 +91,7 @@ class Torn:
         )
 
     def begin(self) -> Intent:
-        return MENDS.begin(Target(self.folder(), self.partition, "P1"), self.change())
+        return begin(Target(self.folder(), self.partition, "P1"), self.change())
 
     def status(self) -> ChangeState:
         partition = replace(self.partition, changes=(self.change(),))

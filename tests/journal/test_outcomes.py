@@ -21,15 +21,15 @@ from krepair.errors import (
     StalePlanError,
     VerifyFailedError,
 )
-from krepair.journal.actions.action import Target
-from krepair.journal.actions.replace import ReplaceFiles
-from krepair.journal.actions.rewrite import RewriteGroups, is_group_back
-from krepair.journal.actions.swap import completion_steps
+from krepair.journal import partition
+from krepair.journal.begin import Target, begin
+from krepair.journal.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import SafePoints
 from krepair.journal.partition import commit_partition, finish_partition, undo_partition
 from krepair.journal.record import Intent, Journal, Order
 from krepair.journal.result import ChangeResult
+from krepair.journal.segments import completion_steps, is_group_back
 from krepair.journal.stepping import run
 from krepair.journal.steps import Keep, PutBack, Rename
 from krepair.logdir.fingerprint import digest_bytes, digest_content
@@ -124,15 +124,15 @@ def test_a_change_that_was_made_and_cannot_be_looked_at_fails_alone_and_stays(
 ) -> None:
     assert kinds(files.apply()) == ["committed"] * 3
     assert all((files.path / file).read_bytes() == files.new_index for file in TIMES)
-    is_back = ReplaceFiles.is_back
+    is_back = ChangeFiles.is_back
 
-    def unreadable(action: ReplaceFiles, folder: PartitionFolder, intent: Any) -> bool:
+    def unreadable(action: ChangeFiles, folder: PartitionFolder, intent: Any) -> bool:
         if intent.change_id.endswith(TIMES[1]):
             raise OSError(errno.EIO, os.strerror(errno.EIO), TIMES[1])
         return is_back(action, folder, intent)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ReplaceFiles, "is_back", unreadable)
+        patched.setattr(ChangeFiles, "is_back", unreadable)
         outcomes = files.apply()
     assert kinds(outcomes) == ["committed", "failed", "committed"]
     failure = outcomes[1]
@@ -414,22 +414,20 @@ def test_pending_swap_is_looked_for_once_for_all_files_that_are_replaced_togethe
     files: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(
-        ReplaceFiles, "check_before", lambda self, target, changes: asked.append(len(changes))
-    )
+    monkeypatch.setattr(partition, "check_before", lambda target, changes: asked.append(len(changes)))
     assert kinds(files.apply()) == ["committed"] * 3
     assert asked == [3]
 
 
 def test_after_a_half_done_change_that_cannot_be_finished_the_next_one_is_left_as_it_is(scene: Scene) -> None:
     """Only a journal that was made again can tell of two that are half done."""
-    rewrites, folder = RewriteGroups(), scene.folder()
+    folder = scene.folder()
     for change in scene.partition.changes:
         scene.stage(change)
     for place in ("keep", "out"):
         (scene.path / PRIVATE / place).mkdir()
     target = Target(folder, scene.partition, "P1")
-    groups = [rewrites.begin(target, change) for change in scene.partition.changes]  # type: ignore[arg-type]
+    groups = [begin(target, change) for change in scene.partition.changes]  # type: ignore[arg-type]
     folder.journal().append(*groups)
     put(scene.path / name(200), b"by a broker", 9_000)
     outcomes = finish_partition(scene.folder(), scene.partition, FENCED, scene.guards())

@@ -17,12 +17,12 @@ from krepair.journal.record import (
     MAGIC,
     VERSION,
     Done,
+    ExecutorName,
     FileState,
     Freed,
     Intent,
     Journal,
     JournalHeader,
-    Kind,
     Line,
     LostBytes,
     Purge,
@@ -45,7 +45,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
     st.builds(
         Intent,
         change_id=names,
-        kind=st.sampled_from(get_args(Kind)),
+        executor=st.sampled_from(get_args(ExecutorName)),
         originals=states,
         made=states,
         order=st.sampled_from(["P1", "P2"]),
@@ -93,7 +93,7 @@ NEW = FileState(name="x", size=1, mtime_ns=1)
 
 
 def intent(change_id: str) -> Intent:
-    return Intent(change_id=change_id, kind="replace file", made=(NEW,))
+    return Intent(change_id=change_id, executor="files", made=(NEW,))
 
 
 def opened(folder: Path) -> Journal:
@@ -148,7 +148,7 @@ def test_states_follow_the_records(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.append(intent("a"))
     journal.append(Done(change_id="a", state="committed"))
-    journal.append(Intent(change_id="b", kind="replace file", originals=(NEW,), made=(NEW,)))
+    journal.append(Intent(change_id="b", executor="files", originals=(NEW,), made=(NEW,)))
     assert opened(tmp_path).states == {"a": "committed", "b": "committing"}
     assert opened(tmp_path).unfinished() == ["b"]
     journal.append(Undo(change_id="a", order="P2"))
@@ -177,15 +177,15 @@ DONE = Done(change_id="a", state="committed")
         [intent("a"), Undo(change_id="a", order="P1"), DONE],
         [Purge(), intent("a")],
         [Purge(), Purge()],
-        [Intent(change_id="a", kind="rewrite segments", originals=(LOG,))],
+        [Intent(change_id="a", executor="segments", originals=(LOG,))],
         [Intent(change_id="a", kind="complete swap", originals=(LOG,), made=(NEW,))],
-        [Intent(change_id="a", kind="rewrite segments", originals=(NO_LOG,), made=(LOG,))],
-        [Intent(change_id="a", kind="rewrite segments", made=(NO_LOG,))],
+        [Intent(change_id="a", executor="segments", originals=(NO_LOG,), made=(LOG,))],
+        [Intent(change_id="a", executor="segments", made=(NO_LOG,))],
         [Intent(change_id="a", kind="mend log", originals=(LOG,))],
         [Intent(change_id="a", kind="mend log", originals=(NEW, LOG), lost=LOST)],
         [Intent(change_id="a", kind="set aside", originals=(NEW, LOG))],
         [Intent(change_id="a", kind="roll segment", originals=(LOG,))],
-        [Intent(change_id="a", kind="replace file", originals=(LOG,), made=(NEW,))],
+        [Intent(change_id="a", executor="files", originals=(LOG,), made=(NEW,))],
         [Intent(change_id="a", kind="change lines")],
     ],
 )

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.journal.actions.action import KeptFile, Target
-from krepair.journal.actions.replace import ReplaceFiles
+from krepair.journal.begin import Target, begin
+from krepair.journal.executor import KeptFile
+from krepair.journal.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Intent
 from krepair.logdir.fingerprint import digest_bytes, digest_content
@@ -19,7 +20,7 @@ from tests.journal.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, t
 
 OLD, NONE, GOES = name(0, ".timeindex"), name(10, ".timeindex"), name(0, ".log.deleted")
 NEW = b"new bytes"
-FILES = ReplaceFiles()
+FILES = ChangeFiles()
 KEEP, STAGE = f"krepair~{PLAN_ID}/keep", f"krepair~{PLAN_ID}/stage"
 
 
@@ -58,7 +59,7 @@ class Site:
         return PartitionFolder(UnsyncedDisk(), str(self.root), "t-0", PLAN_ID)
 
     def begin(self, file: str) -> Intent:
-        return FILES.begin(Target(self.folder(), self.partition, "P1"), change_of(file))
+        return begin(Target(self.folder(), self.partition, "P1"), change_of(file))
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def test_file_that_was_written_since_stays(site: Site, file: str) -> None:
 
 
 def test_file_to_remove_that_the_plan_does_not_know_is_refused(site: Site) -> None:
-    with pytest.raises(RefusedError, match="is to be removed, but the plan has no such file"):
+    with pytest.raises(RefusedError, match="is to be changed, but the plan has no such file"):
         site.begin(name(5, ".log.deleted"))
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import RefusedError, StalePlanError
-from krepair.journal.actions.action import Target
-from krepair.journal.actions.roll import RollSegments
+from krepair.journal.begin import Target, begin
 from krepair.journal.by_disk import is_ours
+from krepair.journal.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.record import Intent
 from krepair.plan.model import KeepOriginal, PartitionPlan, RollSegment
@@ -19,7 +19,7 @@ CHANGE = RollSegment(
     change_id=f"t-0/{100:020d}", base_offset=100, rule="KR701", reason="", undo=KeepOriginal()
 )
 NAMES = tuple(name(100, end) for end in (".index", ".timeindex", ".log"))
-ROLLS = RollSegments()
+ROLLS = ChangeFiles()
 
 
 class Site:
@@ -41,7 +41,7 @@ class Site:
         self.target = Target(self.folder, partition, "P1")
 
     def begin(self) -> Intent:
-        return ROLLS.begin(self.target, CHANGE)
+        return begin(self.target, CHANGE)
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def test_segment_of_which_a_file_is_gone_may_be_taken_back(site: Site, file: str
 @pytest.mark.parametrize("file", NAMES)
 def test_it_is_not_begun_where_a_name_is_taken_or_a_staged_file_is_not_empty(site: Site, file: str) -> None:
     put(site.stage / file, b"x", 2_000)
-    with pytest.raises(RefusedError, match=f"{file}: an empty file was expected"):
+    with pytest.raises(RefusedError, match=f"{file}: expected 0 bytes, found 1 bytes"):
         site.begin()
     (site.stage / file).unlink()
-    with pytest.raises(RefusedError, match=f"{file}: an empty file was expected"):
+    with pytest.raises(RefusedError, match=f"{file}: expected 0 bytes, found nothing"):
         site.begin()
     put(site.path / file, b"", 2_000)
     with pytest.raises(StalePlanError, match=f"{file}: was not there when the plan was made"):

@@ -22,8 +22,8 @@ from krepair.errors import (
     LockLostError,
     RefusedError,
 )
-from krepair.journal.actions.replace import ReplaceFiles
 from krepair.journal.fence import Watch
+from krepair.journal.files import ChangeFiles
 from krepair.journal.folder import PartitionFolder
 from krepair.journal.guards import SafePoints, signals_wait
 from krepair.journal.partition import commit_partition, undo_partition
@@ -554,14 +554,14 @@ def test_files_of_a_half_done_change_that_is_taken_back_are_looked_at_again(
         if scene.folder().journal().unfinished() == [change]:
             break
     done: list[object] = []
-    forget = ReplaceFiles.forget_all
+    forget = ChangeFiles.forget_all
 
     def forgetting(*given: Any) -> None:
         forget(*given)
         done.append("taken back")
 
-    monkeypatch.setattr(ReplaceFiles, "can_go_on", lambda *given: False)
-    monkeypatch.setattr(ReplaceFiles, "forget_all", forgetting)
+    monkeypatch.setattr(ChangeFiles, "can_go_on", lambda *given: False)
+    monkeypatch.setattr(ChangeFiles, "forget_all", forgetting)
     monkeypatch.setattr(Watch, "look_again", lambda watch, paths: done.append(list(paths)))
     scene.apply()
     assert done[:2] == ["taken back", [f"{FOLDER}/{name(0, '.timeindex')}"]]

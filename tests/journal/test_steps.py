@@ -46,7 +46,7 @@ def group(order: Order, staged: tuple[str, ...] = ALL, snapshots: tuple[str, ...
     originals = [n(base) + e for base in (100, 200) for e in ALL[: 4 if base == 100 else 3]]
     return Intent(
         change_id="t-0/100",
-        kind="rewrite segments",
+        executor="segments",
         order=order,
         originals=tuple(state(name) for name in [*originals, *snapshots]),
         made=tuple(state(n(100) + e) for e in staged),

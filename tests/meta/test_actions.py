@@ -10,8 +10,6 @@ from typing import get_args
 import pytest
 
 import krepair
-from krepair.journal.actions.table import BY_CHANGE, BY_NAME
-from krepair.journal.record import Kind
 from krepair.plan.change_review import REVIEWS
 from krepair.plan.change_words import WORDS
 from krepair.plan.model import Change
@@ -22,7 +20,7 @@ KINDS = frozenset(kind.__name__ for kind in get_args(Change))
 BEHIND_THE_TABLES = (
     "plan/change_review.py",
     "plan/log_contents.py",
-    "journal/actions/",
+    "journal/begin.py",
     "journal/by_disk.py",
     "journal/unrecorded.py",
     "fixes/",
@@ -30,13 +28,9 @@ BEHIND_THE_TABLES = (
 """What knows a kind by itself; and the fixes, each of which knows the kinds that it makes."""
 
 
-@pytest.mark.parametrize("table", [WORDS, REVIEWS, BY_CHANGE], ids=["words", "review", "journal"])
+@pytest.mark.parametrize("table", [WORDS, REVIEWS], ids=["words", "review"])
 def test_the_table_of_each_layer_has_every_kind_of_change_and_no_other(table: dict[type, object]) -> None:
     assert set(table) == set(get_args(Change))
-
-
-def test_the_journal_calls_a_kind_of_change_what_the_plan_calls_it() -> None:
-    assert set(BY_NAME) == set(get_args(Kind)) == {kind.__struct_config__.tag for kind in get_args(Change)}
 
 
 def test_only_the_modules_behind_the_tables_ask_of_which_kind_a_change_is() -> None:

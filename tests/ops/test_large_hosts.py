@@ -21,7 +21,7 @@ from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.evidence import Folders, folders_of_others, read_others
 from krepair.fixes.staging import Staging, Work
-from krepair.journal import freshness
+from krepair.journal import begin
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir import view as listings
@@ -258,7 +258,7 @@ def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one(
 def test_all_changes_are_not_looked_through_for_each_group_where_no_active_segment_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(freshness, "bases_touched", lambda changes: pytest.fail("asked of all changes"))
+    monkeypatch.setattr(begin, "bases_touched", lambda changes: pytest.fail("asked of all changes"))
     run, plan = planned_alone(tmp_path, 3)
     assert run.apply(plan).exit_code is ExitCode.DONE
 
@@ -278,9 +278,9 @@ def test_an_active_segment_may_have_grown_where_no_change_touches_it(touched: bo
     folder = PartitionFolder(RealDisk(), str(tmp_path / "b1"), "t-0", plan.plan_id)
     if touched:
         with pytest.raises(StalePlanError, match=rf"{active}: changed since the plan was made"):
-            freshness.check_fresh(folder, part, group)
+            begin.check_fresh(folder, part, group)
     else:
-        assert freshness.check_fresh(folder, part, group)
+        assert begin.check_fresh(folder, part, group)
 
 
 def test_the_work_item_of_a_source_does_not_carry_the_other_sources_of_its_group(

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from krepair.fixes import second_readings
 from krepair.fixes.staging import Staging
-from krepair.journal.actions.action import KeptFile, Target
+from krepair.journal.begin import Target
+from krepair.journal.executor import KeptFile
 from krepair.journal.folder import ROOT
 from krepair.journal.record import FileState
 from krepair.ops import purge

@@ -17,10 +17,10 @@ _FOR_BROKERS = "krepair comes to the same end without it; a broker that is start
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
-_FILES = "journal/actions/files.py ChangeFiles"
+_FILES = "journal/files.py ChangeFiles"
 _KEPT = f"{_FILES}.go_on_all: run(folder, [SyncDir(names.keep())])"
 _SWAPPED = f'{_FILES}.go_on_all: run(folder, [SyncDir("")])'
-_MEND = "journal/actions/mend.py"
+_MEND = "journal/mend.py"
 _LOG_BACK = f'{_MEND} put_log_back: run(folder, [*back, SyncDir(""), *forget, *fronts])'
 _OPEN = "journal/partition.py _Run._open: folder.sync_all()"
 _MAKE = "journal/folder.py PartitionFolder.make_private_folders"
@@ -28,7 +28,7 @@ HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
 CLEARED = "journal/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
 FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
 FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
-_GROUPS = "journal/actions/rewrite.py RewriteGroups"
+_GROUPS = "journal/segments.py SwapGroups"
 
 _OWNERS = "the folders of a scene may have the owner and mode of whoever makes them; see ``MISSED``"
 
@@ -47,8 +47,8 @@ NOT_MISSED: dict[str, str] = {
     f"{_OPEN} [out]": _OF_A_KILLED_RUN,
     f"{_OPEN} [log directory]": _OF_A_KILLED_RUN,
     f"{_FILES}.go_on_all.<locals>.<lambda>: swapped = _until_an_error(intents, lambda intent: "
-    "run(folder, swap_files(self.files(intent), names))) [partition folder]": _FOR_BROKERS,
-    f"{_FILES}.undo_all.<locals>.put_back: run(folder, files_back(self.files(intent), folder.names)) "
+    "run(folder, swap_files(becomes(intent), names))) [partition folder]": _FOR_BROKERS,
+    f"{_FILES}.undo_all.<locals>.put_back: run(folder, files_back(becomes(intent), folder.names)) "
     "[partition folder]": _FOR_BROKERS,
     f"{_FILES}.undo_all: run(folder, forget_files(back, folder.names)) [keep]": _FOR_BROKERS,
     f'{_FILES}.undo_all: run(folder, [SyncDir("")]) [log directory]': (

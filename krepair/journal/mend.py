@@ -20,12 +20,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from krepair.durable.attributes import read_attributes
-from krepair.errors import RefusedError, StalePlanError
+from krepair.errors import StalePlanError
 from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
-from krepair.journal.actions.action import KeptFile, Target
-from krepair.journal.actions.files import OfFiles, these
+from krepair.journal.executor import Executor, KeptFile
+from krepair.journal.files import all_at_hand, kept_files
 from krepair.journal.folder import PartitionFolder
-from krepair.journal.freshness import check_no_pending_swap, original, staged_file, unchanged
 from krepair.journal.record import FileState, Intent, LostBytes, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
@@ -49,47 +48,8 @@ CUT = ".cut"
 """Ends the name under which the cut bytes of a log are kept."""
 
 
-class MendLogs(OfFiles[MendLog]):
-    """Implements ``JournalAction`` for damaged logs."""
-
-    kind = MendLog
-
-    def begin(self, target: Target, change: MendLog) -> Intent:
-        """The intent, once every file is found as it was planned, and staged as it was planned.
-
-        Raises:
-            StalePlanError: a file changed since the plan was made, or a swap is pending.
-            RefusedError: a staged file is missing or is not the plan's; or the log has another name, which would be
-                cut with it.
-        """
-        folder, planned = target.folder, target.planned
-        check_no_pending_swap(folder)
-        is_cut = change.method == "cut"
-        old = unchanged(folder, planned, change.name) if is_cut else original(folder, planned, change.name)
-        if old is None:
-            raise StalePlanError(f"{folder.at(change.name)}: is gone since the plan was made")
-        found = folder.tree.status(folder.at(change.name))
-        if is_cut and found is not None and found.st_nlink > 1:
-            raise RefusedError(
-                f"{folder.at(change.name)}: has other names (hard links), and a cut would reach all of them; "
-                "replace this one by a copy first"
-            )
-        companions = [original(folder, planned, new.name) for new in change.companions]
-        made = [] if is_cut else [staged_file(folder, change.name, change.size_after, change.digest_after)]
-        made += [staged_file(folder, new.name, new.size_after, new.digest_after) for new in change.companions]
-        return Intent(
-            change_id=change.change_id,
-            kind="mend log",
-            originals=these(old, *companions),
-            made=tuple(made),
-            lost=LostBytes(
-                size_after=change.size_after,
-                digest_after=change.digest_after,
-                digest_removed=change.digest_removed,
-                front_bytes=change.front_bytes,
-                last=not _logs_behind(folder, change.name),
-            ),
-        )
+class MendLogs(Executor):
+    """Implements ``Executor`` for damaged logs."""
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the log has lost its bytes."""
@@ -103,17 +63,12 @@ class MendLogs(OfFiles[MendLog]):
             and _is_the_log(folder, intent, found)
         )
 
-    def files(self, intent: Intent) -> tuple[Becomes, ...]:
-        """The indexes, and a log that is replaced."""
-        log = [] if _is_cut(intent) else [_log_of(intent)]
-        return (*_companions(intent), *log)
-
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an interrupted change is committed, or has all it needs to be."""
         if self.is_committed(folder, intent):
             return True
-        return folder.holds(intent.originals[0].name, intent.originals[0]) and super().can_go_on(
-            folder, intent
+        return folder.holds(intent.originals[0].name, intent.originals[0]) and all_at_hand(
+            folder, _files(intent)
         )
 
     def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
@@ -153,14 +108,6 @@ class MendLogs(OfFiles[MendLog]):
         # A broker may have written on, to just as many bytes.
         return _digest(folder, original.name, lost.size_after, more) == lost.digest_removed
 
-    def is_given_back(self, folder: PartitionFolder, intent: Intent, kept: str) -> bool:
-        """Of the bytes that were cut: whether the log holds them, where it held them."""
-        original, lost = intent.originals[0], lost_of(intent)
-        if not _is_cut(intent) or kept != original.name + CUT:
-            return False
-        size = original.size - lost.size_after
-        return _digest(folder, original.name, lost.size_after, size) == lost.digest_removed
-
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks that a log that is done is as apply left it, or on its way back though the journal does not say so."""
         if state == "committed" and not self.is_back(folder, intent):
@@ -171,7 +118,7 @@ class MendLogs(OfFiles[MendLog]):
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The indexes, and the whole log or the bytes that were cut."""
-        original, lost, files = intent.originals[0], lost_of(intent), super().kept(folder, intent)
+        original, lost, files = intent.originals[0], lost_of(intent), kept_files(folder, _files(intent))
         if _is_cut(intent) and self.is_committed(folder, intent):
             name, size = original.name + CUT, original.size - lost.size_after
             cut = FileState(name=name, size=size, mtime_ns=0, digest=lost.digest_removed)
@@ -179,7 +126,17 @@ class MendLogs(OfFiles[MendLog]):
         return files
 
 
-def _logs_behind(folder: PartitionFolder, name: str) -> list[str]:
+def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
+    """Whether a file of this name in ``keep/`` has cut bytes that the log has again, where it had them."""
+    if intent.lost is None or not _is_cut(intent) or kept != intent.originals[0].name + CUT:
+        return False
+    original, lost = intent.originals[0], intent.lost
+    size = original.size - lost.size_after
+    return _digest(folder, original.name, lost.size_after, size) == lost.digest_removed
+
+
+def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
+    """Names of the logs of higher base offsets than one."""
     own = parse_file_name(name).base_offset or 0
     files = [parse_file_name(file) for file in folder.file_names()]
     logs = [file for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE]
@@ -200,6 +157,11 @@ def _is_cut(intent: Intent) -> bool:
 def _log_of(intent: Intent) -> Becomes:
     log = intent.originals[0]
     return Becomes(log.name, log, intent.new(log.name))
+
+
+def _files(intent: Intent) -> list[Becomes]:
+    """The indexes, and a log that is replaced."""
+    return [*_companions(intent), *([] if _is_cut(intent) else [_log_of(intent)])]
 
 
 def _companions(intent: Intent) -> list[Becomes]:
@@ -371,7 +333,7 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
         raise StalePlanError(
             f"{folder.at(name)}: was written since the plan was applied; nothing was changed"
         )
-    behind = _logs_behind(folder, name) if lost_of(intent).last else []
+    behind = logs_behind(folder, name) if lost_of(intent).last else []
     if behind:
         raise StalePlanError(
             f"{folder.at(behind[0])}: was written since the plan was applied; nothing was changed"

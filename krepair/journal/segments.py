@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TypeVar
 
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import (
-    SWAP,
-    NameState,
-    parse_file_name,
-    segment_name,
-)
-from krepair.journal.actions.action import (
-    JournalAction,
-    KeptFile,
-    StagedGroup,
-    Target,
-)
+from krepair.formats.filenames import INDEX_SUFFIXES, SWAP, NameState, parse_file_name, segment_name
+from krepair.journal.executor import Executor, KeptFile
 from krepair.journal.folder import PartitionFolder, Whereabouts
-from krepair.journal.freshness import check_fresh, check_staged, told_apart
-from krepair.journal.record import Intent, Order
+from krepair.journal.record import FileState, Intent, Order
 from krepair.journal.stepping import run
 from krepair.journal.steps import (
     CLEANED,
+    Keep,
+    Names,
+    PutOver,
+    Step,
+    SyncDir,
+    Unlink,
     commit_steps,
     forget_steps,
     keep_steps,
+    moved,
+    put_back,
     roll_back_steps,
+    staged_extensions,
+    take_out_originals,
     undo_steps,
 )
 from krepair.next_command import Next
-from krepair.plan.model import CompleteSwap, RewriteSegments
-
-GroupChangeT_contra = TypeVar("GroupChangeT_contra", bound=RewriteSegments | CompleteSwap, contravariant=True)
 
 
-class OfGroup(JournalAction[GroupChangeT_contra]):
+class _OfGroup(Executor):
     """What is the same of every swap of segments, whoever began it."""
 
     fenced = True
@@ -51,37 +45,8 @@ class OfGroup(JournalAction[GroupChangeT_contra]):
         return kept_of_group(folder, intent)
 
 
-class RewriteGroups(OfGroup[RewriteSegments]):
-    """Implements ``JournalAction`` for rewritten groups."""
-
-    kind = RewriteSegments
-
-    def check_before(self, target: Target, changes: Sequence[RewriteSegments]) -> None:
-        """A stale partition is refused before anything is staged for it."""
-        for change in changes:
-            check_fresh(target.folder, target.partition, change)
-
-    def begin(self, target: Target, change: RewriteSegments) -> Intent:
-        """The intent, once every file is found as it was planned, and the new ones are staged.
-
-        Raises:
-            StalePlanError: a file changed, came or went since the plan was made.
-            RefusedError: a staged file is missing, or the plan would remove the newest producer snapshot.
-            VerifyFailedError: a staged index is not the one that was made.
-        """
-        folder, staged = target.folder, target.staged.get(change.change_id, StagedGroup())
-        originals = check_fresh(folder, target.partition, change)
-        log, *indexes = check_staged(folder, change, staged.made)
-        originals, log = told_apart(folder, originals, log, folder.names.stage(log.name))
-        return Intent(
-            change_id=change.change_id,
-            kind="rewrite segments",
-            originals=originals,
-            made=(log, *indexes),
-            order=target.order,
-            parts=staged.parts,
-            digests=dict(staged.made),
-        )
+class SwapGroups(_OfGroup):
+    """Implements ``Executor`` for groups of segments that were written anew."""
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether an apply of the group, in the order of its intent, has passed its commit."""
@@ -228,7 +193,7 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
     Args:
         folder: the partition folder.
         group: that comes back.
-        state: of its change, see ``JournalAction.check_undo``.
+        state: of its change, see ``Executor.check_undo``.
 
     Raises:
         StalePlanError: the new segment was written since, an original is not kept, or a broker would delete the swap.
@@ -278,3 +243,146 @@ def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
             "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
             next_command=Next.of("undo", os.path.dirname(folder.path)),
         ) from error
+
+
+# -- swaps that a broker began
+
+
+class FinishSwaps(_OfGroup):
+    """Implements ``Executor`` for swaps that a broker began; undo gives exactly the files that were pending.
+
+    A ``.log.swap`` among the segments that it replaces is the state in which a swap of our own has just passed its
+    commit, so the steps from there on are those of the proven protocol, and so is their order: ``P1`` up to 2.8 and
+    everywhere under the fence, ``P2`` from 3.0. From every instant any broker finishes to the same records. Undo
+    runs backwards, and stops where the swap is pending again.
+    """
+
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether the swap has become the segment; a broker that was started in between does the same."""
+        return folder.whereabouts(intent) is Whereabouts.FINAL
+
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether an interrupted completion has all its staged indexes.
+
+        Raises:
+            StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
+        """
+        where = folder.whereabouts(intent)
+        if where is Whereabouts.FINAL:
+            return True
+        if where is not Whereabouts.SWAP:
+            log = segment_name(intent.base_offset, ".log") + SWAP
+            raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
+        return all(
+            any(
+                folder.holds(path, made)
+                for path in (folder.names.stage(made.name), made.name, made.name + SWAP)
+            )
+            for made in intent.made[1:]
+        )
+
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Carries a completion out.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed; run it again.
+        """
+        names = folder.names
+        if not self.is_committed(folder, intent):
+            here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
+            keeps: list[Step] = [
+                Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
+            ]
+            run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], intent)
+        run(folder, completion_steps(intent, names), intent)
+        folder.remove_litter(intent)
+        folder.check_finished(intent)
+
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Makes the swap pending again."""
+        restore(folder, intent, intent.order)
+        run(folder, forget_steps(intent, folder.names), intent)
+
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
+        """As of a group that was rewritten; nothing if the swap is pending already."""
+        if not is_restored(folder, intent):
+            check_group_undo(folder, intent, state)
+
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+        """Makes the swap pending again, with every file as it was."""
+        if not is_restored(folder, intent):
+            restore(folder, intent, order)
+        run(folder, forget_steps(intent, folder.names), intent)
+
+
+def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
+    """Whether an original is gone from its place because an interrupted run took it out."""
+    kept = folder.state(folder.names.keep(original.name))
+    return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
+
+
+def restore(folder: PartitionFolder, intent: Intent, order: Order) -> None:
+    """Makes the swap pending again, with every file as it was.
+
+    Raises:
+        StalePlanError: a file is neither an original nor one of ours.
+        OSError: a call failed; run it again.
+    """
+    run(folder, restoring_steps(intent, order, folder.names), intent)
+    folder.remove_set_aside(intent)
+    originals = [original.name for original in intent.originals]
+    missing = [name for name in originals if not folder.is_original(intent, name)]
+    if missing:
+        raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
+
+
+def is_restored(folder: PartitionFolder, intent: Intent) -> bool:
+    """Whether the swap is pending, and every original is in its place."""
+    pending = folder.whereabouts(intent) is Whereabouts.SWAP
+    return pending and all(folder.is_original(intent, original.name) for original in intent.originals)
+
+
+def _pending_indexes(group: Intent) -> list[str]:
+    return [state.name for state in group.originals if state.name.endswith(SWAP)]
+
+
+def completion_steps(group: Intent, names: Names) -> list[Step]:
+    """From a pending swap to the segment alone, in the group's order."""
+    log = segment_name(group.base_offset, ".log")
+    indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
+    stale: list[Step] = [Unlink(name) for name in _pending_indexes(group)]
+    if group.order == "P1":
+        steps: list[Step] = [*stale, SyncDir(""), *take_out_originals(group)]
+        for name in indexes:
+            steps += moved(names.stage(name), name)
+        return steps + moved(log + SWAP, log)
+    steps = []
+    for name in indexes:
+        steps += moved(names.stage(name), name + SWAP)
+    steps += [*stale, SyncDir(""), *take_out_originals(group)]
+    for name in (log, *indexes):
+        steps += moved(name + SWAP, name)
+    return steps
+
+
+def restoring_steps(group: Intent, order: Order, names: Names) -> list[Step]:
+    """From the segment back to the pending swap."""
+    log = segment_name(group.base_offset, ".log")
+    indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
+    pending = _pending_indexes(group)
+    over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
+    if order == "P1":
+        steps = moved(log, log + SWAP)
+        for name in indexes:
+            steps += moved(name, names.out(name))
+        return [*steps, *put_back(group, names), *over, SyncDir("")]
+    steps = []
+    for name in (*reversed(indexes), log):
+        steps += moved(name, name + SWAP)
+    steps += put_back(group, names)
+    steps += [*over, SyncDir("")]
+    for name in indexes:
+        if name + SWAP not in pending:
+            steps += moved(name + SWAP, names.out(name))
+    return steps
