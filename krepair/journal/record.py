@@ -169,7 +169,8 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
             case "log":
                 return self.lost is not None and _has_log(self.originals[:1])
             case "files":
-                return len(self.names) == 1 or any(name.endswith(LOG) for name in self.names[:1])
+                alike = not self.originals or not self.made
+                return len(self.names) == 1 or (alike and _has_log((*self.originals, *self.made)[:1]))
 
 
 def _has_log(states: tuple[FileState, ...]) -> bool:

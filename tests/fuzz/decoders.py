@@ -486,8 +486,8 @@ def _journal_lines() -> list[Any]:
     return [
         journal.JournalHeader(magic=journal.MAGIC, version=journal.VERSION, plan_id="00ff", folder=FOLDER),
         (
-            journal.Intent(change_id="c", kind="replace file", originals=(state,)),
-            journal.Intent(change_id="d", kind="roll segment", made=(state,)),
+            journal.Intent(change_id="c", executor="files", originals=(state,)),
+            journal.Intent(change_id="d", executor="files", made=(state,)),
         ),
         (journal.Done(change_id="c", state="committed"),),
         (journal.Purge(),),

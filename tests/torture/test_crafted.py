@@ -39,7 +39,7 @@ def with_another_name_of_the_new_log(placed: Placed) -> Path:
         lines = path.read_bytes().splitlines()
         for number in reversed(range(len(lines))):
             line = msgspec.json.decode(lines[number][9:])
-            if isinstance(line, list) and line[0].get("kind") == "rewrite segments":
+            if isinstance(line, list) and line[0].get("executor") == "segments":
                 line[0]["made"][0]["name"] = "another"
                 body = msgspec.json.encode(line)
                 lines[number] = b"%08x %b" % (zlib.crc32(body), body)
