@@ -274,7 +274,9 @@ def test_an_active_segment_may_have_grown_where_no_change_touches_it(touched: bo
     assert isinstance(group, RewriteSegments)
     if touched:
         last = structs.replace(group.sources[0], base_offset=21)
-        part = structs.replace(part, changes=(*part.changes, structs.replace(group, sources=(last,))))
+        part = structs.replace(
+            part, changes=(*part.changes, structs.replace(group, base_offset=21, sources=(last,)))
+        )
     folder = PartitionFolder(RealDisk(), str(tmp_path / "b1"), "t-0", plan.plan_id)
     if touched:
         with pytest.raises(StalePlanError, match=rf"{active}: changed since the plan was made"):
