@@ -27,12 +27,10 @@ from krepair.fixes.survey import Sight, Survey
 from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.words import time_text
-from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
-from krepair.logdir.log_dirs import configured_metadata_dirs, why_of_another_broker
-from krepair.logdir.metadata_log import Assignment
-from krepair.logdir.replica import CURRENT, ReplicaState, futures_of, replica_state
+from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
+from krepair.logdir.config import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import LockedDirs
+from krepair.logdir.view import CURRENT, LockedDirs, ReplicaState, futures_of, replica_state
 from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 from krepair.pipeline.engines.engine import Engine
@@ -50,8 +48,7 @@ from krepair.rules.evidence import (
 )
 from krepair.rules.model import LeftAlone, PartitionDecision, SegmentFacts
 from krepair.rules.outcome import TombstoneHorizon
-from krepair.rules.replicas.epochs import History, find_fork
-from krepair.rules.replicas.replica import table
+from krepair.rules.replicas.replica import History, find_fork, table
 
 if TYPE_CHECKING:
     from krepair.pipeline.compaction.rows import RowFile
@@ -389,6 +386,8 @@ def _more(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: st
     return max(after[less] - after[more] + goes.get(more, 0) - goes.get(less, 0), 0)
 
 
+# -- the logs of the other replicas
+
 _AT_ONCE: Final = 256
 """Partitions whose other replicas are read in one job."""
 Asked = tuple[LogsItem, tuple[ReplicaLog, ...]]
@@ -644,7 +643,7 @@ def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[Ot
 
 
 def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
-    from krepair.pipeline.replicas.markers_to_keep import MarkersItem, find_markers_to_keep
+    from krepair.pipeline.replicas.headers import MarkersItem, find_markers_to_keep
 
     read = read_replicas(engine, [log for _, of_one in asked for log in of_one], scratch)
     found: list[OtherReplicas | NotKnownError] = []
@@ -721,6 +720,9 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
     return tuple(files)
 
 
+# -- whether another replica has a history of its own: then one of the two will cut its log where they part
+
+
 def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlone | None:
     """Why nothing is removed by what lies behind the place where two histories part, or None.
 
@@ -778,6 +780,9 @@ def _compare(context: Context, survey: Survey) -> str:
         for broker, views in sorted(context.brokers.items())
     ]
     return str(Next.of("compare", *sides, "--partition", survey.partition.folder))
+
+
+# -- the third reading: what is gone from the staged logs is held against what the other replicas have
 
 
 class Staged(NamedTuple):

@@ -42,8 +42,8 @@ from krepair.journal.begin import StagedGroup, check_fresh
 from krepair.journal.folder import PartitionFolder
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
-from krepair.logdir.replica import replica_state
 from krepair.logdir.values import Partition
+from krepair.logdir.view import replica_state
 from krepair.pipeline.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
 from krepair.plan.model import (
     FileFingerprint,

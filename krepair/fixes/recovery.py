@@ -40,8 +40,8 @@ from krepair.formats.filenames import (
 )
 from krepair.formats.words import count_text
 from krepair.journal.fence import standing_fences
+from krepair.logdir.config import log_dirs_left_out
 from krepair.logdir.fingerprint import digest_bytes
-from krepair.logdir.log_dirs import log_dirs_left_out
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir

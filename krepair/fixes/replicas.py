@@ -33,12 +33,11 @@ from krepair.fixes.leftovers import (
 from krepair.formats.arrays import Int64s
 from krepair.formats.words import count_text
 from krepair.journal.status import half_done
+from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.lock import is_locked
-from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
 from krepair.logdir.reading import why
-from krepair.logdir.replica import CURRENT, BrokerState, ReplicaState, read_broker
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import read_log_dir, read_partition
+from krepair.logdir.view import CURRENT, BrokerState, ReplicaState, read_broker, read_log_dir, read_partition
 from krepair.options import Options
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogsItem, Place

@@ -78,7 +78,7 @@ class FactsHeader(Struct, frozen=True, kw_only=True):
     Attributes:
         tool_version: of the krepair that wrote it.
         made_ms: when its reading began, epoch milliseconds.
-        broker: the broker's state as JSON (``krepair.logdir.replica.BrokerState``).
+        broker: the broker's state as JSON (``krepair.logdir.view.BrokerState``).
         secret: key of its hashes, hex digits.
     """
 

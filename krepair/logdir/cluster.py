@@ -1,30 +1,469 @@
 """What the cluster says of its partitions: who is assigned, in sync, eligible and leader. It is read for ``--cluster``.
 
 A log directory does not know that. It is in the output of ``kafka-topics.sh --describe``, and in
-``__cluster_metadata-0`` of a KRaft controller.
+``__cluster_metadata-0`` of a KRaft controller: the newest snapshot counts, and the log from there to its end; without a
+snapshot the log has to begin at offset 0. The state is used as proof, so nothing is guessed: whatever is damaged, cut,
+missing or not known makes the copy no proof.
+
+Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoader.java``, ``Snapshots.java``,
+``RecordsSnapshotReader.java`` (3.9.0); KIP-630, KIP-868 (transactions of the metadata log).
 """
 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
+import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from krepair.errors import RefusedError, UnreadableError, UsageError
+from krepair.formats import cluster_metadata as metadata
 from krepair.formats import describe_topics, meta_properties
+from krepair.formats.batch_v2 import CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batches
+from krepair.formats.castagnoli import crc32c
 from krepair.formats.cluster_metadata import BROKER_RESOURCE, TOPIC_RESOURCE
-from krepair.formats.damage import Damage, shown
+from krepair.formats.control import ControlType, decode_key
+from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
+from krepair.formats.message_schema import decode
+from krepair.formats.record import Record, batch_records
 from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.fingerprint import DIGEST_BYTES
-from krepair.logdir.metadata_log import Assignment, MetadataImage, read_metadata_log
-from krepair.logdir.reading import read_whole, why
+from krepair.logdir.reading import opened_folder, opened_for_reading, read_whole, why
 from krepair.logdir.values import ClusterSource
+
+_SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
+_SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
+
+
+class SnapshotName(NamedTuple):
+    """Name of a snapshot: it holds the state before ``end_offset``, of which the last record had ``epoch``."""
+
+    end_offset: int
+    epoch: int
+    name: str
+
+
+@dataclass(slots=True)
+class Assignment:
+    """One partition, as the cluster sees it.
+
+    Attributes:
+        topic_id: 22 characters; empty where it is not known.
+        replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
+        isr: in-sync replicas.
+        leader: broker id, -1 without one.
+        moving: whether it says that a reassignment is under way.
+        directories: ids of the log directories, in the order of ``replicas``; empty where they are not known.
+        adding: of a metadata log: brokers that a reassignment adds.
+        removing: likewise, that it takes away.
+    """
+
+    topic_id: str
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    moving: bool = False
+    directories: tuple[str, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """The state of the cluster at the end of the log.
+
+    Attributes:
+        topics: name by topic id.
+        partitions: by topic id and number.
+        numbers: of the partitions of each topic, by its id.
+        brokers: ids of the log directories by broker id, empty before 3.7; one that is not there is not registered.
+        configs: by (type of the resource, name of the resource), then by setting. Brokers' are the dynamic ones.
+        end_offset: offset after the last record that was read.
+        as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
+        open_transaction: whether a transaction of the controller was open at the end; what it holds does not count.
+        files: the files that were read, in order.
+        later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
+            says does not count, so that nothing about replicas is proven.
+    """
+
+    topics: dict[str, str] = field(default_factory=dict)
+    partitions: dict[tuple[str, int], Assignment] = field(default_factory=dict)
+    numbers: dict[str, set[int]] = field(default_factory=dict)
+    brokers: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    end_offset: int = 0
+    as_of_ms: int = -1
+    open_transaction: bool = False
+    files: tuple[str, ...] = ()
+    later: str = ""
+
+
+class _NoProofError(Exception):
+    """The copy cannot be used; the text says why, without the folder."""
+
+
+class Fault(StrEnum):
+    """What is wrong with a metadata log, by what a node that starts makes of it."""
+
+    SNAPSHOT = "snapshot"
+    """The newest snapshot is empty, cut or damaged."""
+    NO_SNAPSHOT = "no snapshot"
+    """The log begins above offset 0, and no snapshot holds what was before."""
+    CUT = "cut"
+    """A batch is damaged; recovery, which every start does, cuts the log there."""
+    MAGIC = "magic"
+    """A batch has a version that is none, and a right CRC: recovery leaves it, and who reads it fails."""
+    CONTENT = "content"
+    """The bytes are right; krepair does not understand what they say."""
+
+
+class Examined(NamedTuple):
+    """A metadata log, as far as it can be read.
+
+    Attributes:
+        image: the state at its end, or before the first fault; None if nothing was read.
+        fault: None if it is whole.
+        why: file, position, what was expected and found; empty if it is whole.
+    """
+
+    image: MetadataImage
+    fault: Fault | None = None
+    why: str = ""
+
+
+def examine_metadata_log(folder: str) -> Examined:
+    """Read the metadata log of a node that is stopped, as far as that goes.
+
+    Args:
+        folder: absolute path, no component of which is a link.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    with opened_folder(folder) as descriptor:
+        reader = _ImageBuilder(folder, os.listdir(descriptor))
+        try:
+            reader.image()
+        except _NoProofError as problem:
+            return Examined(reader.result, reader.fault, str(problem))
+    return Examined(reader.result)
+
+
+def read_metadata_log(folder: str) -> MetadataImage:
+    """Read a copy of ``__cluster_metadata-0``. One file at a time is mapped into memory.
+
+    Args:
+        folder: absolute path, no component of which is a link.
+
+    Raises:
+        UnreadableError: a file could not be read.
+        RefusedError: the copy is damaged, cut or incomplete, or holds something that is not known.
+    """
+    try:
+        with opened_folder(folder) as descriptor:
+            image = _ImageBuilder(folder, os.listdir(descriptor)).image()
+        if image.as_of_ms < 0:
+            raise _NoProofError("no batch has a time")
+    except _NoProofError as problem:
+        raise RefusedError(
+            f"{folder}: no proof: {problem}",
+            next_command="copy __cluster_metadata-0 of the active controller again, whole, or use the output of "
+            "kafka-topics.sh --bootstrap-server HOST:PORT --describe",
+        ) from None
+    except OSError as error:
+        raise UnreadableError(f"{error.filename or folder}: could not be read: {why(error)}") from error
+    return image
+
+
+class _ImageBuilder:
+    """Builds the image, file by file."""
+
+    def __init__(self, folder: str, names: list[str]) -> None:
+        self.folder = folder
+        self.segments = sorted((int(found[1]), found[0]) for found in map(_SEGMENT.fullmatch, names) if found)
+        self.snapshots = sorted(
+            SnapshotName(int(found[1]), int(found[2]), found[0])
+            for found in map(_SNAPSHOT.fullmatch, names)
+            if found
+        )
+        self.result = MetadataImage()
+        self.pending: list[metadata.MetadataRecord] = []
+        self.in_transaction = False
+        self.fault: Fault | None = None  # what a problem means that is met from here on
+
+    def image(self) -> MetadataImage:
+        if not self.segments and not self.snapshots:
+            raise _NoProofError("expected log segments and snapshots (.checkpoint), found neither")
+        snapshot = self.snapshots[-1] if self.snapshots else None
+        start = 0 if snapshot is None else snapshot.end_offset
+        if snapshot is not None:
+            self.fault = Fault.SNAPSHOT
+            self._read_snapshot(snapshot)
+        self._read_log(start, snapshot)
+        self.result.open_transaction = self.in_transaction
+        read = [] if snapshot is None else [snapshot.name]
+        self.result.files = (*read, *(name for _, name in self.segments))
+        return self.result
+
+    def _read_snapshot(self, snapshot: SnapshotName) -> None:
+        """A snapshot is whole if it begins with its header and ends with its footer."""
+        kinds: list[int] = []
+        for position, header, buf in self._batches(snapshot.name):
+            if kinds and kinds[-1] == ControlType.SNAPSHOT_FOOTER:
+                raise _NoProofError(
+                    f"{snapshot.name}: position {position}: expected its end after the footer"
+                )
+            for record in _records(snapshot.name, buf, position):
+                if header.is_control:
+                    kinds.append(self._control(snapshot.name, position, record))
+                elif not kinds:
+                    raise _NoProofError(f"{snapshot.name}: position {position}: expected its header first")
+                else:
+                    self._take(snapshot.name, position, record)
+        if not kinds or kinds[0] != ControlType.SNAPSHOT_HEADER:
+            raise _NoProofError(f"{snapshot.name}: position 0: expected the header of a snapshot")
+        if kinds[-1] != ControlType.SNAPSHOT_FOOTER:
+            raise _NoProofError(f"{snapshot.name}: the footer of the snapshot is missing: it is cut")
+        if self.in_transaction:
+            raise _NoProofError(f"{snapshot.name}: a transaction is open at its end")
+        self.result.end_offset = snapshot.end_offset
+
+    def _read_log(self, start: int, snapshot: SnapshotName | None) -> None:
+        """Every batch from ``start`` on, without a gap; what the snapshot covers is passed over, but checked."""
+        if not self.segments:
+            return
+        first = self.segments[0][0]
+        self.fault = Fault.NO_SNAPSHOT
+        if first > start:
+            missing = "there is no snapshot" if snapshot is None else f"the newest snapshot ends at {start}"
+            raise _NoProofError(f"the log begins at offset {first}, and {missing}")
+        self.fault = Fault.CONTENT
+        expected, epoch = first, -1
+        for base_offset, name in self.segments:
+            if base_offset != expected:
+                raise _NoProofError(f"{name}: expected a segment that begins at offset {expected}")
+            for position, header, buf in self._batches(name):
+                found = (header.base_offset, header.partition_leader_epoch)
+                if found[0] != expected or found[1] < epoch:
+                    text = f"expected offset {expected} of epoch {epoch} or later, found {found[0]} of {found[1]}"
+                    raise _NoProofError(f"{name}: position {position}: {text}")
+                expected, epoch = header.last_offset + 1, header.partition_leader_epoch
+                if header.base_offset < start < expected:
+                    raise _NoProofError(
+                        f"{name}: position {position}: the snapshot ends inside of this batch"
+                    )
+                if expected > start or header.is_control:  # a snapshot does not hold who was active
+                    self._read_batch(name, position, header, buf)
+        if expected < start:
+            raise _NoProofError(f"the log ends at offset {expected}, before the end {start} of the snapshot")
+
+    def _read_batch(self, name: str, position: int, header: BatchHeader, buf: Bytes) -> None:
+        for record in _records(name, buf, position):
+            if header.is_control:
+                self._control(name, position, record)
+            else:
+                self._take(name, position, record)
+        self.result.end_offset = max(self.result.end_offset, header.last_offset + 1)
+        self.result.as_of_ms = max(self.result.as_of_ms, header.max_timestamp)
+
+    def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, Bytes]]:
+        """Position, header and bytes of every batch; all CRCs are right."""
+        with opened_for_reading(str(Path(self.folder, name))) as descriptor:
+            size = os.fstat(descriptor).st_size
+            if not size:
+                return
+            with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as buf:
+                for batch in batches(buf):
+                    if isinstance(batch, Damage):
+                        if self.fault is not Fault.SNAPSHOT:
+                            wrong_magic = _has_only_a_wrong_magic(buf, batch.position)
+                            self.fault = Fault.MAGIC if wrong_magic else Fault.CUT
+                        raise _NoProofError(f"{name}: {_text(batch)}")
+                    yield batch.position, batch.header, buf
+
+    def _control(self, name: str, position: int, record: Record) -> int:
+        key = decode_key(record.key)
+        if isinstance(key, Damage):
+            raise _NoProofError(f"{name}: position {position}: {_text(key)}")
+        if key.type_id == ControlType.SNAPSHOT_HEADER:
+            found = decode(metadata.SNAPSHOT_HEADER, 0, record.value or b"")
+            if isinstance(found, Damage):
+                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
+            self.result.as_of_ms = found["last_contained_log_timestamp"]
+        return key.type_id
+
+    def _take(self, name: str, position: int, record: Record) -> None:
+        """One record, at once, or at the end of its transaction."""
+        found = metadata.decode_record(record.value)
+        if isinstance(found, Damage):
+            raise _NoProofError(f"{name}: the batch at position {position}: {_text(found)}")
+        if found.later and not self.result.later:
+            self.result.later = f"{name}: the batch at position {position}: {found.later}"
+        try:
+            self._take_known(found)
+        except _NoProofError as problem:
+            raise _NoProofError(f"{name}: the batch at position {position}: {problem}") from None
+
+    def _take_known(self, record: metadata.MetadataRecord) -> None:
+        if record.schema is metadata.BEGIN_TRANSACTION:
+            if self.in_transaction:
+                raise _NoProofError("a transaction begins inside another one")
+            self.in_transaction, self.pending = True, []
+        elif record.schema in (metadata.END_TRANSACTION, metadata.ABORT_TRANSACTION):
+            if not self.in_transaction:
+                raise _NoProofError("a transaction ends that never began")
+            if record.schema is metadata.END_TRANSACTION:
+                for one in self.pending:
+                    replay(self.result, one)
+            self.in_transaction, self.pending = False, []
+        elif self.in_transaction:
+            self.pending.append(record)
+        else:
+            replay(self.result, record)
+
+
+def _has_only_a_wrong_magic(buf: Bytes, position: int) -> bool:
+    """Whether a batch has a version above 2 and is right apart from it: its CRC does not cover the version."""
+    if position + HEADER_SIZE > len(buf):
+        return False
+    header = BatchHeader(*HEADER.unpack(buf, position))
+    end = position + LOG_OVERHEAD + header.batch_length
+    if header.magic <= MAGIC or not position + HEADER_SIZE <= end <= len(buf):
+        return False
+    return crc32c(bytes(buf[position + CRC_START : end])) == header.crc
+
+
+def _records(name: str, buf: Bytes, position: int) -> Iterator[Record]:
+    for record in batch_records(buf, position):
+        if isinstance(record, Damage):
+            raise _NoProofError(f"{name}: {_text(record)}")
+        yield record
+
+
+def _text(damage: Damage) -> str:
+    return f"position {damage.position}: expected {damage.expected}, found {damage.found}"
+
+
+def replay(image: MetadataImage, record: metadata.MetadataRecord) -> None:
+    """Change the state as one record says.
+
+    Raises:
+        _NoProofError: it is about a topic, partition or broker that is not there.
+    """
+    if record.schema is not None:
+        _REPLAY[record.schema.name](image, record.values)
+
+
+def _add_topic(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.topics[values["topic_id"]] = values["name"]
+
+
+def _add_partition(image: MetadataImage, values: dict[str, Any]) -> None:
+    _topic_of(image, values)
+    image.partitions[values["topic_id"], values["partition_id"]] = _registered(values)
+    image.numbers.setdefault(values["topic_id"], set()).add(values["partition_id"])
+
+
+def _add_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.brokers[values["broker_id"]] = tuple(values.get("log_dirs") or ())
+
+
+def _remove_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.brokers.pop(values["broker_id"], None)
+
+
+def _topic_of(image: MetadataImage, values: dict[str, Any]) -> str:
+    topic = image.topics.get(values["topic_id"])
+    if topic is None:
+        raise _NoProofError(f"topic id {values['topic_id']} is not known")
+    return topic
+
+
+def _partition_of(image: MetadataImage, values: dict[str, Any]) -> Assignment:
+    topic = _topic_of(image, values)
+    state = image.partitions.get((values["topic_id"], values["partition_id"]))
+    if state is None:
+        raise _NoProofError(f"partition {topic}-{values['partition_id']} is not known")
+    return state
+
+
+def _remove_topic(image: MetadataImage, values: dict[str, Any]) -> None:
+    topic_id = values["topic_id"]
+    name = image.topics.pop(topic_id, None)
+    if name is None:
+        raise _NoProofError(f"topic id {topic_id} is not known")
+    image.configs.pop((metadata.TOPIC_RESOURCE, name), None)
+    for number in image.numbers.pop(topic_id, ()):
+        del image.partitions[topic_id, number]
+
+
+def _registered(values: dict[str, Any]) -> Assignment:
+    return Assignment(
+        topic_id=values["topic_id"],
+        replicas=tuple(values["replicas"]),
+        isr=tuple(values["isr"]),
+        leader=max(values["leader"], metadata.NO_LEADER),
+        moving=bool(values["adding_replicas"] or values["removing_replicas"]),
+        adding=tuple(values["adding_replicas"]),
+        removing=tuple(values["removing_replicas"]),
+        directories=tuple(values.get("directories") or ()),
+    )
+
+
+_CHANGED: Final = (
+    ("replicas", "replicas"),
+    ("isr", "isr"),
+    ("adding", "adding_replicas"),
+    ("removing", "removing_replicas"),
+    ("directories", "directories"),
+)
+
+
+def _change_partition(image: MetadataImage, values: dict[str, Any]) -> None:
+    state = _partition_of(image, values)
+    for attribute, name in _CHANGED:
+        if values.get(name) is not None:
+            setattr(state, attribute, tuple(values[name]))
+    state.moving = bool(state.adding or state.removing)
+    if values["leader"] != metadata.NO_LEADER_CHANGE:
+        state.leader = max(values["leader"], metadata.NO_LEADER)
+
+
+def _configure(image: MetadataImage, values: dict[str, Any]) -> None:
+    configs = image.configs.setdefault((values["resource_type"], values["resource_name"]), {})
+    if values["value"] is None:
+        configs.pop(values["name"], None)
+    else:
+        configs[values["name"]] = values["value"]
+
+
+def _change_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    broker_id = values["broker_id"]
+    if broker_id not in image.brokers:
+        raise _NoProofError(f"broker {broker_id} is not known")
+    if values.get("log_dirs") is not None:
+        image.brokers[broker_id] = tuple(values["log_dirs"])
+
+
+_REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
+    metadata.TOPIC.name: _add_topic,
+    metadata.REMOVE_TOPIC.name: _remove_topic,
+    metadata.PARTITION.name: _add_partition,
+    metadata.PARTITION_CHANGE.name: _change_partition,
+    metadata.CONFIG.name: _configure,
+    metadata.REGISTER_BROKER.name: _add_broker,
+    metadata.UNREGISTER_BROKER.name: _remove_broker,
+    metadata.BROKER_CHANGE.name: _change_broker,
+}
+
 
 METADATA_FOLDER: Final = partition_folder("__cluster_metadata", 0)
 _CHUNK_BYTES: Final = 1 << 20

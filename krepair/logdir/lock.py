@@ -7,6 +7,16 @@ Brokers from 3.9 on delete ``.lock`` on a clean stop. So a held lock may be on a
 broker can make a new ``.lock`` and start. That is why the inode is compared again and again.
 
 Source: ``FileLock.scala`` (2.2.1), ``FileLock.java`` (3.9).
+
+krepair has a lock of its own beside it, so that only one krepair at a time changes a log directory: ``purge`` may run
+while the broker runs, and so cannot take the broker's lock, but it must not run together with an ``apply`` or an
+``undo``. It is ``flock`` of the log directory itself and needs no file. A file would be a problem at every place:
+brokers do not expect it in the root, a partition folder goes when its topic is deleted, a private folder goes with the
+purge, and a full disk may have no room for it. Brokers do not lock folders. It ends with the process that holds it.
+
+Whether a lock of this host keeps everybody out who can mount the file system: ``nfs(5)``, ``local_lock`` and ``nolock``
+(which the kernel shows as ``local_lock=all``); ``mount.cifs(8)``, ``nobrl``; ``mount.lustre(8)``, ``localflock`` and
+``noflock``; Linux, ``Documentation/filesystems``: ``ceph.rst``, ``gfs2.rst`` and ``ocfs2.rst``, ``localflocks``.
 """
 
 from __future__ import annotations
@@ -18,20 +28,240 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from krepair.durable import medium
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree, without_links
+from krepair.durable.writing_error import file_system_of
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.formats.filenames import LOCK
-from krepair.logdir.holder import UNKNOWN_PID, Holder, command_of, identity, pid_of_lock
-from krepair.logdir.lock_reach import refuse_if_locks_stay_here
-from krepair.logdir.not_a_log_dir import shown_path
-from krepair.logdir.own_lock import OwnLock, own_lock
 from krepair.logdir.reading import kind_of, opened_for_reading, why
+from krepair.logdir.view import shown_path
+
+UNKNOWN_PID: Final = -1
+_KREPAIR: Final = "krepair"
+_JAVA: Final = "java"
+
+
+# -- who holds a lock
+
+
+class Holder(NamedTuple):
+    """The process that holds the lock.
+
+    Attributes:
+        pid: process id; -1 if it is not known, because an open file description lock belongs to no process.
+        command: name of the command, may be empty.
+        many_hosts: whether other hosts may have the file system mounted, too.
+    """
+
+    pid: int
+    command: str
+    many_hosts: bool = False
+
+    def __str__(self) -> str:
+        if self.pid == UNKNOWN_PID and self.many_hosts:
+            return (
+                "a process that this host does not know (most likely a broker or a krepair on another host that mounts "
+                "this directory)"
+            )
+        if self.pid == UNKNOWN_PID:
+            return (
+                "a process that the kernel does not name (most likely another krepair, run by another user)"
+            )
+        return f"process {self.pid} ({self.command})" if self.command else f"process {self.pid}"
+
+    @property
+    def is_krepair(self) -> bool:
+        """Whether it is known to be another krepair, which ends by itself."""
+        return self.command == _KREPAIR
+
+    def what_to_do(self) -> str:
+        """What a person does about it, in words."""
+        if self.is_krepair:
+            return "wait until it has ended"
+        if self.command == _JAVA:
+            return "stop the broker"
+        return "stop the broker, or wait until the other krepair has ended"
+
+
+def identity(status: os.stat_result) -> tuple[int, int]:
+    """(device, inode) of a file or folder, which stay the same if it is renamed."""
+    return status.st_dev, status.st_ino
+
+
+def pid_of_lock(wanted: tuple[int, int]) -> int:
+    """Id of the process that has a locked descriptor of a file or folder; -1 if this user can see none.
+
+    Args:
+        wanted: ``identity`` of the file or folder.
+
+    Source: ``/proc/PID/fdinfo`` shows the locks of a descriptor (``proc(5)``).
+    """
+    try:
+        pids = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return UNKNOWN_PID
+    for pid in pids:
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                if _is_locked_descriptor(pid, number, wanted):
+                    return int(pid)
+        except OSError:
+            # The process belongs to another user, or it has ended.
+            continue
+    return UNKNOWN_PID
+
+
+def _is_locked_descriptor(pid: str, number: str, wanted: tuple[int, int]) -> bool:
+    try:
+        if identity(os.stat(f"/proc/{pid}/fd/{number}")) != wanted:
+            return False
+        with open(f"/proc/{pid}/fdinfo/{number}", encoding="ascii", errors="replace") as information:
+            return any(line.startswith("lock:") for line in information)
+    except OSError:
+        return False
+
+
+def command_of(pid: int) -> str:
+    """Name of the command of a process; empty if it is not known."""
+    if pid <= 0:
+        return ""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+            return comm.read(64).strip()
+    except OSError:
+        return ""
+
+
+# -- krepair's own lock
+
+
+class OwnLock:
+    """A held lock of krepair's own.
+
+    Args:
+        log_dir: absolute path of the log directory.
+        descriptor: descriptor of the locked folder.
+    """
+
+    def __init__(self, log_dir: str, descriptor: int) -> None:
+        self.log_dir = log_dir
+        self._descriptor = descriptor
+
+    def check(self) -> None:
+        """Make sure that the path is still the path of the locked log directory.
+
+        Raises:
+            RefusedError: the path now names another directory, or nothing.
+            UnreadableError: the path cannot be looked up.
+        """
+        try:
+            found, locked = without_links().status(self.log_dir), os.fstat(self._descriptor)
+        except OSError as error:
+            raise UnreadableError(
+                f"{shown_path(self.log_dir)}: could not be looked at: {why(error)}"
+            ) from error
+        if found is None or identity(found) != identity(locked):
+            raise RefusedError(f"{shown_path(self.log_dir)}: another directory has this name now")
+
+
+@contextlib.contextmanager
+def own_lock(log_dir: str, tree: Tree) -> Iterator[OwnLock | None]:
+    """Hold krepair's own lock while the body runs. Yields None if the file system cannot lock a folder.
+
+    Network file systems lock only files that are open for writing, and a folder cannot be opened for writing.
+
+    Args:
+        log_dir: absolute path of the log directory.
+        tree: the tree in which it is opened.
+
+    Raises:
+        LockedError: another krepair is at work there; the message names its process.
+    """
+    try:
+        descriptor = tree.open_folder(log_dir)
+    except OSError:
+        yield None
+        return
+    try:
+        yield OwnLock(log_dir, descriptor) if _lock(log_dir, descriptor) else None
+    finally:
+        os.close(descriptor)
+
+
+def _lock(log_dir: str, descriptor: int) -> bool:
+    """Lock an open folder; returns whether its file system can do that."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in {errno.EAGAIN, errno.EACCES}:
+            return False
+        pid = pid_of_lock(identity(os.fstat(descriptor)))
+        raise LockedError(
+            f"{shown_path(log_dir)}: another krepair is at work here: {Holder(pid, command_of(pid))}; wait until it "
+            "has ended"
+        ) from error
+    return True
+
+
+# -- whether a lock reaches other hosts
+
+_NFS: Final = frozenset({"nolock", "local_lock=all", "local_lock=posix", "local_lock=flock"})
+_CIFS: Final = frozenset({"nobrl"})
+_CLUSTER: Final = frozenset({"localflocks"})
+_LOCAL: Final = frozenset[str]()
+
+KEEP_LOCKS_HERE: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2"), _LOCAL),
+    **dict.fromkeys(
+        ("ntfs3", "overlay", "ramfs", "reiserfs", "tmpfs", "ubifs", "vfat", "xfs", "zfs"), _LOCAL
+    ),
+    "nfs": _NFS,
+    "nfs4": _NFS,
+    "cifs": _CIFS,
+    "smb3": _CIFS,
+    "ceph": _LOCAL,
+    "lustre": frozenset({"localflock", "noflock"}),
+    "gfs2": _CLUSTER,
+    "ocfs2": _CLUSTER,
+}
+"""Type of a file system, as the kernel names it -> options of a mount with which its locks do not leave the host."""
+
+
+def refuse_if_locks_stay_here(log_dir: str, tree: Tree) -> None:
+    """Check that a broker, or another krepair, on another host would see a lock of the log directory.
+
+    Args:
+        log_dir: absolute path of the log directory.
+        tree: the tree that holds it.
+
+    Raises:
+        RefusedError: the mount keeps locks on this host, or nobody knows what this type of file system does.
+    """
+    with contextlib.suppress(OSError):  # the lock itself says what is wrong with the directory
+        if medium.is_of_one_host(tree, log_dir):
+            return
+    system = file_system_of(log_dir)
+    options = KEEP_LOCKS_HERE.get(system.kind)
+    if options is None:
+        raise RefusedError(
+            f"{shown_path(log_dir)}: the file system {system} is of a type of which krepair does not know whether a "
+            "lock reaches other hosts; copy the log directory to a local disk; nothing was changed"
+        )
+    found = sorted(options.intersection(system.options.split(",")))
+    if found:
+        raise RefusedError(
+            f"{shown_path(log_dir)}: the file system {system} is mounted with {found[0]}, so a lock does not reach "
+            f"other hosts, and nobody there would be kept away; mount it without {found[0]}; nothing was changed"
+        )
+
 
 # struct flock of 64-bit Linux: short l_type, short l_whence, off_t l_start, off_t l_len, pid_t l_pid
+# -- the broker's lock
+
 _FLOCK = struct.Struct("hhqqi4x")
 _TRIES = 16
 _NOBODY = 0
@@ -98,7 +328,7 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
         LockedError: another process holds the lock; the message names it.
         RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, full disk, mounted read-only),
             or was replaced again and again while krepair tried to lock it; or locks do not leave this host, see
-            ``krepair.logdir.lock_reach``.
+            ``krepair.logdir.lock``.
         UnreadableError: an I/O error.
     """
     refuse_if_locks_stay_here(log_dir, disk.tree)

@@ -11,13 +11,17 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.errors import NotALogDirError, UnreadableError
-from krepair.formats.damage import Damage
+from krepair.formats import partition_metadata
+from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
@@ -25,6 +29,7 @@ from krepair.formats.filenames import (
     LOCK,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
+    METADATA_TOPIC,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
     FileKind,
@@ -38,7 +43,6 @@ from krepair.formats.filenames import (
     plan_id_of,
 )
 from krepair.formats.meta_properties import MAX_BYTES, MetaProperties, decode
-from krepair.logdir.not_a_log_dir import not_a_directory, not_a_log_dir, shown_path
 from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
 from krepair.logdir.values import (
     FileRef,
@@ -52,6 +56,7 @@ from krepair.logdir.values import (
     Snapshot,
     Special,
 )
+from krepair.next_command import Next
 
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, REPLICATION_CHECKPOINT, CLEANER_CHECKPOINT)
 # A broker writes these and then renames them; a crash leaves them.
@@ -400,3 +405,248 @@ class LockedDirs:
             return view, read_partition(view, folder)
         except OSError:
             return view, None
+
+
+_BY_CONFIGURATION: Final = "krepair check --config server.properties"
+_FOLDERS_LOOKED_INTO: Final = 100
+"""A home folder or the root of a disk may be named by mistake; it may have any number of folders."""
+
+
+def not_a_directory(path: str, known_files: Iterable[str], error: OSError) -> NotALogDirError:
+    """The error for a path at which there is no folder.
+
+    Args:
+        path: the path as it was given.
+        known_files: names of files in the root of a log directory.
+        error: what the operating system says.
+    """
+    if error.errno != errno.ENOTDIR or not os.path.isfile(path):
+        return NotALogDirError(
+            f"{shown_path(path)}: expected a Kafka log directory, but: {why(error)}; "
+            "log.dirs in server.properties names those of a broker",
+            next_command=_BY_CONFIGURATION,
+        )
+    name = os.path.basename(path)
+    of_a_broker = name in known_files or parse_file_name(name).kind is not FileKind.FOREIGN
+    verb = "dump" if of_a_broker else "show"
+    what = "a file" if of_a_broker else "a file; krepair show reads a plan file"
+    return NotALogDirError(
+        f"{shown_path(path)}: expected a Kafka log directory, found {what}",
+        next_command=Next.of(verb, path),
+    )
+
+
+def not_a_log_dir(path: str, foreign: Iterable[str]) -> NotALogDirError:
+    """The error for a folder in which nothing shows that it is a log directory.
+
+    Args:
+        path: the path of the folder.
+        foreign: names in it that no broker writes there, in order.
+    """
+    names = list(foreign)
+    expected = f"{META_PROPERTIES}, a checkpoint file, or partition folders (topic-0) with logs"
+    found = ", ".join(shown(name) for name in names[:3]) or "nothing"
+    if len(names) > 3:
+        found += f" and {len(names) - 3} more"
+    hint, command = _instead(path, names)
+    return NotALogDirError(
+        f"{shown_path(path)}: not a Kafka log directory: expected {expected}, found {found}; {hint}",
+        next_command=command,
+    )
+
+
+def shown_path(path: str) -> str:
+    """The path as text that is safe to print on one line."""
+    return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def _instead(path: str, names: list[str]) -> tuple[str, str]:
+    if any(name.endswith(".log") for name in names):
+        return (
+            "it looks like a partition folder: give the directory that holds it",
+            str(Next.of("check", os.path.dirname(path))),
+        )
+    below = (f"{path}/{name}" for name in islice(names, _FOLDERS_LOOKED_INTO))
+    log_dirs = [one for one in below if os.path.isfile(f"{one}/{META_PROPERTIES}")]
+    if log_dirs:
+        return "there is a log directory below it", str(Next.of("check", *log_dirs))
+    return "log.dirs in server.properties names the log directories of a broker", _BY_CONFIGURATION
+
+
+# -- one broker's replicas as plain values: what its log directories say of each partition without a look into a log.
+# What only a log tells (where it ends, what is damaged) is filled in by the reading of the log.
+
+CURRENT: Final = "current"
+"""Kind of a folder that a broker would serve. The other kinds are the marks on a folder's name."""
+FUTURE: Final = "future"
+"""Kind of a folder that a broker is about to make the replica."""
+
+
+def futures_of(view: LogDir, topic: str, number: int) -> Iterator[Partition]:
+    """Folders of a log directory that a broker is about to make the replica of a partition."""
+    for one in view.marked:
+        if (one.topic, one.number, one.role) == (topic, number, FUTURE):
+            yield one
+
+
+class ReplicaState(Struct, frozen=True, kw_only=True):
+    """One partition folder of one broker.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number.
+        folder: folder name in its log directory.
+        kind: ``current``, or the mark of the folder: ``future``, ``stray``, ``delete``.
+        topic_id: of ``partition.metadata``, 22 characters; empty if there is none (before 2.8) or it cannot be read.
+        log_start: offset; the greater of ``log-start-offset-checkpoint`` and the first segment's base offset.
+        log_end: offset after the last batch; -1 until the log was read.
+        high_watermark: recorded in ``replication-offset-checkpoint``, -1 none.
+        recovery_point: recorded; everything below it was flushed to disk. -1 none.
+        cleaner_position: first offset that this broker's cleaner has not cleaned, -1 if it has recorded none.
+        clean_stop: whether the log directory has the clean-shutdown marker.
+        damage: what is wrong with the folder or its log, or empty; until the log was read only of the folder.
+        log_dir: absolute path of the log directory.
+        segments: base offsets of the segments, ascending.
+        log_bytes: bytes of all ``.log``.
+    """
+
+    topic: str
+    partition: int
+    folder: str
+    kind: str = CURRENT
+    topic_id: str = ""
+    log_start: int = 0
+    log_end: int = -1
+    high_watermark: int = -1
+    recovery_point: int = -1
+    cleaner_position: int = -1
+    clean_stop: bool = False
+    damage: str = ""
+    log_dir: str = ""
+    segments: tuple[int, ...] = ()
+    log_bytes: int = 0
+
+    @property
+    def name(self) -> str:
+        """``topic-partition``, the same on every broker."""
+        return f"{self.topic}-{self.partition}"
+
+
+class DirectoryState(Struct, frozen=True, kw_only=True):
+    """One log directory of a broker.
+
+    Attributes:
+        path: absolute path; of one that was not read, as the configuration has it.
+        directory_id: ``directory.id`` of ``meta.properties`` (KIP-858), may be empty.
+        was_read: whether it was read. A replica may be in one that was not.
+        clean_stop: whether the clean-shutdown marker is there.
+    """
+
+    path: str
+    directory_id: str = ""
+    was_read: bool = True
+    clean_stop: bool = False
+
+
+class BrokerState(Struct, frozen=True, kw_only=True):
+    """What is known of one broker.
+
+    Attributes:
+        cluster_id: ``cluster.id`` of its log directories, may be empty (2.2 and before).
+        broker_id: ``broker.id`` or ``node.id``, may be empty.
+        host: on which it was read.
+        taken_ms: when the reading began, epoch milliseconds.
+        directories: all log directories that the broker is known to have.
+        partitions: all partition folders of those that were read, ordered by topic, number and folder.
+    """
+
+    cluster_id: str
+    broker_id: str
+    host: str
+    taken_ms: int
+    directories: tuple[DirectoryState, ...] = ()
+    partitions: tuple[ReplicaState, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Whether all known log directories were read: only then is a folder that was not found not there."""
+        return all(directory.was_read for directory in self.directories)
+
+
+def read_broker(views: Sequence[LogDir], taken_ms: int, known_dirs: Iterable[str] = ()) -> BrokerState:
+    """The state of one broker from its log directories. It opens ``partition.metadata`` files, no logs.
+
+    Args:
+        views: its log directories as listed, at least one.
+        taken_ms: when the reading began.
+        known_dirs: paths of all log directories in its configuration; those not in ``views`` count as not read.
+    """
+    read, known = {view.path for view in views}, tuple(known_dirs)
+    directories = [
+        DirectoryState(path=view.path, directory_id=view.directory_id, clean_stop=view.clean_shutdown)
+        for view in views
+    ]
+    directories += [DirectoryState(path=path, was_read=False) for path in known if path not in read]
+    states = (state for view in views for state in replica_states(view))
+    return BrokerState(
+        cluster_id=next((view.cluster_id for view in views if view.cluster_id), ""),
+        broker_id=next((view.broker_id for view in views if view.broker_id), ""),
+        host=views[0].host,
+        taken_ms=taken_ms,
+        directories=tuple(directories),
+        partitions=tuple(sorted(states, key=lambda one: (one.topic, one.partition, one.folder))),
+    )
+
+
+def replica_states(view: LogDir) -> Iterator[ReplicaState]:
+    """Every partition folder of a log directory, those that the broker marked too; not the controllers' log."""
+    for partition in (*view.partitions, *view.marked):
+        if partition.topic != METADATA_TOPIC:
+            yield replica_state(view, partition)
+
+
+def replica_state(view: LogDir, partition: Partition) -> ReplicaState:
+    """One partition folder.
+
+    Args:
+        view: its log directory.
+        partition: the folder as listed.
+    """
+    key = partition.key
+    topic_id, damage = _topic_id(partition)
+    current = partition.role == "normal"
+    first = partition.segments[0].base_offset if partition.segments else 0
+
+    def recorded(checkpoint: OffsetCheckpoint) -> int:
+        return checkpoint.offsets.get(key, -1) if current else -1
+
+    return ReplicaState(
+        topic=partition.topic,
+        partition=partition.number,
+        folder=partition.folder,
+        kind=CURRENT if current else partition.role,
+        topic_id=topic_id,
+        log_start=max(recorded(view.log_start), first),
+        high_watermark=recorded(view.high_watermark),
+        recovery_point=recorded(view.recovery_point),
+        cleaner_position=recorded(view.cleaner),
+        clean_stop=view.clean_shutdown,
+        damage=partition.unreadable or damage,
+        log_dir=view.path,
+        segments=tuple(segment.base_offset for segment in partition.segments),
+        log_bytes=sum(segment.log.size for segment in partition.segments),
+    )
+
+
+def _topic_id(partition: Partition) -> tuple[str, str]:
+    """(the topic id or empty, what is wrong with the file or empty)."""
+    file = partition.partition_metadata
+    if file is None:
+        return "", ""
+    try:
+        read = partition_metadata.decode(read_whole(file.path, partition_metadata.MAX_BYTES + 1))
+    except OSError as error:
+        return "", f"partition.metadata: {why(error)}"
+    if isinstance(read, Damage):
+        return "", f"partition.metadata: {read.expected} was expected, found {read.found}"
+    return partition_metadata.topic_id_text(read.topic_id), ""

@@ -20,8 +20,7 @@ from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, asked, command_for
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.kernels import classes as c
-from krepair.logdir.config import load_settings
-from krepair.logdir.log_dirs import log_dirs_left_out
+from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import PLAN, Next, again

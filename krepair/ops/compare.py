@@ -29,7 +29,7 @@ from krepair.fixes.replicas import (
 )
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
-from krepair.logdir.replica import CURRENT
+from krepair.logdir.view import CURRENT
 from krepair.next_command import Next
 from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
@@ -43,8 +43,8 @@ from krepair.pipeline.items import Failed
 from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.pipeline.replicas.contents import GroupWork, Unread, contents_of
 from krepair.pipeline.replicas.facts import FactsLog
-from krepair.pipeline.replicas.find_keys import FindItem, FoundKey
 from krepair.pipeline.replicas.items import ReplicaItem
+from krepair.pipeline.replicas.records import FindItem, FoundKey
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import ReplicaGroup, groups_of, verdict_of
 
@@ -324,7 +324,7 @@ class Comparison:
     # -- keys as a person knows them ---------------------------------------------------------------
     def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[ReadReplica]) -> m.PartitionVerdict:
         """The verdict with the keys themselves in the place of their hashes, and what each replica would serve."""
-        from krepair.pipeline.replicas.find_keys import find_keys
+        from krepair.pipeline.replicas.records import find_keys
 
         wanted = {line.key for one in verdict.disagreements for line in one.keys[:_KEYS_SHOWN]}
         if not wanted:

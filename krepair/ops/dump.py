@@ -22,9 +22,8 @@ from krepair.formats.filenames import (
     parse_file_name,
     parse_folder_name,
 )
-from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from, why
-from krepair.logdir.view import CHECKPOINTS
+from krepair.logdir.view import CHECKPOINTS, shown_path
 from krepair.options import Options
 from krepair.pipeline.dump.entries import INDEXES, EntryDump, read_text, text_file
 from krepair.pipeline.dump.record import FORMAT_VERSION, DumpWord, RecordLines, Style

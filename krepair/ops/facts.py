@@ -25,9 +25,9 @@ from krepair.fixes.replicas import (
     read_current,
 )
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
-from krepair.logdir.log_dirs import DEFAULT_LOG_DIR, configured_log_dirs, why_of_another_broker
-from krepair.logdir.replica import CURRENT
+from krepair.logdir.config import DEFAULT_LOG_DIR, configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
+from krepair.logdir.view import CURRENT
 from krepair.next_command import Next
 from krepair.ops.reports import Report
 from krepair.options import Options

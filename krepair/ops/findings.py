@@ -30,11 +30,9 @@ from krepair.formats.codec import Codec
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.words import count_text, names_text
 from krepair.kernels import classes as c
-from krepair.logdir.config import DEFAULT, LARGEST_RECORD_BYTES, Setting
-from krepair.logdir.holder import Holder
-from krepair.logdir.lock import is_locked
-from krepair.logdir.log_dirs import configured_log_dirs
-from krepair.logdir.metadata_log import MetadataImage
+from krepair.logdir.cluster import MetadataImage
+from krepair.logdir.config import DEFAULT, LARGEST_RECORD_BYTES, Setting, configured_log_dirs
+from krepair.logdir.lock import Holder, is_locked
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.next_command import PLAN, Next, by_id
 from krepair.ops.broker_clock import mtimes_look_copied

@@ -12,7 +12,7 @@ from krepair.errors import KrepairError, NotALogDirError, UsageError
 from krepair.fixes.context import OtherDirs
 from krepair.fixes.replicas import Side
 from krepair.logdir.cluster import ClusterView
-from krepair.logdir.log_dirs import configured_log_dirs, why_of_another_broker
+from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.options import EVERY_TOPIC, Options

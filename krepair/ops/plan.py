@@ -40,8 +40,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
 from krepair.logdir.space import read_space
-from krepair.logdir.steady import deleted_files, why_changed, without_deleted
-from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.logdir.values import FileRef, LogDir, Partition, deleted_files, why_changed, without_deleted
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.ops.broker_clock import mtimes_look_copied
@@ -72,9 +71,9 @@ from krepair.plan.model import (
 )
 from krepair.plan.risks import KEPT_ORIGINALS, OTHERS_HAVE
 from krepair.plan.view import size_text
+from krepair.rules.evidence import OPEN, CutPart, Gone, Having, told, who_has
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone, SegmentFacts
-from krepair.rules.replicas.cut import OPEN, CutPart, Gone, Having, told, who_has
 from krepair.rules.replicas.model import PartitionVerdict
 
 _TOPIC_KEYS_USED = (

@@ -23,7 +23,7 @@ from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.formats.filenames import offset_name, private_folder
 from krepair.formats.words import count_text
-from krepair.logdir.log_dirs import configured_id, why_of_another_broker
+from krepair.logdir.config import configured_id, why_of_another_broker
 from krepair.logdir.reading import SECTOR, opened_for_reading
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition

@@ -18,8 +18,8 @@ from typing import Final, Literal, NamedTuple
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import FileKind, parse_file_name, segment_name
 from krepair.formats.words import count_text
-from krepair.logdir.not_a_log_dir import shown_path
 from krepair.logdir.values import FileRef, Leftover, Special
+from krepair.logdir.view import shown_path
 
 RENAMES_SINCE: Final = (3, 0, 0)
 """From 3.0 on a broker renames swaps without reading them, and deletes all segments between the first and the last."""

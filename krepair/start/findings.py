@@ -14,8 +14,8 @@ from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text, time_text
+from krepair.logdir.cluster import Fault
 from krepair.logdir.config import DEFAULT
-from krepair.logdir.metadata_log import Fault
 from krepair.logdir.values import LogDir
 from krepair.options import Options
 from krepair.pipeline.items import Failed

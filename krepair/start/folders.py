@@ -18,8 +18,8 @@ from krepair.formats.filenames import SUFFIXES, NameState, parse_file_name
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.words import count_text
 from krepair.logdir.reading import read_whole
-from krepair.logdir.replica import FUTURE
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import FUTURE
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed
 

@@ -16,9 +16,8 @@ from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES, METADATA_TOPIC, PARTITION_METADATA
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
-from krepair.logdir.config_files import read_server_properties
-from krepair.logdir.log_dirs import configured_id, configured_log_dirs
-from krepair.logdir.metadata_log import MetadataImage
+from krepair.logdir.cluster import MetadataImage
+from krepair.logdir.config import configured_id, configured_log_dirs, read_server_properties
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options

@@ -19,9 +19,8 @@ from krepair.checks.catalogue import Finding, Severity, StartEffect
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.words import count_text
-from krepair.logdir.cluster import configs_of_image
+from krepair.logdir.cluster import Examined, Fault, MetadataImage, configs_of_image, examine_metadata_log
 from krepair.logdir.config import ClusterConfigs
-from krepair.logdir.metadata_log import Examined, Fault, MetadataImage, examine_metadata_log
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.start.identity import KRAFT_ONLY_SINCE, Metadata, StartingNode, known_topic_id, metadata_log_of

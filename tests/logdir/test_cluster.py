@@ -14,9 +14,8 @@ from krepair.formats import cluster_metadata as metadata
 from krepair.formats.batch_v2 import BatchHeader, PlacedBatch, batches, decode_header, encode_batch
 from krepair.formats.message_schema import Schema
 from krepair.formats.record import Record
-from krepair.logdir import metadata_log
-from krepair.logdir.cluster import ClusterView, read_cluster_file
-from krepair.logdir.metadata_log import Assignment, MetadataImage
+from krepair.logdir import cluster
+from krepair.logdir.cluster import Assignment, ClusterView, MetadataImage, read_cluster_file
 from tests.encoders import encode_fields as encode
 from tests.encoders import encode_record
 
@@ -267,14 +266,14 @@ def test_partitions_of_other_topics_are_not_gone_through_for_a_topic_that_goes()
     image = MetadataImage(partitions=Partitions())
     for number in range(6):
         topic_id = f"id-{number}"
-        metadata_log._add_topic(image, {"topic_id": topic_id, "name": f"t{number}"})
+        cluster._add_topic(image, {"topic_id": topic_id, "name": f"t{number}"})
         for partition in (0, 1, 7):
             registered = {"replicas": [1], "isr": [1], "leader": 1, "leader_epoch": 0}
             others: dict[str, list[int]] = {"adding_replicas": [], "removing_replicas": []}
             values = {"topic_id": topic_id, "partition_id": partition, **registered, **others}
-            metadata_log._add_partition(image, values)
+            cluster._add_partition(image, values)
     for number in range(5):
-        metadata_log._remove_topic(image, {"topic_id": f"id-{number}"})
+        cluster._remove_topic(image, {"topic_id": f"id-{number}"})
     assert Partitions.times == 0
     assert list(image.partitions) == [("id-5", 0), ("id-5", 1), ("id-5", 7)]
     assert image.numbers == {"id-5": {0, 1, 7}}

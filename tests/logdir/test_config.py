@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
-from krepair.logdir import config_files
+from krepair.logdir import config
 from krepair.logdir.config import Setting, load_settings
 
 DAY_MS = 86_400_000
@@ -374,7 +374,7 @@ def test_places_of_names_are_those_that_a_search_for_each_of_them_finds(tmp_path
         json.dumps(topics, indent=1, ensure_ascii=False),
         json.dumps(topics),
     ):
-        found = config_files.read_topic_configs(write(tmp_path, "topics.json", text))
+        found = config.read_topic_configs(write(tmp_path, "topics.json", text))
         for topic, configs in topics.items():
             for key in configs:
                 start = 0
@@ -397,9 +397,9 @@ def test_a_file_of_topics_is_not_searched_for_each_of_them(
         searched += 1
         return real(*given)
 
-    monkeypatch.setattr(config_files.re, "compile", counting)
+    monkeypatch.setattr(config.re, "compile", counting)
     for topics in (2, 6):
         text = json.dumps({f"t{number}": {"segment.bytes": number} for number in range(topics)}, indent=1)
         path = write(tmp_path, "topics.json", text)
-        config_files.read_topic_configs(path)
+        config.read_topic_configs(path)
     assert searched == 0

@@ -21,9 +21,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import FileSystem
 from krepair.errors import LockedError, RefusedError, UnreadableError
 from krepair.logdir import lock as locks
-from krepair.logdir import lock_reach
-from krepair.logdir.holder import UNKNOWN_PID, Holder
-from krepair.logdir.lock import Lock, hold_lock, hold_own_lock, is_locked
+from krepair.logdir.lock import UNKNOWN_PID, Holder, Lock, hold_lock, hold_own_lock, is_locked
 from tests.durable.disks import FailingDisk, RecordingDisk
 
 Hold = Callable[[str, Disk], AbstractContextManager[object]]
@@ -311,7 +309,7 @@ class TestNetworkStorage:
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, hold: Hold, kind: str, option: str
     ) -> None:
         mounted = FileSystem("/data", kind, f"rw,{option},addr=x")
-        monkeypatch.setattr(lock_reach, "file_system_of", lambda path: mounted)
+        monkeypatch.setattr(locks, "file_system_of", lambda path: mounted)
         of_mount = rf"/data \({kind}\) is mounted with {option}"
         of_kind = "does not know whether a lock reaches other hosts"
         refused(log_dir, RefusedError, of_mount if option else of_kind, hold)
@@ -324,7 +322,7 @@ class TestNetworkStorage:
     def test_other_mounts_are_locked_as_ever(
         self, log_dir: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str
     ) -> None:
-        monkeypatch.setattr(lock_reach, "file_system_of", lambda path: FileSystem("/data", kind, options))
+        monkeypatch.setattr(locks, "file_system_of", lambda path: FileSystem("/data", kind, options))
         with held(log_dir) as lock:
             lock.check()
 

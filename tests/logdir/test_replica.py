@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 
 from krepair.formats.filenames import META_PROPERTIES, RECOVERY_POINT_CHECKPOINT
-from krepair.logdir.replica import BrokerState, read_broker
-from krepair.logdir.view import read_log_dir
+from krepair.logdir.view import BrokerState, read_broker, read_log_dir
 
 TOPIC_ID = "zIRh4vueR7qi2NJYckaNDA"
 

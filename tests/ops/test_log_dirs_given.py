@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode, NotALogDirError, UsageError
-from krepair.logdir.log_dirs import configured_log_dirs
+from krepair.logdir.config import configured_log_dirs
 from krepair.ops.check import check
 from krepair.ops.facts import facts
 from krepair.ops.groups import groups

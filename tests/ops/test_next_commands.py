@@ -10,7 +10,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
-from krepair.logdir.holder import Holder
+from krepair.logdir.lock import Holder
 from krepair.ops import plan as plan_module
 from krepair.ops.room import planned_view
 from krepair.ops.show import load, plan_command, show_view

@@ -9,7 +9,7 @@ import pytest
 
 from krepair.kernels.compact_records import SLACK, key_hash
 from krepair.kernels.replica_rows import body_hash
-from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
+from krepair.pipeline.replicas.records import Hashed, RecordBytes
 
 SECRET = np.array([7, 9], np.uint64)
 MIB = 1 << 20

@@ -22,7 +22,7 @@ from krepair.ops.facts import facts
 from krepair.options import EngineName, Options
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.replicas import contents
-from krepair.pipeline.replicas.find_keys import find_keys
+from krepair.pipeline.replicas.records import find_keys
 from krepair.rules.replicas import model as m
 from tests.builders import LogDir, Record
 from tests.builders import data as batch_of

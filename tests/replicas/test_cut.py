@@ -13,7 +13,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.show import show_view
 from krepair.options import EngineName, Options
-from krepair.rules.replicas.cut import OPEN, CutPart, Gone, Having, told, who_has
+from krepair.rules.evidence import OPEN, CutPart, Gone, Having, told, who_has
 from krepair.rules.replicas.model import ReplicaColumn
 from tests import builders as b
 from tests.pages import words_of

@@ -7,9 +7,9 @@ import pytest
 
 from krepair.derive.transactions import ABORT, COMMIT, DATA, NONE, transactions_of
 from krepair.formats.arrays import Int64s
-from krepair.logdir.replica import ReplicaState
+from krepair.logdir.view import ReplicaState
+from krepair.rules.replicas.judge import judge_transactions
 from krepair.rules.replicas.model import COMMITTED_TO_ABORTED
-from krepair.rules.replicas.pairs import judge_transactions
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders
 
 PRODUCER, MARKER = 7, 117

@@ -6,7 +6,7 @@ from dataclasses import replace as changed_line
 
 import pytest
 
-from krepair.logdir.metadata_log import Assignment
+from krepair.logdir.cluster import Assignment
 from krepair.rules.evidence import (
     CLOCKS_APART_MS,
     Evidence,

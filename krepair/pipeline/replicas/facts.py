@@ -22,9 +22,8 @@ from krepair.formats.facts_file import (
 )
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.logdir.reading import why
-from krepair.logdir.replica import BrokerState
-from krepair.pipeline.replicas.items import RowRun, RowsResult
-from krepair.pipeline.replicas.join import rows_of
+from krepair.logdir.view import BrokerState
+from krepair.pipeline.replicas.items import RowRun, RowsResult, rows_of
 from krepair.rules.replicas.replica import ReplicaHeaders
 
 _AGAIN: Final = "krepair facts LOGDIR... --out FILE"

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.formats.arrays import Uint64s
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import LogsItem, Outcome
 
@@ -118,3 +120,10 @@ class RowsResult(Outcome, frozen=True, kw_only=True):
 
     keys: tuple[RowRun, ...] = ()
     records: tuple[RowRun, ...] = ()
+
+
+def rows_of(run: RowRun, columns: int) -> Uint64s:
+    """uint64[N, columns] of a run; of a file only what is used is read."""
+    if run.path:
+        return np.memmap(run.path, np.uint64, "r").reshape(-1, columns)
+    return np.frombuffer(run.data, np.uint64).reshape(-1, columns)

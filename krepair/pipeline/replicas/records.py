@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from krepair.checks.walk import gathered
 from krepair.derive.sums import RANGE_BITS
-from krepair.derive.transactions import TRANSACTION_COLUMNS, fates_of
+from krepair.derive.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fates_of
 from krepair.durable.scratch import write_scratch
+from krepair.durable.tree import Tree
 from krepair.formats import batch_v2, message_set
-from krepair.formats.arrays import Int64s, Uint64s
+from krepair.formats.arrays import Int64s, Uint8s, Uint64s
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
@@ -26,20 +28,22 @@ from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.columns import BAD_CRC, OK, Batches
+from krepair.kernels.compact_records import SLACK, key_hash
+from krepair.kernels.replica_rows import body_hash
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
 from krepair.pipeline.byte_stream import ByteStream
+from krepair.pipeline.compaction.content import LARGEST_RECORD_BYTES
 from krepair.pipeline.compaction.keys import BUCKET_SHIFT
 from krepair.pipeline.compaction.rows import BUCKETS
 from krepair.pipeline.dump.log_walk import LogWalk
-from krepair.pipeline.dump.record import Shown
+from krepair.pipeline.dump.record import Shown, shown_of
 from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import FailureKind
-from krepair.pipeline.place import reached, what_failed
+from krepair.pipeline.items import FailureKind, Place
+from krepair.pipeline.place import in_its_place, reached, what_failed
 from krepair.pipeline.progress import shown
 from krepair.pipeline.replicas.headers import NotedDamage
 from krepair.pipeline.replicas.items import ReplicaItem, RowRun, RowsResult, map_in_parts
-from krepair.pipeline.replicas.record_bytes import Hashed, RecordBytes
 
 OnHashes = Callable[[Uint64s, Int64s, Int64s, Any], None]
 """Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether
@@ -382,3 +386,229 @@ def _joined(parts: Sequence[RowsResult]) -> RowsResult:
         keys=tuple(run for part in parts for run in part.keys),
         records=tuple(run for part in parts for run in part.records),
     )
+
+
+# -- one record of any size, from its bytes as they come: no more than 64 MiB of them are held
+#
+# A body is what lies in a record from its key to its last header, a message of v0 or v1 from its key on. A body that
+# fits has the hashes that the kernel gives it. A larger one never lies in a window, so that the kernel never sees it:
+# it is hashed in pieces of 1 MiB, each under a secret that the pieces before it have changed.
+
+_FIRST_BYTES: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 20
+assert LARGEST_RECORD_BYTES % _PIECE_BYTES == 0
+
+
+class Hashed(NamedTuple):
+    """Hashes of a record's bytes.
+
+    Attributes:
+        key: both halves of the hash of its key, zeros without one.
+        body: both halves of the hash of its body.
+    """
+
+    key: tuple[int, int]
+    body: tuple[int, int]
+
+
+class RecordBytes:
+    """Takes the bodies of records, one after the other.
+
+    Args:
+        secret: uint64[2], the key of the hashes.
+        most: bytes that are held, a multiple of 1 MiB. It decides how a body is hashed, so it has to be the same on
+            all sides.
+    """
+
+    def __init__(self, secret: Uint64s, most: int = LARGEST_RECORD_BYTES) -> None:
+        self._secret = secret
+        self._most = most
+        self._held: Uint8s = np.empty(_FIRST_BYTES + SLACK, np.uint8)
+        self.begin(-1)
+
+    def begin(self, key_size: int) -> None:
+        """The next body begins.
+
+        Args:
+            key_size: bytes of its key, negative without one.
+        """
+        self._key_size = key_size
+        self._end = 0
+        self._done = 0
+        self._key = self._body = (0, 0)
+
+    def take(self, piece: memoryview) -> None:
+        """Take the next bytes of the body."""
+        taken = 0
+        while taken < len(piece):
+            room = self._room(len(piece) - taken)
+            count = min(room, len(piece) - taken)
+            self._held[self._end : self._end + count] = np.frombuffer(piece, np.uint8, count, taken)
+            self._end += count
+            taken += count
+
+    def hashed(self) -> Hashed:
+        """Hashes of the body that was taken."""
+        if self._done:
+            self._put_pieces()
+            return Hashed(self._key, self._body)
+        key = self._halves(key_hash, 0, self._key_size, (0, 0)) if self._key_size >= 0 else (0, 0)
+        return Hashed(key, self._halves(body_hash, 0, self._end, (0, 0)))
+
+    def _room(self, wanted: int) -> int:
+        """How many bytes more can be held now, at least one."""
+        size = _PIECE_BYTES if self._done else self._most
+        if self._end == size:
+            self._put_pieces()
+            size = _PIECE_BYTES
+        if self._end + wanted > len(self._held) - SLACK < size:
+            larger: Uint8s = np.empty(size + SLACK, np.uint8)
+            larger[: self._end] = self._held[: self._end]
+            self._held = larger
+        return min(size, len(self._held) - SLACK) - self._end
+
+    def _put_pieces(self) -> None:
+        """Hash what is held, piece by piece."""
+        for start in range(0, self._end, _PIECE_BYTES):
+            count = min(_PIECE_BYTES, self._end - start)
+            of_key = min(self._key_size - self._done, count)
+            if of_key > 0:
+                self._key = self._halves(key_hash, start, of_key, self._key)
+            self._body = self._halves(body_hash, start, count, self._body)
+            self._done += count
+        self._end = 0
+
+    def _halves(self, kernel: object, start: int, count: int, before: tuple[int, int]) -> tuple[int, int]:
+        one, other = (self._secret[half] ^ np.uint64(before[half]) for half in (0, 1))
+        first, second = kernel(self._held, start, count, one, other)  # type: ignore[operator]
+        return int(first), int(second)
+
+
+# -- named keys: the key itself, and what this replica would serve of it as leader
+
+_CUT: Final = 256
+
+
+class FindItem(Struct, frozen=True, kw_only=True):
+    """Find keys in one replica.
+
+    Attributes:
+        replica: which, and its transactions and the secret of the hashes.
+        hashes: both halves of the hashes of the keys; empty for all keys.
+        log_start: records below it are not served.
+        last_stable_offset: records at or above it are not served to ``read_committed`` readers.
+    """
+
+    replica: ReplicaItem
+    hashes: tuple[tuple[int, int], ...]
+    log_start: int
+    last_stable_offset: int
+
+    @property
+    def place(self) -> Place:
+        """Of the replica."""
+        return self.replica.place
+
+    @property
+    def bytes_to_read(self) -> int:
+        """All its logs."""
+        return self.replica.bytes_to_read
+
+
+class FoundKey(Struct, frozen=True, kw_only=True):
+    """One key of a replica.
+
+    Attributes:
+        first: first half of its hash.
+        second: second half.
+        key: its bytes, perhaps only the first.
+        offset: of the record that would be served last, -1 none.
+        value: its value, perhaps only the first bytes; None for a tombstone or no record.
+        value_size: all its bytes, -1 for a tombstone or no record.
+    """
+
+    first: int
+    second: int
+    key: bytes | None
+    offset: int = -1
+    value: bytes | None = None
+    value_size: int = -1
+
+
+class _Finder(HashWalk):
+    """Looks at each record of the keys, and keeps of each key what is served last."""
+
+    wanted: np.ndarray[Any, np.dtype[np.uint64]]
+    found: dict[tuple[int, int], FoundKey]
+    low: int
+    high: int
+
+    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
+        yield from ()
+        out = self.hashed(buf, rows, counts, records)
+        chosen = np.flatnonzero(self._chosen(out)).tolist()
+        if not chosen:
+            return
+        fates, ends = self._fates_of(rows), np.cumsum(counts[: len(rows)])
+        for place in chosen:
+            batch = int(np.searchsorted(ends, place, "right"))
+            self._take(out[place], int(fates[batch]), shown_of(rows[batch], records[place], buf))
+
+    def _chosen(self, out: Uint64s) -> Any:
+        return np.isin(out[:, h.H_FIRST], self.wanted) if len(self.wanted) else np.ones(len(out), bool)
+
+    def _fates_of(self, rows: Any) -> Int64s:
+        fates = np.empty(len(rows), np.int64)
+        h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
+        return fates
+
+    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
+        """A batch that cannot be read has no key to show."""
+        return self._taken.damage(found, rule)
+
+    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
+        yield from ()
+        out = self._hashes_of(row, shown)
+        if self._chosen(out)[0]:
+            self._take(out[0], int(self._fates_of(row.reshape(1))[0]), shown)
+
+    def _take(self, hashed: Any, fate: int, shown: Shown) -> None:
+        if fate == h.MARKER:
+            return
+        pair = int(hashed[h.H_FIRST]), int(hashed[h.H_SECOND])
+        known = self.found.get(pair)
+        if known is None:
+            known = self.found[pair] = FoundKey(first=pair[0], second=pair[1], key=_cut(shown.key))
+        if fate not in {ABORTED, OPEN} and self.low <= shown.offset < self.high:
+            self.found[pair] = FoundKey(
+                first=pair[0],
+                second=pair[1],
+                key=known.key,
+                offset=shown.offset,
+                value=_cut(shown.value),
+                value_size=shown.value_size,
+            )
+
+
+def _cut(data: bytes | None) -> bytes | None:
+    return None if data is None else data[:_CUT]
+
+
+@shown("keys")
+@in_its_place
+def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
+    """Read the log once; of each key that is wanted keep what is served last."""
+    replica = item.replica
+    table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
+    fates, secret = fates_of(table), np.frombuffer(replica.secret, np.uint64).copy()
+    none = Differing(b"")
+    found: dict[tuple[int, int], FoundKey] = {}
+    for base, size in replica.segments:
+        with opened_for_reading(replica.file(base, ".log"), tree) as descriptor:
+            finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
+            finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
+            finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset
+            for _ in finder.lines():
+                pass
+    wanted = set(item.hashes)
+    return tuple(one for pair, one in found.items() if not wanted or pair in wanted)
