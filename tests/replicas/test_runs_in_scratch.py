@@ -13,6 +13,7 @@ from krepair.durable import scratch
 from krepair.formats.arrays import Int64s
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import Failed, Place
+from krepair.pipeline.replicas import headers as reading
 from krepair.pipeline.replicas import items
 from krepair.pipeline.replicas.headers import MarkersItem, find_markers_to_keep, read_headers_of_all
 from krepair.pipeline.replicas.items import ReplicaItem
@@ -72,7 +73,7 @@ def test_the_same_markers_stay_where_runs_lie_in_scratch_files_in_parts_and_piec
     headers, at_once = kept(tmp_path / "memory", seed, "")
     assert not any(runs.path for one in headers for runs in one.runs)
     monkeypatch.setattr(scratch, "_INLINE", 0)
-    monkeypatch.setattr(headers, "_PIECE", 3)
+    monkeypatch.setattr(reading, "_PIECE", 3)
     monkeypatch.setattr(items, "_PART_BYTES", 1)
     (tmp_path / "scratch").mkdir()
     headers, in_pieces = kept(tmp_path / "files", seed, str(tmp_path / "scratch"))
