@@ -21,8 +21,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.offset_set import OffsetSetError, of_text
 from krepair.journal.begin import grown
-from krepair.pipeline.compaction.check_items import CheckedSource
-from krepair.pipeline.compaction.items import CompactItem, OffsetFile
+from krepair.pipeline.compaction.items import CheckedSource, CompactItem, OffsetFile
 from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, readings_of
 from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve
 from krepair.pipeline.items import LogsItem, Place

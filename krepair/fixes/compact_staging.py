@@ -44,7 +44,13 @@ from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.filenames import log_name
 from krepair.journal.begin import StagedGroup, check_fresh
-from krepair.pipeline.compaction.items import CompactItem, CompactResult, KeysItem, KeysResult
+from krepair.pipeline.compaction.items import (
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    KeysItem,
+    KeysResult,
+)
 from krepair.pipeline.compaction.partitions import (
     CompactionInput,
     Prepared,
@@ -58,7 +64,6 @@ from krepair.pipeline.compaction.proof import (
     Verification,
     prove,
 )
-from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.pipeline.rewrite.stage import not_as_planned
 from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments

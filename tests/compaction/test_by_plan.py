@@ -17,7 +17,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.offset_set import as_text, of_text, packed, unpacked
 from krepair.journal.guards import SafePoints
 from krepair.pipeline.compaction import partitions
-from krepair.pipeline.compaction import stays as compaction_stays
+from krepair.pipeline.compaction import tasks as compaction_stays
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import Plan
 from krepair.plan.planfile import seal

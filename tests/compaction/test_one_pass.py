@@ -19,9 +19,9 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.pipeline.compaction import log as compaction_log
-from krepair.pipeline.compaction import stays as compaction_stays
+from krepair.pipeline.compaction import tasks as compaction_stays
 from krepair.pipeline.compaction.check import SourceProof
-from krepair.pipeline.compaction.check_items import CheckResult
+from krepair.pipeline.compaction.items import CheckResult
 from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.engines.engine import InlineEngine
 from krepair.pipeline.items import Failed

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -29,14 +29,14 @@ from krepair.kernels.key_points import points_and_squares
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.pipeline.byte_stream import StoredBytes
-from krepair.pipeline.compaction.check_items import (
+from krepair.pipeline.compaction.items import (
     CheckedSource,
     CheckItem,
+    CheckJoinItem,
     CheckResult,
 )
-from krepair.pipeline.compaction.checked_contents import CheckedContents
-from krepair.pipeline.compaction.rows import SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
-from krepair.pipeline.items import Failed
+from krepair.pipeline.compaction.rows import SCRATCH_NEEDED, NoScratchError, RowFile, Rows, cut, put_rows
+from krepair.pipeline.items import Failed, Place
 from krepair.pipeline.place import in_its_place
 from krepair.pipeline.progress import shown
 
@@ -547,3 +547,121 @@ class SourceProof:
             return self._group.result()
         except (_Wrong, OSError) as problem:
             return _failed(self._item, problem)
+
+
+_INTO: Final = {int(Codec.LZ4): compression.lz4_into, int(Codec.SNAPPY): compression.snappy_into}
+_CONTENT_SLACK: Final = 16
+_CONTENT_BYTES: Final = 1 << 20
+
+
+class CheckedContents:
+    """Contents of compressed batches, unpacked one behind the other.
+
+    It shares no code with the unpacking where keys are found and where what stays is written: that has kernels for lz4
+    and snappy and for the walk over zstd frames, this has another library and a walk in Python. zstd itself and gzip
+    have one library for all.
+
+    Attributes:
+        buffer: uint8[V], with 16 bytes behind it.
+        ends: place after each content, with 0 in front.
+    """
+
+    def __init__(self) -> None:
+        self._make(_CONTENT_BYTES)
+        self.ends = [0]
+
+    def _make(self, size: int) -> None:
+        self.buffer: Uint8s = np.zeros(size + _CONTENT_SLACK, np.uint8)[:size]
+        self._view = self.buffer.data
+
+    def add(self, codec: int, stored: memoryview) -> bool:
+        """Unpack one more behind the others.
+
+        Args:
+            codec: of the batch.
+            stored: its records as they are stored.
+
+        Returns:
+            Whether it is there. If not, there is no room, or it has to be read in pieces: it is large, or broken. Where
+            there are no others, there is always room.
+        """
+        into = _INTO.get(codec)
+        if into and (end := into(stored, self._view, self.ends[-1])) >= 0:
+            self.ends.append(end)
+            return True
+        content = compression.at_once(codec, stored)
+        return content is not None and self._take(content)
+
+    def _take(self, content: bytes) -> bool:
+        start = self.ends[-1]
+        end = start + len(content)
+        if end > len(self.buffer):
+            if start:
+                return False
+            self._make(end)
+        self._view[start:end] = content
+        self.ends.append(end)
+        return True
+
+    def add_nothing(self) -> bool:
+        """A batch without records."""
+        self.ends.append(self.ends[-1])
+        return True
+
+    def add_blocks(self, window: memoryview, blocks: Iterable[tuple[int, int]]) -> int:
+        """Unpack lz4 blocks one behind the other, see ``compression.lz4_blocks_into``; gives how many."""
+        ends = compression.lz4_blocks_into(window, blocks, self._view, self.ends[-1])
+        self.ends += ends
+        return len(ends)
+
+    def forget_last(self, count: int = 1) -> None:
+        """Take back the last that were added."""
+        del self.ends[len(self.ends) - count :]
+
+    def taken(self) -> list[int]:
+        """Where the contents begin, with the end of the last; from now on there are none."""
+        ends, self.ends = self.ends, [0]
+        return ends
+
+
+@shown("prove")
+def check_join(item: CheckJoinItem) -> int | Failed:
+    """Judge the keys of some parts; gives how many there are."""
+    size = 1 << 10
+    while size < 2 * item.count:
+        size *= 2
+    every: Rows = np.empty((item.count, v.ROW_WORDS), np.uint64)
+    slots = np.full(size, -1, np.int32)
+    state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
+    try:
+        for rows in item.rows:
+            v.join_rows(rows.rows(item.first, item.after), every, slots, state)
+    except OSError as error:
+        return Failed("disk", f"{error.filename}: {why(error)}")
+    table = every[: state[v.C_ROWS]]
+    offset, wrong, keys = v.judge_rows(table, len(table))
+    texts = (
+        "",
+        f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
+        f"of the key whose last record is at offset {offset} the result has another one",
+        f"the record at offset {offset} has a key that no committed record of the source has",
+        f"the tombstone at offset {offset} is gone, but an older record of its key stays",
+    )
+    return Failed("verify", texts[wrong]) if wrong else int(keys)
+
+
+def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19) -> Iterator[CheckJoinItem]:
+    """The items that judge the keys of one partition.
+
+    Args:
+        place: of the partition.
+        rows: of all its groups.
+        rows_at_once: about so many go into one item.
+    """
+    if not rows:
+        return
+    counts = np.sum([np.diff(file.starts()) for file in rows], axis=0)
+    for first, after in cut(counts, rows_at_once):
+        if counts[first:after].any():
+            count = int(counts[first:after].sum())
+            yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)

@@ -8,10 +8,12 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.formats.arrays import Int64s
+from krepair.kernels.check_compacted import ROW_WORDS
 from krepair.kernels.scan import SegmentSummary
 from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted
 from krepair.pipeline.compaction.rows import ROW_BYTES, RowFile
 from krepair.pipeline.items import Failed, Outcome, Place, ScanItem, ScanResult
+from krepair.plan.model import SourceSegment
 
 
 class Result(Outcome, frozen=True, kw_only=True):
@@ -215,3 +217,128 @@ def touching(ranges: Int64s, first: int, after: int) -> bytes:
     """The aborted ranges that touch offsets from ``first`` up to before ``after``, as bytes."""
     touches: Any = (ranges[:, 1] < after) & (ranges[:, 2] >= first)
     return np.ascontiguousarray(ranges[touches]).tobytes()
+
+
+class CheckedSource(Struct, frozen=True, kw_only=True):
+    """One source of a group.
+
+    Attributes:
+        base_offset: of the segment.
+        path: absolute path of its ``.log``, where it is now.
+        size: bytes of it.
+        horizon_passed: whether tombstones without a stamp may go.
+    """
+
+    base_offset: int
+    path: str
+    size: int
+    horizon_passed: bool
+
+
+class CheckItem(Struct, frozen=True, kw_only=True):
+    """Hold one new segment against its sources.
+
+    Attributes:
+        place: where.
+        sources: of the group, ascending.
+        result: absolute path of the new ``.log``; of a segment that does not change its own.
+        now_ms: the clock for stamps.
+        aborted: see ``compaction.tasks.find_aborted``.
+        transactions: whether there may be any; if not, a batch of one is wrong.
+        elsewhere: the sources are logs of another replica: their records only hold tombstones back.
+        points: 16 bytes, drawn for this verification.
+        rows_inline: the result holds at most so many rows.
+        scratch: path of the scratch folder, empty if there is none.
+    """
+
+    place: Place
+    sources: tuple[CheckedSource, ...]
+    result: str
+    now_ms: int
+    aborted: bytes
+    points: bytes
+    rows_inline: int
+    scratch: str
+    transactions: bool = True
+    elsewhere: bool = False
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The sources; the new log is at most as large, and is not counted."""
+        return sum(source.size for source in self.sources)
+
+
+class CheckResult(Struct, frozen=True, kw_only=True):
+    """A group in which nothing is wrong by itself.
+
+    Attributes:
+        rows: for the join.
+        records: of the sources.
+        kept: of the result.
+    """
+
+    rows: tuple[RowFile, ...] = ()
+    records: int = 0
+    kept: int = 0
+
+
+class CheckJoinItem(Struct, frozen=True, kw_only=True):
+    """Judge the keys of some parts of a partition.
+
+    Attributes:
+        place: where, for the host.
+        rows: of all its groups.
+        first: part.
+        after: the last of them.
+        count: rows in them.
+    """
+
+    place: Place
+    rows: tuple[RowFile, ...]
+    first: int
+    after: int
+    count: int
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The rows."""
+        return self.count * 8 * ROW_WORDS
+
+
+class CompactStageItem(Struct, frozen=True, kw_only=True):
+    """Write what stays of one segment to its place in the new ``.log``.
+
+    Attributes:
+        compact: how the segment is read.
+        target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
+        out_position: first byte of this segment's part.
+        source: its part of the plan; positions are in the compacted stream.
+        headers: digest of the compacted stream that the plan has.
+        check: what proves the source beside it; its ``result`` is not read. None: it is proven later.
+    """
+
+    compact: CompactItem
+    target: str
+    out_position: int
+    source: SourceSegment
+    headers: str
+    check: CheckItem | None = None
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The source."""
+        return self.compact.bytes_to_read
+
+
+class CompactStageResult(CompactResult, frozen=True, kw_only=True):
+    """One source of a new log.
+
+    Attributes:
+        written_crc: CRC-32C of what it gave to the new log.
+        checked: the result of the proof; None if it was not made, so that the files have to be read for it.
+        source: the scan of the source, with all its CRCs.
+    """
+
+    written_crc: int = 0
+    checked: CheckResult | Failed | None = None
+    source: ScanResult | None = None

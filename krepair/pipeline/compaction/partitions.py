@@ -21,12 +21,13 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_BYTES, as_text
 from krepair.kernels.scan import SegmentSummary
-from krepair.pipeline.compaction.check_items import CheckItem
 from krepair.pipeline.compaction.content import TOO_LARGE
 from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
 from krepair.pipeline.compaction.items import (
+    CheckItem,
     CompactItem,
     CompactResult,
+    CompactStageItem,
     JoinItem,
     JoinResult,
     KeysItem,
@@ -37,7 +38,6 @@ from krepair.pipeline.compaction.items import (
     touching,
 )
 from krepair.pipeline.compaction.rows import BUCKETS, ROW_BYTES, RowFile, cut
-from krepair.pipeline.compaction.stage_items import CompactStageItem
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, FailureKind, LogsItem, Place
 from krepair.plan.model import CompactedSource, SourceSegment

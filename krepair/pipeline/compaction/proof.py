@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from krepair.kernels.check_compacted import ROW_WORDS
-from krepair.pipeline.compaction.check_items import (
+from krepair.pipeline.compaction.check import join_items
+from krepair.pipeline.compaction.items import (
     CheckedSource,
     CheckItem,
     CheckResult,
 )
-from krepair.pipeline.compaction.check_join import join_items
 from krepair.pipeline.compaction.rows import RowFile
 from krepair.pipeline.engines.engine import Engine
 from krepair.pipeline.items import Failed, FailureKind, LogsItem, Place
@@ -121,8 +121,7 @@ class Verification:
         Args:
             partitions: those that are there to the end.
         """
-        from krepair.pipeline.compaction.check import check_group
-        from krepair.pipeline.compaction.check_join import check_join
+        from krepair.pipeline.compaction.check import check_group, check_join
 
         todo: list[tuple[PartitionToProve, GroupToProve]] = []
         for one in partitions:

@@ -6,6 +6,7 @@ The same functions run inline and on Spark. Each opens the files itself and retu
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.filenames import log_name
-from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed
+from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
 from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
@@ -29,6 +30,8 @@ from krepair.pipeline.compaction.headers import Notes
 from krepair.pipeline.compaction.items import (
     CompactItem,
     CompactResult,
+    CompactStageItem,
+    CompactStageResult,
     JoinItem,
     JoinResult,
     KeysItem,
@@ -43,8 +46,6 @@ from krepair.pipeline.compaction.keys import (
 )
 from krepair.pipeline.compaction.log import CompactedLog, Stay
 from krepair.pipeline.compaction.rows import BUCKETS, SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
-from krepair.pipeline.compaction.stage_items import CompactStageItem, CompactStageResult
-from krepair.pipeline.compaction.stays import stay_of
 from krepair.pipeline.compaction.written import Written
 from krepair.pipeline.items import Failed, FailureKind, LogsItem, ScanResult
 from krepair.pipeline.place import at_its_place, in_its_place, reached
@@ -344,3 +345,44 @@ def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[Fai
     if summary.headers != item.headers:
         return "changed", "its records are not those that the plan was made of"
     return not_as_decided(summary, item.source)
+
+
+def stay_of(item: CompactItem) -> Stay:
+    """What decides which records of a segment stay.
+
+    Raises:
+        OSError: a file of the scratch folder cannot be read.
+        OffsetSetError: offsets that a plan has are none.
+    """
+    return Stay(
+        offsets=offsets_between(item.stays, item.base_offset, item.next_base),
+        aborted=ranges_of(item.aborted),
+        now_ms=item.now_ms,
+        drop_unstamped=item.drop_unstamped,
+        keyless=item.keyless,
+        drop_stamped=not item.keeps_all,
+        held=offsets_between(item.held, item.base_offset, item.next_base),
+    )
+
+
+def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
+    """The offsets of some files that lie in a segment, ascending.
+
+    Raises:
+        OSError: a file cannot be read.
+        OffsetSetError: packed offsets are none.
+    """
+    parts: list[Int64s] = []
+    for file in files:
+        if file.path and os.path.getsize(file.path) == 0:
+            continue
+        if file.packed:
+            every: Any = unpacked(file.packed, first)
+        else:
+            every = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
+        start, end = np.searchsorted(every, [first, after])
+        parts.append(np.array(every[start:end]))
+    found: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if len(parts) > 1:
+        found.sort()
+    return found

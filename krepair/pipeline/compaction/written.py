@@ -14,7 +14,7 @@ from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.compact_records import SLACK
 from krepair.kernels.scan import WINDOW_BYTES, ReadInto, WholeWindows
 from krepair.pipeline.compaction.check import SourceProof
-from krepair.pipeline.compaction.stage_items import CompactStageItem
+from krepair.pipeline.compaction.items import CompactStageItem
 from krepair.rules.markers import stays as batch_stays
 
 _WRITE_BYTES: Final = 2 << 20
