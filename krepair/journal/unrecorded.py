@@ -117,14 +117,17 @@ def _swaps(folder: PartitionFolder) -> list[str]:
 
 
 def swaps_of_kept(folder: PartitionFolder) -> list[str]:
-    """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset something is kept.
+    """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset something else is kept.
+
+    One that is kept itself was there when the plan was made.
 
     Raises:
         OSError: something could not be looked at.
     """
     swaps = _swaps(folder)
-    bases = {name.partition(".")[0] for name in _kept_names(folder)} if swaps else set()
-    return [name for name in swaps if name.partition(".")[0] in bases]
+    kept = set(_kept_names(folder)) if swaps else set()
+    bases = {name.partition(".")[0] for name in kept}
+    return [name for name in swaps if name not in kept and name.partition(".")[0] in bases]
 
 
 def _kept_names(folder: PartitionFolder) -> list[str]:
