@@ -45,9 +45,9 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 warm: install ## compile all kernels to machine code now, on all cores (half a minute)
 	@$(BIN)/krepair warm > /dev/null
 
-# Spark's Java: the machine's, from 17 on, or else one from the package index, in .venv (krepair/pipeline/engines/java.py).
+# Spark's Java: the machine's, from 17 on, or else one from the package index, in .venv (krepair/engine/java.py).
 java: | $(STAMP)
-	@$(BIN)/python -c 'import sys; from krepair.pipeline.engines.java import prepare_java; sys.exit(bool(prepare_java()))' || \
+	@$(BIN)/python -c 'import sys; from krepair.engine.java import prepare_java; sys.exit(bool(prepare_java()))' || \
 	  $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-java.lock || \
 	  { echo "Spark needs Java 17 or later. On Debian: apt install openjdk-17-jdk-headless" >&2; exit 1; }
 

@@ -25,8 +25,8 @@ import crc32c
 import numpy as np
 
 from krepair.durable.scratch import make_scratch
-from krepair.pipeline.compaction.partitions import CompactionInput, decide_compaction, prepare
-from krepair.pipeline.engines.engine import InlineEngine
+from krepair.engine.engine import InlineEngine
+from krepair.rewrite.compaction.partitions import CompactionInput, decide_compaction, prepare
 from krepair.rules.model import LeftAlone
 from tests import builders
 from tests.builders import NOW_MS, Record

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from krepair.cli.views.writers import DOCUMENT_VERSION, ErrorBody, Head, reports
-from krepair.pipeline.dump.record import FORMAT_VERSION as DUMP_VERSION
+from krepair.look.dump.record import FORMAT_VERSION as DUMP_VERSION
 from krepair.plan.model import FORMAT_VERSION as PLAN_VERSION
 from krepair.plan.model import Plan
 from tools.docstrings import attributes_of, plain

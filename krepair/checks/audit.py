@@ -1,7 +1,7 @@
 """A second check of a rewrite, by a kernel of its own. It shares no code with the kernels that decide and that gather.
 
 ``audit_window`` works while a source is in the cache. It proves that every byte belongs to a batch that was kept, or
-that marker-only compaction may drop. ``krepair.pipeline.rewrite.verify`` proves the rest on the new files.
+that marker-only compaction may drop. ``krepair.rewrite.segments.verify`` proves the rest on the new files.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.cli.outcome import exit_code_of, finish
+from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, KrepairError, NotALogDirError, UsageError
 from krepair.next_command import LOG_DIR, PLAN, Next, again, by_id
 from krepair.options import Options, Use
-from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.view import visible
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from krepair.errors import ExitCode, UsageError
 from krepair.options import Options
 
 if TYPE_CHECKING:
-    from krepair.pipeline.progress import Progress
+    from krepair.engine.progress import Progress
     from krepair.plan.model import Plan
     from krepair.plan.short import Observed
     from krepair.plan.view import View

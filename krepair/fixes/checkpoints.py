@@ -7,7 +7,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
+from krepair.commit.by_disk import LARGEST_BYTES
 from krepair.durable.attributes import read_attributes
+from krepair.engine.engine import Engine
+from krepair.engine.items import ScanItem, ScanResult
 from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import Made, made_anew, put_staged
@@ -26,13 +29,10 @@ from krepair.formats.damage import shown
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
-from krepair.journal.by_disk import LARGEST_BYTES
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.next_command import Next
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import ScanItem, ScanResult
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
 from krepair.rules.checkpoints import (
@@ -203,7 +203,7 @@ def log_ends(
         changes: folder -> changes after which the logs end where they end.
         of: partitions that were asked for; all by default.
     """
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     partitions = view.partitions if of is None else of
     last: dict[str, SegmentFacts] = {}

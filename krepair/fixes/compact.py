@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.engine.choice import WorkKind
+from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_a_line, keys_wait
 from krepair.fixes.evidence import (
@@ -36,17 +38,15 @@ from krepair.fixes.untouched import cannot_compact
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
-from krepair.pipeline.engines.choice import WorkKind
-from krepair.pipeline.items import Failed
 from krepair.plan.model import KeyCompaction
 from krepair.rules.model import GroupDecision, LeftAlone
 from krepair.rules.outcome import CompactedSource
 from krepair.rules.own_policy import not_asked_for
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.items import KeysResult
-    from krepair.pipeline.compaction.partitions import Compaction, CompactionInput
-    from krepair.pipeline.compaction.rows import RowFile
+    from krepair.rewrite.compaction.items import KeysResult
+    from krepair.rewrite.compaction.partitions import Compaction, CompactionInput
+    from krepair.rewrite.compaction.rows import RowFile
 
 _SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
 
@@ -168,11 +168,11 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     Returns:
         Partition folder -> base offset -> keys. Those above the bound, which is known after the scan, are not used.
     """
-    from krepair.pipeline.compaction.headers import note_bytes_of
-    from krepair.pipeline.compaction.items import KeysItem
-    from krepair.pipeline.compaction.partitions import rows_inline_of
-    from krepair.pipeline.compaction.tasks import find_keys
-    from krepair.pipeline.scan import scan
+    from krepair.rewrite.compaction.headers import note_bytes_of
+    from krepair.rewrite.compaction.items import KeysItem
+    from krepair.rewrite.compaction.partitions import rows_inline_of
+    from krepair.rewrite.compaction.tasks import find_keys
+    from krepair.scan.scan import scan
 
     unread = [survey for survey in surveys if survey.log is None]
     closed = [(survey, segment) for survey in unread for segment in survey.partition.segments[:-1]]
@@ -213,7 +213,7 @@ def _secret(partition: Partition) -> bytes:
 
 
 def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
-    from krepair.pipeline.compaction.partitions import CompactionInput
+    from krepair.rewrite.compaction.partitions import CompactionInput
 
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
@@ -242,7 +242,7 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
 def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
     if not able:
         return
-    from krepair.pipeline.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
+    from krepair.rewrite.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
 
     prepared = prepare(context.engine, [found for _, found in able], context.scratch.path)
     outcomes = decide_compaction(context.engine, prepared)

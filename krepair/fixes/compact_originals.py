@@ -15,17 +15,17 @@ from typing import Final, NamedTuple
 from msgspec import UnsetType
 from msgspec.structs import replace
 
+from krepair.commit.begin import grown
+from krepair.engine.items import LogsItem, Place
 from krepair.errors import StalePlanError
 from krepair.fixes.markers import high_watermark_of
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
 from krepair.formats.offset_set import OffsetSetError, of_text
-from krepair.journal.begin import grown
-from krepair.pipeline.compaction.items import CheckedSource, CompactItem, OffsetFile
-from krepair.pipeline.compaction.partitions import CompactionInput, Prepared, readings_of
-from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve
-from krepair.pipeline.items import LogsItem, Place
 from krepair.plan.model import FileFingerprint, KeyCompaction, MendLog, PartitionPlan, RewriteSegments
+from krepair.rewrite.compaction.items import CheckedSource, CompactItem, OffsetFile
+from krepair.rewrite.compaction.partitions import CompactionInput, Prepared, readings_of
+from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve
 from krepair.rules.compaction import bound_of
 from krepair.rules.evidence import Evidence
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from krepair.commit.begin import StagedGroup, check_fresh
+from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.errors import KrepairError, StalePlanError
 from krepair.fixes.compact_originals import (
     Originals,
@@ -43,15 +45,15 @@ from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.filenames import log_name
-from krepair.journal.begin import StagedGroup, check_fresh
-from krepair.pipeline.compaction.items import (
+from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments
+from krepair.rewrite.compaction.items import (
     CompactItem,
     CompactResult,
     CompactStageItem,
     KeysItem,
     KeysResult,
 )
-from krepair.pipeline.compaction.partitions import (
+from krepair.rewrite.compaction.partitions import (
     CompactionInput,
     Prepared,
     prepare,
@@ -59,14 +61,8 @@ from krepair.pipeline.compaction.partitions import (
     rows_inline_of,
     stage_items,
 )
-from krepair.pipeline.compaction.proof import (
-    PartitionToProve,
-    Verification,
-    prove,
-)
-from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
-from krepair.pipeline.rewrite.stage import not_as_planned
-from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments
+from krepair.rewrite.compaction.proof import PartitionToProve, Verification, prove
+from krepair.rewrite.segments.stage import not_as_planned
 from krepair.rules.compaction import compacted_facts, secret_of
 from krepair.rules.markers import stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts
@@ -165,8 +161,8 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
 
     Where the plan says what stays, no key is looked for, and what is written anew is scanned when it is written.
     """
-    from krepair.pipeline.compaction.tasks import find_keys
-    from krepair.pipeline.scan import scan
+    from krepair.rewrite.compaction.tasks import find_keys
+    from krepair.scan.scan import scan
 
     able = _able(partitions)
     below, others = [], []
@@ -246,7 +242,7 @@ def _tell_others(one: _Partition, base_offset: int) -> None:
 
 def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
     """Where the logs are not those of the plan, a wrong CRC tells the place; no reading has checked all of them yet."""
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     jobs = [
         (one, base)
@@ -378,7 +374,7 @@ def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verificatio
 
 
 def _write(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
-    from krepair.pipeline.compaction.tasks import stage_compacted
+    from krepair.rewrite.compaction.tasks import stage_compacted
 
     jobs: list[tuple[_Partition, RewriteSegments, CompactStageItem]] = []
     for one in _able(partitions):
@@ -427,7 +423,7 @@ def _stage_items(
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
     """What an interrupted apply has committed is read once more as it was left, to know what it carries on."""
-    from krepair.pipeline.compaction.tasks import compact
+    from krepair.rewrite.compaction.tasks import compact
 
     jobs = [
         (one, base)
@@ -547,8 +543,8 @@ class ProofItem(NamedTuple):
 
 
 def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int, PartitionToProve]]:
-    from krepair.pipeline.compaction.tasks import find_aborted
-    from krepair.pipeline.scan import scan
+    from krepair.rewrite.compaction.tasks import find_aborted
+    from krepair.scan.scan import scan
 
     proofs = [item.proof for item in items]
     for index, result in work.engine.map(scan, [item.active for item in items]):

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from krepair.durable.scratch import Scratch
+from krepair.engine.engine import Engine
+from krepair.engine.items import Place
 from krepair.fixes.survey import Sights, Survey
 from krepair.formats.broker_version import Version, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
 from krepair.rules.evidence import Evidence
 
 DIRECTORY_ID_SINCE: Final = "3.7.0"

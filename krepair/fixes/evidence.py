@@ -1,7 +1,7 @@
 """What is known of the other replicas of a partition: which they are, what stays here for them, and the proof of it.
 
 The plan decides, ``apply`` decides again by the same rules; before any swap a third reading asks the other way round
-(``krepair.pipeline.replicas.evidence_check``).
+(``krepair.replicas.evidence_check``).
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.derive.transactions import aborted_of
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, LogsItem, Place
 from krepair.errors import KrepairError, RefusedError, StalePlanError
 from krepair.fixes.context import Context, id_of, place_of
 from krepair.fixes.epochs import read_epochs_file
@@ -33,8 +35,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import CURRENT, LockedDirs, ReplicaState, futures_of, replica_state
 from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, LogsItem, Place
 from krepair.plan.model import Others, SearchedDir
 from krepair.rules import span as spans
 from krepair.rules.epochs import read_recorded
@@ -51,7 +51,7 @@ from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.replicas.replica import History, find_fork, table
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.rows import RowFile
+    from krepair.rewrite.compaction.rows import RowFile
 
 _Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
 """Logs of the other replicas, and brokers of which it is a person's word that these are all."""
@@ -643,7 +643,7 @@ def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[Ot
 
 
 def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
-    from krepair.pipeline.replicas.headers import MarkersItem, find_markers_to_keep
+    from krepair.replicas.headers import MarkersItem, find_markers_to_keep
 
     read = read_replicas(engine, [log for _, of_one in asked for log in of_one], scratch)
     found: list[OtherReplicas | NotKnownError] = []
@@ -686,9 +686,9 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
     Raises:
         NotKnownError: a log cannot be read.
     """
-    from krepair.pipeline.compaction.items import KeysItem, touching
-    from krepair.pipeline.compaction.partitions import rows_inline_of
-    from krepair.pipeline.compaction.tasks import find_keys
+    from krepair.rewrite.compaction.items import KeysItem, touching
+    from krepair.rewrite.compaction.partitions import rows_inline_of
+    from krepair.rewrite.compaction.tasks import find_keys
 
     logs = [one.log for one in others.replicas]
     count = sum(len(one.log.segments) for one in logs)
@@ -805,12 +805,7 @@ class Staged(NamedTuple):
 
 def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     """No marker is gone whose transaction another replica holds; each partition's problem is put into its staging."""
-    from krepair.pipeline.replicas.evidence_check import (
-        MarkersGoneItem,
-        NeededItem,
-        find_markers_gone,
-        find_needed,
-    )
+    from krepair.replicas.evidence_check import MarkersGoneItem, NeededItem, find_markers_gone, find_needed
 
     asked = [one for one in partitions if one.others]
     items = [

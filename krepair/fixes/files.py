@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
+from krepair.commit.folder import PartitionFolder
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree
@@ -12,7 +13,6 @@ from krepair.fixes.staging import Staging, Work
 from krepair.formats import producer_snapshot
 from krepair.formats.checkpoint import decode_epochs, decode_offsets, is_as_written
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name
-from krepair.journal.folder import PartitionFolder
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import FileRef, Partition

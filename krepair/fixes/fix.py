@@ -2,7 +2,7 @@
 
 A fix is one module beside this one and one line in ``krepair.fixes.table``. How much space a change takes, how
 it is reviewed, committed and taken back, is not its business: see ``krepair.plan.changes`` and
-``krepair.journal``.
+``krepair.commit``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, NamedTuple
 from msgspec import UNSET, UnsetType
 
 from krepair.checks.catalogue import RULES, Finding
+from krepair.engine.choice import WorkKind
 from krepair.errors import UsageError
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, stage_again
@@ -24,7 +25,6 @@ from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_un
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
-from krepair.pipeline.engines.choice import WorkKind
 from krepair.plan.model import Change, ChangeLines, Evidence, KeyCompaction, ReplaceFile
 from krepair.rules.model import LeftAlone, PartitionDecision
 

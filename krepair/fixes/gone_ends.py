@@ -6,13 +6,13 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from krepair.commit.mend import CUT
+from krepair.commit.steps import Names
 from krepair.fixes.survey import Survey
 from krepair.fixes.tail import damaged_logs, damages_in, maps_of
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.offset_index import ENTRY_SIZE
 from krepair.formats.offset_index import view as view_of_index
-from krepair.journal.mend import CUT
-from krepair.journal.steps import Names
 from krepair.kernels.columns import BatchWalk
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from
 from krepair.logdir.values import LogDir, Partition, Segment

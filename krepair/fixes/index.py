@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding
 from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
+from krepair.engine.items import Failed
 from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
@@ -32,13 +33,12 @@ from krepair.formats.words import time_text
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment
 from krepair.next_command import PLAN, Next
 from krepair.options import Options
-from krepair.pipeline.items import Failed
 from krepair.plan.changes import bases_touched
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.aborts import may_be_untrue
 
 if TYPE_CHECKING:
-    from krepair.pipeline.indexes.segment import (
+    from krepair.rewrite.indexes.segment import (
         Depth,
         InspectItem,
         InspectResult,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         MendItems,
         MendResults,
     )
-    from krepair.pipeline.indexes.transactions import TxnProblem, TxnResult
+    from krepair.rewrite.indexes.transactions import TxnProblem, TxnResult
 
 INDEXES_SEEN: Sight[dict[int, InspectResult | Failed]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult | Failed] = Sight("transaction indexes")
@@ -137,7 +137,7 @@ def stage_indexes(
         stagings: all of whose changes are meant.
         replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
     """
-    from krepair.pipeline.indexes.segment import mend_indexes
+    from krepair.rewrite.indexes.segment import mend_indexes
 
     jobs: list[tuple[Staging, MendItems]] = []
     for staging in stagings:
@@ -158,7 +158,7 @@ def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading
         KrepairError: a segment is gone.
         OSError: a file cannot be looked at.
     """
-    from krepair.pipeline.indexes.segment import verify_mended
+    from krepair.rewrite.indexes.segment import verify_mended
 
     for together in served_together(mend_items(work, staging, staging.folder.path)):
         changes = [item.change for item in together.items]
@@ -183,7 +183,7 @@ def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:
     """The files of a partition, in order, those together that one reading of the log can tell of."""
-    from krepair.pipeline.indexes.segment import MendItems
+    from krepair.rewrite.indexes.segment import MendItems
 
     groups: dict[int, list[MendItem]] = {}
     for item in items:
@@ -205,7 +205,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
         StalePlanError: a segment is gone.
         OSError: the file whose owner and mode one takes over cannot be looked at.
     """
-    from krepair.pipeline.indexes.segment import MendItem
+    from krepair.rewrite.indexes.segment import MendItem
 
     logs = {segment.base_offset: segment.log.size for segment in staging.listed.segments}
     items = []
@@ -242,7 +242,7 @@ def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
 
 def transaction_indexes_of(survey: Survey) -> TxnResult | Failed:
     """The result of looking at the transaction indexes."""
-    from krepair.pipeline.indexes.transactions import TxnResult
+    from krepair.rewrite.indexes.transactions import TxnResult
 
     return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()
 
@@ -255,7 +255,7 @@ def look_at_indexes(
     Padding of the indexes of the active segment is normal and stays, unless ``trim_active``. ``recovery`` of the same
     plan closes that segment, so that its indexes have to hold all entries, and makes them: they are left to it.
     """
-    from krepair.pipeline.indexes.segment import inspect
+    from krepair.rewrite.indexes.segment import inspect
 
     closes = "recovery" in context.options.fixes and not context.view.clean_shutdown and not trim_active
     work = [
@@ -282,7 +282,7 @@ def _judged(context: Context, survey: Survey) -> tuple[Segment, ...]:
 def _inspect_item(
     context: Context, survey: Survey, segment: Segment, depth: Depth, *, trim_active: bool = False
 ) -> InspectItem:
-    from krepair.pipeline.indexes.segment import InspectItem
+    from krepair.rewrite.indexes.segment import InspectItem
 
     return InspectItem(
         place=place_of(context.view, survey.partition),
@@ -299,7 +299,7 @@ def read_logs_and_indexes(
     context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, trim_active: bool = False
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
-    from krepair.pipeline.indexes.segment import LookItem, look_at_segment
+    from krepair.rewrite.indexes.segment import LookItem, look_at_segment
 
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
@@ -330,7 +330,7 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
     contradiction, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
     ``regenerate`` everywhere.
     """
-    from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
+    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
     asked = []
     for survey in surveys:

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity
+from krepair.commit.status import half_done
+from krepair.engine.engine import Engine
+from krepair.engine.items import Place
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import removed
 from krepair.fixes.fix import Fix, Purpose, Seen
@@ -25,12 +28,9 @@ from krepair.formats.filenames import (
     parse_file_name,
 )
 from krepair.formats.words import count_text
-from krepair.journal.status import half_done
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Place
 from krepair.plan.model import CompleteSwap, KeepOriginal, NewFile, ReplaceFile
 from krepair.rules.leftovers import (
     Completion,
@@ -45,7 +45,7 @@ from krepair.rules.leftovers import (
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
-    from krepair.pipeline.swaps import SwapItem, SwapResult
+    from krepair.rewrite.swaps import SwapItem, SwapResult
 
 SWAP: Final = NameState.SWAP.value
 
@@ -137,7 +137,7 @@ class Leftovers(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The indexes of swaps are made again; nothing is staged for a removal."""
-        from krepair.pipeline.swaps import StageSwapItem, stage_swap
+        from krepair.rewrite.swaps import StageSwapItem, stage_swap
 
         jobs: list[tuple[Staging, StageSwapItem]] = []
         for staging in stagings:
@@ -161,7 +161,7 @@ class Leftovers(Fix):
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
-        from krepair.pipeline.swaps import VerifySwapItem, verify_swap
+        from krepair.rewrite.swaps import VerifySwapItem, verify_swap
 
         for change in staging.changes:
             if isinstance(change, CompleteSwap):
@@ -237,7 +237,7 @@ def swap_item(place: Place, partition: Partition, swap: Leftover, interval_bytes
 
     A broker throws a void swap away, so it matters whether there is anything that only it has.
     """
-    from krepair.pipeline.swaps import SwapItem
+    from krepair.rewrite.swaps import SwapItem
 
     cleaned = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
     void = any(base <= swap.base_offset for base in cleaned)
@@ -260,7 +260,7 @@ def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[S
     if not items:
         return {}
     results: dict[int, SwapResult] = {}
-    from krepair.pipeline.swaps import look_at_swap
+    from krepair.rewrite.swaps import look_at_swap
 
     for index, result in engine.map(look_at_swap, items):
         results[index] = result

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import structs
 
+from krepair.engine.items import Failed, ScanItem, ScanResult
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats import txn_index
@@ -16,7 +17,6 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import Partition, Segment
-from krepair.pipeline.items import Failed, ScanItem, ScanResult
 from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
 
@@ -65,7 +65,7 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
 
 def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
     """Scan the logs of partitions that were not read yet, in one job; see ``Survey.log``."""
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
@@ -77,7 +77,7 @@ def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
 
 def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
     """Facts of the active segment of each partition, without reading the others; what cannot be read is left out."""
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     found = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
     work = [
@@ -99,7 +99,7 @@ def _knows_last(survey: Survey) -> bool:
 
 def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
     """Scan what the changes proposed so far will make of logs that they change; see ``Survey.log_after``."""
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     read = [survey for survey in surveys if survey.log is not None]
     parts = [parts_after(survey.partition, survey.changes) for survey in read]

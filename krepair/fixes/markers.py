@@ -11,7 +11,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.commit.begin import StagedGroup, check_fresh
+from krepair.commit.folder import PartitionFolder
 from krepair.durable.attributes import read_attributes
+from krepair.engine.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
 from krepair.errors import StalePlanError, UnreadableError
 from krepair.fixes.context import Context
 from krepair.fixes.evidence import (
@@ -38,13 +41,10 @@ from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.words import count_text, time_text
-from krepair.journal.begin import StagedGroup, check_fresh
-from krepair.journal.folder import PartitionFolder
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.logdir.view import replica_state
-from krepair.pipeline.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
 from krepair.plan.model import (
     FileFingerprint,
     KeepOriginal,
@@ -67,7 +67,7 @@ from krepair.rules.model import (
 from krepair.rules.open_snapshot import why_a_start_would_fail
 
 if TYPE_CHECKING:
-    from krepair.pipeline.compaction.partitions import Compaction
+    from krepair.rewrite.compaction.partitions import Compaction
 
 
 STAMPS_SINCE = (3, 1, 0)
@@ -268,7 +268,7 @@ def _scan_again(
 
 def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan) -> LeftAlone | None:
     """Scan some segments again; why that failed, or None."""
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     assert survey.log is not None
     segments = {segment.base_offset: segment for segment in survey.partition.segments}
@@ -506,7 +506,7 @@ def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int
 
 
 def _copy(work: Work, stagings: Sequence[Staging]) -> None:
-    from krepair.pipeline.rewrite.stage import stage
+    from krepair.rewrite.segments.stage import stage
 
     jobs = [
         (staging, item)
@@ -683,7 +683,7 @@ def policy_now(
 
 def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
     """Make the indexes of staged logs, and read all that was staged once more."""
-    from krepair.pipeline.rewrite.stage import finish
+    from krepair.rewrite.segments.stage import finish
 
     jobs: list[tuple[tuple[Staging, str], FinishItem]] = []
     for staging in stagings:
@@ -740,7 +740,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
     After a purge there are no originals.
     """
-    from krepair.pipeline.rewrite.verify import OriginalsItem, compare_originals
+    from krepair.rewrite.segments.verify import OriginalsItem, compare_originals
 
     yield from finished_again(work, staging)
     if work.originals and staging.keep:
@@ -752,7 +752,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
 def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Every batch, every index entry and the plan's counts of new segments."""
-    from krepair.pipeline.rewrite.stage import finish
+    from krepair.rewrite.segments.stage import finish
 
     for group in groups_of(staging):
         item = finish_item(work, staging, group, staging.folder.path, make=False)

@@ -14,7 +14,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
+from krepair.commit.fence import standing_fences
 from krepair.durable.tree import Tree
+from krepair.engine.choice import WorkKind
+from krepair.engine.items import Failed
 from krepair.errors import RefusedError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.epochs import read_epochs_file
@@ -39,15 +42,12 @@ from krepair.formats.filenames import (
     segment_name,
 )
 from krepair.formats.words import count_text
-from krepair.journal.fence import standing_fences
 from krepair.logdir.config import log_dirs_left_out
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir
 from krepair.next_command import Next
-from krepair.pipeline.engines.choice import WorkKind
-from krepair.pipeline.items import Failed
 from krepair.plan.changes import bases_touched, changes_logs
 from krepair.plan.model import (
     Change,
@@ -529,7 +529,7 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
 
 def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
     """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
-    from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
+    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
     chosen = [one for one in ranges if _has_transactions(one)]
     items = []

@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from krepair.commit.by_disk import current_data
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.status import ChangeState, status_in
 from krepair.durable.attributes import read_attributes
+from krepair.engine.items import Failed, ScanItem
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.fixes.context import place_in
 from krepair.fixes.epochs import read_epochs_file
@@ -28,15 +32,11 @@ from krepair.fixes.snapshots import is_snapshot, made_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
-from krepair.journal.by_disk import current_data
-from krepair.journal.folder import PartitionFolder
-from krepair.journal.status import ChangeState, status_in
 from krepair.logdir.values import Partition
-from krepair.pipeline.items import Failed, ScanItem
-from krepair.pipeline.recovered import RecoveredItem, RecoveredResult, read_recovered
 from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
+from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
 from krepair.rules import epochs
 from krepair.rules.checkpoint_lines import ChangedLine, lines_in, lines_left, with_lines
 from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
@@ -44,7 +44,7 @@ from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
 if TYPE_CHECKING:
-    from krepair.pipeline.indexes.segment import MendItem
+    from krepair.rewrite.indexes.segment import MendItem
 
 
 ROLLED: Final = Kind("new empty segments", "that its files are there and empty")

@@ -19,8 +19,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.commit.status import half_done
 from krepair.derive.epochs import EPOCH_COLUMNS
 from krepair.derive.transactions import without_end
+from krepair.engine.engine import Engine
+from krepair.engine.items import LogsItem, Place
 from krepair.errors import LockedError, RefusedError, UnreadableError, UsageError
 from krepair.fixes.context import place_of
 from krepair.fixes.leftovers import (
@@ -32,22 +35,19 @@ from krepair.fixes.leftovers import (
 )
 from krepair.formats.arrays import Int64s
 from krepair.formats.words import count_text
-from krepair.journal.status import half_done
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.lock import is_locked
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import CURRENT, BrokerState, ReplicaState, read_broker, read_log_dir, read_partition
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import LogsItem, Place
-from krepair.pipeline.replicas.items import ReplicaItem
+from krepair.replicas.items import ReplicaItem
 from krepair.rules.evidence import OtherLog
 from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
 
 if TYPE_CHECKING:
-    from krepair.pipeline.replicas.facts import FactsFile, FactsLog
+    from krepair.replicas.facts import FactsFile, FactsLog
 
 TRIES: Final = 3
 """So often a replica is read whose files change."""
@@ -319,7 +319,7 @@ def open_facts(side: Side) -> OpenSide:
         RefusedError: it has an unknown version.
         UnreadableError: it cannot be read or is damaged.
     """
-    from krepair.pipeline.replicas.facts import FactsFile, FactsLog
+    from krepair.replicas.facts import FactsFile, FactsLog
 
     file = FactsFile(side.facts)
     try:
@@ -513,7 +513,7 @@ def read_replicas(
     Returns:
         In the order of the logs.
     """
-    from krepair.pipeline.replicas.headers import read_headers_of_all
+    from krepair.replicas.headers import read_headers_of_all
 
     found: list[ReadReplica | ReplicaLog] = []
     for one in logs:
@@ -553,7 +553,7 @@ def _settled(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadRe
 
 
 def _read_anew(engine: Engine, log: ReplicaLog, listing: Partition) -> tuple[ReplicaLog, ReplicaHeaders]:
-    from krepair.pipeline.replicas.headers import read_headers_of_all
+    from krepair.replicas.headers import read_headers_of_all
 
     log = log.at_rest(listing)
     [(_, headers)] = read_headers_of_all(engine, [log.item()])
@@ -690,7 +690,7 @@ def _finished(engine: Engine, one: ReplicaLog) -> ReplicaLog:
 
 def _live(engine: Engine, one: ReplicaLog) -> Iterator[LiveSegment]:
     """The segments that are there, each read for itself; one that cannot be read counts as damaged."""
-    from krepair.pipeline.replicas.headers import read_headers
+    from krepair.replicas.headers import read_headers
 
     sizes = one.folder.log_sizes
     parts = dict(engine.map(read_headers, [ReplicaItem(place=one.place, segments=(size,)) for size in sizes]))

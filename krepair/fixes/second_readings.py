@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from krepair.engine.items import Failed
 from krepair.errors import KrepairError
 from krepair.fixes.files import not_as_planned
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, log_name, parse_file_name
-from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, ReplaceFile
 
 REMOVED: Final = Kind("removed files", "that it is gone")
@@ -170,7 +170,7 @@ def aborts_again(
     Raises:
         OSError: a file cannot be looked at.
     """
-    from krepair.pipeline.indexes.transactions import TxnItem, TxnResult, inspect_txn
+    from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
 
     if not made:
         return

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from krepair.checks.catalogue import Finding
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import Made, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
@@ -32,8 +34,6 @@ from krepair.formats.words import count_text, time_text
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.reading import opened_with_status, read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
 from krepair.plan.changes import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
@@ -153,7 +153,7 @@ def see_snapshots(
         closes: whether to ask the log about the open transactions of each snapshot that a start begins with; if not,
             only about those of the snapshots in ``SnapshotTarget.closed``.
     """
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     looks = [_Look(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
@@ -172,7 +172,7 @@ def see_snapshots(
 def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
     if not wanted:
         return
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     asked = (((look, base), look.item(base, look.start)) for look, base in wanted)
     for (look, base), result in engine.each(scan, asked):

@@ -10,9 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from krepair.commit.begin import StagedGroup
+from krepair.commit.folder import PartitionFolder
 from krepair.durable.disk import Disk
 from krepair.durable.scratch import Scratch
 from krepair.durable.writing_error import WritingError
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, Place, ScanResult
 from krepair.errors import (
     ExitCode,
     KrepairError,
@@ -28,15 +32,11 @@ from krepair.fixes.logs import facts_of, parts_after, scan_item
 from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.journal.begin import StagedGroup
-from krepair.journal.folder import PartitionFolder
 from krepair.logdir.config import Settings, TopicSettings, recorded_settings
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import LockedDirs
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, Place, ScanResult
 from krepair.plan.model import Change, ChangeLines, FileFingerprint, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.markers import StageInputs
@@ -67,7 +67,7 @@ class Staging:
     """Changes of one partition, or of the root, on their way.
 
     Attributes:
-        plan: its part of the plan; of the root, see ``krepair.journal.folder.as_partition``.
+        plan: its part of the plan; of the root, see ``krepair.commit.folder.as_partition``.
         partition: as listed now; None of the root.
         folder: for the journal.
         changes: those that have to be staged, or verified.
@@ -358,7 +358,7 @@ class Work:
         Raises:
             KrepairError: a log could not be read.
         """
-        from krepair.pipeline.scan import scan
+        from krepair.scan.scan import scan
 
         parts = [
             part for part in parts_after(staging.listed, staging.plan.changes) if part.base_offset >= since

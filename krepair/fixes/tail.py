@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Fix, Purpose, Seen, waits
@@ -29,7 +30,6 @@ from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.options import Options
-from krepair.pipeline.items import Failed
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import (
     Damaged,
@@ -55,7 +55,7 @@ from krepair.rules.tail import (
 )
 
 if TYPE_CHECKING:
-    from krepair.pipeline.damage import MapItem, MapResult, MendedItem, MendedResult
+    from krepair.rewrite.damage import MapItem, MapResult, MendedItem, MendedResult
 
 DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
 
@@ -76,7 +76,7 @@ def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
     if not work:
         return
     maps: dict[str, dict[int, MapResult]] = {}
-    from krepair.pipeline.damage import map_damage
+    from krepair.rewrite.damage import map_damage
 
     asked = (((survey, number), _item(context.view, survey, number)) for survey, number in work)
     for (survey, number), result in context.engine.each(map_damage, asked):
@@ -88,7 +88,7 @@ def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
 
 
 def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
-    from krepair.pipeline.damage import MapItem
+    from krepair.rewrite.damage import MapItem
 
     facts = survey.segments[number]
     bases = [segment.base_offset for segment in survey.partition.segments]
@@ -229,7 +229,7 @@ class Tail(Fix):
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Make the logs without their damage again; nothing is staged for a segment that is set aside."""
-        from krepair.pipeline.damage import make_mended
+        from krepair.rewrite.damage import make_mended
 
         jobs: list[tuple[tuple[Staging, MendLog], MendedItem]] = []
         for staging in stagings:
@@ -246,7 +246,7 @@ class Tail(Fix):
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
-        from krepair.pipeline.damage import MendedLogItem, verify_mended_log
+        from krepair.rewrite.damage import MendedLogItem, verify_mended_log
 
         made: dict[str, Change] = {}
         for change in staging.changes:
@@ -269,7 +269,7 @@ class Tail(Fix):
 
 def _mended_item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges) -> MendedItem:
     """Work out the files that a segment becomes without some ranges."""
-    from krepair.pipeline.damage import MendedItem
+    from krepair.rewrite.damage import MendedItem
 
     return MendedItem(
         place=place_of(view, survey.partition),
@@ -312,7 +312,7 @@ TAIL = Tail()
 
 def decide(context: Context, touched: Sequence[Survey]) -> None:
     """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``."""
-    from krepair.pipeline.damage import make_mended
+    from krepair.rewrite.damage import make_mended
 
     choices = [
         (survey, _choice(context.options, survey, damages_in(context.view, survey))) for survey in touched

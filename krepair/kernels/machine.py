@@ -1,6 +1,6 @@
 """The only module that calls numba's compiler, so that its settings stand in one place.
 
-There is no fast-math, and there are no parallel loops: a kernel works on one window, and the pipeline runs many
+There is no fast-math, and there are no parallel loops: a kernel works on one window, and an engine runs many
 kernels. Machine code is made for a level of processors, not for the processor of this host, so that kernels compiled
 at installation run on every host of that level.
 """

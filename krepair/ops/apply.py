@@ -8,9 +8,20 @@ from collections.abc import Mapping, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.commit.fence import Watch
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.guards import Guards, SafePoints, signals_wait
+from krepair.commit.partition import commit_partition, finish_partition
+from krepair.commit.purge import drop_finished, remove_private_folder
+from krepair.commit.result import ChangeResult, failed
+from krepair.commit.status import ChangeState, plans_beside, staged_groups, status_in, why_half_done
+from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import drop_from_cache
 from krepair.durable.scratch import Scratch
+from krepair.engine.choice import Load, WorkKind, choose_engine
+from krepair.engine.engine import Engine
+from krepair.engine.progress import Progress
 from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
@@ -22,14 +33,6 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.journal.fence import Watch
-from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards, SafePoints, signals_wait
-from krepair.journal.partition import commit_partition, finish_partition
-from krepair.journal.purge import drop_finished, remove_private_folder
-from krepair.journal.result import ChangeResult, failed
-from krepair.journal.status import ChangeState, plans_beside, staged_groups, status_in, why_half_done
-from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.lock import Lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir, read_partition
@@ -61,9 +64,6 @@ from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.room import check_fits, why_not_begun, why_not_now
 from krepair.ops.show import plan_command
 from krepair.options import Options
-from krepair.pipeline.engines.choice import Load, WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.progress import Progress
 from krepair.plan.facts import OnDisk
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan

@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.result import ChangeResult, failed
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
-from krepair.journal.folder import PartitionFolder
-from krepair.journal.result import ChangeResult, failed
 from krepair.logdir.space import taken_below
 from krepair.ops.reports import ApplyReport
 from krepair.plan.model import PartitionPlan

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from krepair.checks.catalogue import IN_USE, counts
 from krepair.durable.scratch import Scratch
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.progress import Progress
 from krepair.errors import AS_A_READER
 from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
 from krepair.fixes.context import Context
@@ -31,8 +33,6 @@ from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.progress import Progress
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import StartingNode, node_of, read_metadata

@@ -14,6 +14,10 @@ from msgspec.structs import replace
 
 from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed
+from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.replicas import (
     TRIES,
@@ -30,21 +34,17 @@ from krepair.fixes.replicas import (
 from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.view import CURRENT
+from krepair.look.dump.record import AUTO, json_of, named_bytes
 from krepair.next_command import Next
 from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.dump.record import AUTO, json_of, named_bytes
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed
-from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.replicas.contents import GroupWork, Unread, contents_of
-from krepair.pipeline.replicas.facts import FactsLog
-from krepair.pipeline.replicas.items import ReplicaItem
-from krepair.pipeline.replicas.records import FindItem, FoundKey
+from krepair.replicas.contents import GroupWork, Unread, contents_of
+from krepair.replicas.facts import FactsLog
+from krepair.replicas.items import ReplicaItem
+from krepair.replicas.records import FindItem, FoundKey
 from krepair.rules.replicas import model as m
 from krepair.rules.replicas.judge import ReplicaGroup, groups_of, verdict_of
 
@@ -324,7 +324,7 @@ class Comparison:
     # -- keys as a person knows them ---------------------------------------------------------------
     def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[ReadReplica]) -> m.PartitionVerdict:
         """The verdict with the keys themselves in the place of their hashes, and what each replica would serve."""
-        from krepair.pipeline.replicas.records import find_keys
+        from krepair.replicas.records import find_keys
 
         wanted = {line.key for one in verdict.disagreements for line in one.keys[:_KEYS_SHOWN]}
         if not wanted:

@@ -24,9 +24,9 @@ from krepair.formats.filenames import (
 )
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_from, why
 from krepair.logdir.view import CHECKPOINTS, shown_path
+from krepair.look.dump.entries import INDEXES, EntryDump, read_text, text_file
+from krepair.look.dump.record import FORMAT_VERSION, DumpWord, RecordLines, Style
 from krepair.options import Options
-from krepair.pipeline.dump.entries import INDEXES, EntryDump, read_text, text_file
-from krepair.pipeline.dump.record import FORMAT_VERSION, DumpWord, RecordLines, Style
 
 DECODERS: Final[dict[str, RecordTable]] = {
     "offsets": group_metadata.RECORDS,
@@ -78,7 +78,7 @@ class Dump:
     exit_code: ExitCode = field(default=ExitCode.DONE, init=False)
 
     def __post_init__(self) -> None:
-        from krepair.pipeline.dump.log import (
+        from krepair.look.dump.log import (
             WantedLines,
         )  # takes pyarrow, which others that import this do not need
 
@@ -202,7 +202,7 @@ class Dump:
                 return
 
     def _log(self, target: DumpTarget, descriptor: int, size: int) -> Iterator[bytes | memoryview]:
-        from krepair.pipeline.dump.log import LogDump
+        from krepair.look.dump.log import LogDump
 
         table = (
             _TOPICS.get(target.topic) if self.options.decode == "auto" else DECODERS.get(self.options.decode)

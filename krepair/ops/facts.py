@@ -14,6 +14,9 @@ import krepair
 from krepair.durable import output_file
 from krepair.durable.output_file import OutputKind, Put
 from krepair.durable.scratch import Scratch, make_scratch, remove_scratch
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.engine import Engine
+from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.fixes.replicas import (
     OpenSide,
@@ -31,11 +34,8 @@ from krepair.logdir.view import CURRENT
 from krepair.next_command import Next
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.progress import Progress, SilentProgress
-from krepair.pipeline.replicas.facts import write_headers, write_rows
-from krepair.pipeline.replicas.items import ReplicaItem, RowsResult
+from krepair.replicas.facts import write_headers, write_rows
+from krepair.replicas.items import ReplicaItem, RowsResult
 
 FACTS: Final = OutputKind(option="--out", what="facts", first=MAGIC)
 _AT_ONCE: Final = 8
@@ -195,7 +195,7 @@ class _Work:
     def _some(
         self, writer: FactsWriter, replicas: Sequence[ReadReplica], places: dict[tuple[str, str], int]
     ) -> None:
-        from krepair.pipeline.replicas.records import read_records_of_all
+        from krepair.replicas.records import read_records_of_all
 
         good = list(self._readable(replicas))
         with_scratch = any(one.replica.headers.log_bytes > _ROWS_INLINE for one in good)

@@ -15,6 +15,7 @@ from krepair.checks.catalogue import IN_USE, Finding, Severity
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
+from krepair.engine.items import Failed
 from krepair.fixes.checkpoints import GONE_SEEN, absent_partitions, absent_text
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import cleaner_stands_still
@@ -39,7 +40,6 @@ from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.open_transactions import transaction_findings
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import removable
-from krepair.pipeline.items import Failed
 from krepair.rules.checkpoints import Key
 from krepair.rules.gone_ends import RULE
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -51,8 +51,8 @@ from krepair.start.refusal import RootFacts
 from krepair.start.times import time_findings
 
 if TYPE_CHECKING:
+    from krepair.engine.items import LogItem
     from krepair.formats.damage import Damage
-    from krepair.pipeline.items import LogItem
 
 
 class SeenDir(NamedTuple):
@@ -204,8 +204,8 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
     """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
     if not context.options.deep:
         return
-    from krepair.pipeline.contents import read_contents
-    from krepair.pipeline.items import LogItem
+    from krepair.engine.items import LogItem
+    from krepair.look.contents import read_contents
 
     items = [
         LogItem(
@@ -383,7 +383,7 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     ]
     if not limited:
         return
-    from krepair.pipeline.contents import LargeRecordItem, find_large_record
+    from krepair.look.contents import LargeRecordItem, find_large_record
 
     items = [
         LargeRecordItem(

@@ -12,6 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from krepair.checks.catalogue import Finding
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, WorkItem
+from krepair.engine.progress import Progress
 from krepair.errors import ExitCode, UnreadableError
 from krepair.fixes.checkpoints import log_ends
 from krepair.fixes.context import place_of
@@ -19,16 +23,12 @@ from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.look.coordinators.groups import Group, GroupsItem, Member, OffsetCommit
+from krepair.look.coordinators.walk import DamagedPart
 from krepair.next_command import Next
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.coordinators.groups import Group, GroupsItem, Member, OffsetCommit
-from krepair.pipeline.coordinators.walk import DamagedPart
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, WorkItem
-from krepair.pipeline.progress import Progress
 from krepair.start.metadata_log import see_metadata_log
 
 RETURNS_AT_LEAST: Final = 2
@@ -97,7 +97,7 @@ def groups(
         NotALogDirError: it is none, or a partition that was named is not in it.
         UnreadableError: a partition could not be read.
     """
-    from krepair.pipeline.coordinators.groups import read_groups
+    from krepair.look.coordinators.groups import read_groups
 
     view = read_log_dir(log_dir)
     check_named([view], options)
@@ -318,7 +318,7 @@ def read_partitions(
 
     Args:
         engine: where.
-        function: of ``pipeline.coordinators``.
+        function: of ``look.coordinators``.
         items: one a partition.
         what: what cannot be told when a log cannot be read, as ``groups``.
 

@@ -19,15 +19,15 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from krepair.commit.begin import executor_of
+from krepair.commit.folder import PartitionFolder, RootFolder
+from krepair.commit.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
+from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, is_forbidden
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder, root_private_folder
-from krepair.journal.begin import executor_of
-from krepair.journal.folder import PartitionFolder, RootFolder
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
-from krepair.journal.unrecorded import check_nothing_kept
 from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
 from krepair.logdir.values import LogDir, Partition, PrivateFolder

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import numpy as np
 
 from krepair.checks.catalogue import Finding
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed
 from krepair.fixes.context import place_of, watermark_of
 from krepair.fixes.survey import Survey
 from krepair.formats.arrays import Int64s
@@ -28,17 +30,11 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 
 if TYPE_CHECKING:
-    from krepair.pipeline.coordinators.transactions import (
-        TransactionsItem,
-        TransactionsResult,
-        TransactionState,
-    )
+    from krepair.look.coordinators.transactions import TransactionsItem, TransactionsResult, TransactionState
 
 COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
 """Beyond ``transaction.max.timeout.ms`` kafka-transactions.sh find-hanging waits as long (KIP-664)."""
@@ -111,7 +107,7 @@ def transaction_findings(
         if one.bounds.at_most_ms > judging.limit_ms
     ]
     if found:
-        from krepair.pipeline.coordinators.transactions import read_transactions
+        from krepair.look.coordinators.transactions import read_transactions
 
         items = [
             state_item(view, partition, now_ms)
@@ -137,7 +133,7 @@ def last_write_of(surveys: Iterable[Survey], now_ms: int) -> LastWrite:
 
 def state_item(view: LogDir, partition: Partition, now_ms: int) -> TransactionsItem:
     """What reads one partition of ``__transaction_state``."""
-    from krepair.pipeline.coordinators.transactions import TransactionsItem
+    from krepair.look.coordinators.transactions import TransactionsItem
 
     return TransactionsItem(
         place=place_of(view, partition),

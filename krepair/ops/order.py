@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.durable.scratch import Scratch
+from krepair.engine.engine import Engine
 from krepair.errors import PersonDecidesError, RefusedError, UsageError
 from krepair.fixes.context import Context, told_version
 from krepair.fixes.logs import read_last_logs
@@ -28,7 +29,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.ops.show import plan_command
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine
 from krepair.plan.model import Commit, PartitionPlan, Plan
 from krepair.rules.model import SegmentFacts
 

@@ -16,6 +16,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
+from krepair.engine.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
+from krepair.engine.progress import Progress
 from krepair.errors import LockedError, NotALogDirError, RefusedError, UnreadableError, UsageError
 from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
@@ -51,8 +53,6 @@ from krepair.ops.reports import KeptPlan
 from krepair.ops.room import room_of
 from krepair.ops.show import left_alone_command, second_plan_command
 from krepair.options import Options
-from krepair.pipeline.engines.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
-from krepair.pipeline.progress import Progress
 from krepair.plan.build import build_plan
 from krepair.plan.changes import changes_logs, names_removed
 from krepair.plan.keep import AUTO

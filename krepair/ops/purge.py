@@ -1,6 +1,6 @@
 """``krepair purge``: frees the kept originals of a plan; from then on it cannot be undone.
 
-It works beside a running broker (see ``krepair.journal.purge``) and keeps out other runs of krepair only.
+It works beside a running broker (see ``krepair.commit.purge``) and keeps out other runs of krepair only.
 """
 
 from __future__ import annotations
@@ -9,7 +9,12 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 
+from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.guards import Guards, HeldLock, SafePoints
+from krepair.commit.purge import check_all_finished, purge_partition
+from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.durable.disk import Disk
+from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import (
     KrepairError,
     LockLostError,
@@ -19,10 +24,6 @@ from krepair.errors import (
 )
 from krepair.fixes.gone_ends import gone_of
 from krepair.formats.filenames import FolderKind, parse_folder_name
-from krepair.journal.folder import ROOT, PartitionFolder
-from krepair.journal.guards import Guards, HeldLock, SafePoints
-from krepair.journal.purge import check_all_finished, purge_partition
-from krepair.journal.result import ChangeOutcome, ChangeResult, failed
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
@@ -38,7 +39,6 @@ from krepair.ops.ready import (
 )
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.options import Options
-from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.model import Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 

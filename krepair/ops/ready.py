@@ -23,6 +23,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from krepair.commit.fence import Watch
+from krepair.commit.folder import ROOT, PartitionFolder, RootFolder, as_partition
+from krepair.commit.status import Beside, ChangeState, applied_here, plans_beside, status_in, why_not_ended
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
@@ -35,16 +38,6 @@ from krepair.formats.filenames import (
     FolderKind,
     FolderName,
     parse_folder_name,
-)
-from krepair.journal.fence import Watch
-from krepair.journal.folder import ROOT, PartitionFolder, RootFolder, as_partition
-from krepair.journal.status import (
-    Beside,
-    ChangeState,
-    applied_here,
-    plans_beside,
-    status_in,
-    why_not_ended,
 )
 from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.reading import kind_of, opened_folder, why

@@ -9,8 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 from krepair.checks.catalogue import Finding, Severity, counts
+from krepair.commit.result import ChangeResult
 from krepair.errors import ExitCode
-from krepair.journal.result import ChangeResult
 from krepair.logdir.config import Setting
 from krepair.next_command import Next
 from krepair.start.line import ForecastLine

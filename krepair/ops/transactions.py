@@ -10,6 +10,8 @@ from msgspec import Struct, field
 
 from krepair.checks.catalogue import Finding
 from krepair.durable.scratch import Scratch
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.progress import Progress
 from krepair.errors import ExitCode
 from krepair.fixes.context import Context, next_version, watermark_of
 from krepair.fixes.logs import read_logs
@@ -20,6 +22,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
+from krepair.look.coordinators.transactions import TransactionState
 from krepair.next_command import Next
 from krepair.ops.broker_clock import LastWrite
 from krepair.ops.groups import (
@@ -51,9 +54,6 @@ from krepair.ops.open_transactions import (
 )
 from krepair.ops.reports import Report
 from krepair.options import Options
-from krepair.pipeline.coordinators.transactions import TransactionState
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.progress import Progress
 
 
 class OpenInLog(Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ def transactions(
         UnreadableError: a partition of ``__transaction_state`` could not be read.
         UsageError: a configuration file or value is wrong.
     """
-    from krepair.pipeline.coordinators.transactions import read_transactions
+    from krepair.look.coordinators.transactions import read_transactions
 
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     view = read_log_dir(log_dir)

@@ -15,7 +15,21 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from krepair.commit.begin import executor_of
+from krepair.commit.executor import KeptFile
+from krepair.commit.fence import Watch
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.guards import Guards, SafePoints, signals_wait
+from krepair.commit.partition import fence_of, undo_partition
+from krepair.commit.record import Journal
+from krepair.commit.result import ChangeResult, failed
+from krepair.commit.status import ChangeState, status_in
+from krepair.commit.unrecorded import by_hand
 from krepair.durable.disk import Disk
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, Place, ScanItem, ScanResult
+from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import (
     DamagedJournalError,
     ExitCode,
@@ -26,16 +40,6 @@ from krepair.errors import (
 )
 from krepair.formats.filenames import LOG
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.journal.begin import executor_of
-from krepair.journal.executor import KeptFile
-from krepair.journal.fence import Watch
-from krepair.journal.folder import PartitionFolder
-from krepair.journal.guards import Guards, SafePoints, signals_wait
-from krepair.journal.partition import fence_of, undo_partition
-from krepair.journal.record import Journal
-from krepair.journal.result import ChangeResult, failed
-from krepair.journal.status import ChangeState, status_in
-from krepair.journal.unrecorded import by_hand
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.fingerprint import digest_content, digest_file
 from krepair.logdir.lock import hold_lock
@@ -62,10 +66,6 @@ from krepair.ops.ready import (
 )
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.options import Options
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, Place, ScanItem, ScanResult
-from krepair.pipeline.progress import Progress, SilentProgress
 from krepair.plan.changes import trusted_after
 from krepair.plan.keep import can_all_be_taken_back
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
@@ -373,7 +373,7 @@ def bad_copies(plan: Plan, kept: Sequence[KeptOriginal], engine: Engine) -> dict
     Returns:
         Change id -> what is wrong with its kept originals, for those where something is.
     """
-    from krepair.pipeline.scan import scan
+    from krepair.scan.scan import scan
 
     bad: dict[str, str] = {}
     logs: list[tuple[KeptOriginal, ScanItem]] = []

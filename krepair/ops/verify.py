@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.purge import check_not_half_done
+from krepair.commit.record import Journal
+from krepair.commit.status import ChangeState, staged_groups, status_in
 from krepair.durable.scratch import Scratch
+from krepair.engine.choice import WorkKind, choose_engine
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, VerifyItem, VerifyResult
+from krepair.engine.progress import Progress
 from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, UsageError
 from krepair.fixes.carry_out import verify_all
 from krepair.fixes.checkpoints import log_ends
@@ -17,10 +25,6 @@ from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, NameState, parse_file_name
 from krepair.formats.words import count_text, names_text
-from krepair.journal.folder import ROOT, PartitionFolder
-from krepair.journal.purge import check_not_half_done
-from krepair.journal.record import Journal
-from krepair.journal.status import ChangeState, staged_groups, status_in
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -29,10 +33,6 @@ from krepair.ops.log_dirs_given import check_named
 from krepair.ops.ready import check_target, disk_below, is_root, journal_folder, listed, targets_of
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
-from krepair.pipeline.engines.choice import WorkKind, choose_engine
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed, VerifyItem, VerifyResult
-from krepair.pipeline.progress import Progress
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 
@@ -79,7 +79,7 @@ def verify_log_dirs(
             owners += [part] * len(some)
             part.segments += len(some)
     total = sum(item.bytes_to_read for item in items)
-    from krepair.pipeline.rewrite.verify import verify_segment
+    from krepair.rewrite.segments.verify import verify_segment
 
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.map(verify_segment, items):

@@ -95,7 +95,7 @@ class DamageMap(Struct, frozen=True, kw_only=True):
         damaged: ascending.
         complete: whether the search behind the last damage came to an end.
         recovery: what the offsets of batches with right checksums make a broker's recovery do, see
-            ``pipeline.damage.recovery_of_offsets``; only looked at where some are wrong.
+            ``rewrite.damage.recovery_of_offsets``; only looked at where some are wrong.
         cut: position at which a broker's recovery cuts the log for what lies there; its size if nowhere.
     """
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from krepair.checks.catalogue import Finding, StartEffect, start_of
 from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
+from krepair.engine.items import Failed
 from krepair.fixes.context import Context
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
@@ -18,7 +19,6 @@ from krepair.logdir.cluster import Fault
 from krepair.logdir.config import DEFAULT
 from krepair.logdir.values import LogDir
 from krepair.options import Options
-from krepair.pipeline.items import Failed
 from krepair.start.folders import contents_of_strays, duplicate_findings, marked_findings
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine

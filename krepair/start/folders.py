@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from krepair.checks.catalogue import Finding, StartEffect
 from krepair.checks.side_by_side import SideBySide
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed
 from krepair.fixes.context import place_of
 from krepair.formats import partition_metadata
 from krepair.formats.broker_version import Version, VersionNumber
@@ -20,11 +22,9 @@ from krepair.formats.words import count_text
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import FUTURE
-from krepair.pipeline.engines.engine import Engine
-from krepair.pipeline.items import Failed
 
 if TYPE_CHECKING:
-    from krepair.pipeline.items import LogsItem
+    from krepair.engine.items import LogsItem
 
 STRAY_SINCE: Final = (3, 6, 1)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
@@ -133,7 +133,7 @@ _Twins = tuple[LogDir, Partition, LogDir, Partition]
 def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     if not twins:
         return []
-    from krepair.pipeline.same_batches import TwoLogsItem, compare_two_logs
+    from krepair.scan.same_batches import TwoLogsItem, compare_two_logs
 
     told: dict[int, str] = {}
     to_read = []
@@ -159,7 +159,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
 
 def log_of(view: LogDir, partition: Partition) -> LogsItem:
     """The whole log of a partition, as a task takes it."""
-    from krepair.pipeline.items import LogsItem
+    from krepair.engine.items import LogsItem
 
     segments = partition.log_sizes
     return LogsItem(place=place_of(view, partition), segments=segments)
@@ -214,7 +214,7 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     pairs = [(one, normal[one.key]) for one in strays if one.key in normal and not normal[one.key].unreadable]
     if not pairs:
         return told
-    from krepair.pipeline.same_batches import TwoLogsItem, compare_two_logs
+    from krepair.scan.same_batches import TwoLogsItem, compare_two_logs
 
     items = [TwoLogsItem(first=log_of(view, stray), second=log_of(view, place)) for stray, place in pairs]
     for index, result in engine.map(compare_two_logs, items):

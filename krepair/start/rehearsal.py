@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.checks.rehearsal.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
+from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN
@@ -21,13 +22,12 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Segment
-from krepair.pipeline.items import Failed
 from krepair.rules.damage import broker_loss, unmapped
 from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
     from krepair.checks.rehearsal.loader import StartOutcome
-    from krepair.pipeline.rehearse import RehearseItem
+    from krepair.scan.rehearse import RehearseItem
 
 Version = VersionNumber | None
 REHEARSED: Sight[dict[VersionNumber, StartOutcome]] = Sight("next start")
@@ -54,7 +54,7 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
     ]
     if not chosen:
         return
-    from krepair.pipeline.rehearse import rehearse
+    from krepair.scan.rehearse import rehearse
 
     settings = context.settings
     brokers = tuple(
@@ -71,7 +71,7 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
 
 
 def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[Broker, ...]) -> RehearseItem:
-    from krepair.pipeline.rehearse import RehearseItem
+    from krepair.scan.rehearse import RehearseItem
 
     partition = survey.partition
     key = partition.key

@@ -21,8 +21,8 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests.brokers.serving import OF_THE_LAB
 from tests.brokers.side_by_side import scene_of
+from tests.commit import txfixture
 from tests.corpus.jbod import broker_on
-from tests.journal import txfixture
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import ENDS

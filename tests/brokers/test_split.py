@@ -11,8 +11,8 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
-from tests.journal.scene import tree
-from tests.journal.states_disk import StatesDisk, verdicts
+from tests.commit.scene import tree
+from tests.commit.states_disk import StatesDisk, verdicts
 from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.ops import pending

@@ -16,8 +16,8 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.plan.model import CompleteSwap
 from tests.brokers.swaps import CASES, scene
-from tests.journal.scene import tree
-from tests.journal.states_disk import StatesDisk, load, verdict, verdicts
+from tests.commit.scene import tree
+from tests.commit.states_disk import StatesDisk, load, verdict, verdicts
 from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, JudgeError
 from tests.ops import pending

@@ -12,9 +12,9 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from tests.brokers.swaps import CASES, scene
+from tests.commit.scene import UnsyncedDisk
+from tests.commit.states_disk import load, verdict
 from tests.durable.disks import NAME_CHANGING
-from tests.journal.scene import UnsyncedDisk
-from tests.journal.states_disk import load, verdict
 from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge
 from tests.ops.stops import EVERY_CALL, Stop, each_stop

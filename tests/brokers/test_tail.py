@@ -19,11 +19,11 @@ from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests import builders as b
 from tests.brokers.side_by_side import scene_of
+from tests.commit.scene import UnsyncedDisk
+from tests.commit.scene import tree as plain_tree
 from tests.corpus.jbod import broker_on
 from tests.durable.disks import NAME_CHANGING, Call, PassingDisk
 from tests.fixture_dirs import unpack
-from tests.journal.scene import UnsyncedDisk
-from tests.journal.scene import tree as plain_tree
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import ENDS, SINCE_4, VERSIONS

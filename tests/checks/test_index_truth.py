@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.checks.index_judge import IndexAudit, IndexFile, IndexProblem
+from krepair.engine.items import Place, VerifyItem
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir
 from krepair.options import EngineName, Options
-from krepair.pipeline.indexes.segment import InspectItem, inspect
-from krepair.pipeline.items import Place, VerifyItem
-from krepair.pipeline.rewrite.verify import verify_segment
+from krepair.rewrite.indexes.segment import InspectItem, inspect
+from krepair.rewrite.segments.verify import verify_segment
 from tests import builders, encoders
 from tests.encoders import OffsetEntry, TimeEntry
 from tests.lab.jars import VERSIONS

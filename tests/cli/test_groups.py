@@ -14,7 +14,7 @@ from krepair.cli.views.coordinators import age_text
 from krepair.errors import ExitCode
 from tests import builders
 from tests.hostile.verbs import assert_tame, picture, run
-from tests.pipeline.group_records import group_record, key_of, member, value_of
+from tests.look.group_records import group_record, key_of, member, value_of
 
 NASTY = "g\x1b[2J\u202e\nKR999"
 

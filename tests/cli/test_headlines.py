@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from krepair.cli.views.reports import apply_view
+from krepair.commit.result import ChangeResult
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.journal.result import ChangeResult
 from krepair.ops.reports import ApplyReport
 
 OUTCOMES = {

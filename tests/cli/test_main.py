@@ -20,7 +20,8 @@ from krepair import errors
 from krepair.checks.catalogue import Finding
 from krepair.cli import main as cli_main
 from krepair.cli.main import app
-from krepair.journal.result import ChangeResult
+from krepair.commit.result import ChangeResult
+from krepair.engine.progress import Progress
 from krepair.ops.reports import (
     ApplyReport,
     CheckedFiles,
@@ -32,7 +33,6 @@ from krepair.ops.reports import (
     VerifyReport,
 )
 from krepair.options import EngineName, Options
-from krepair.pipeline.progress import Progress
 from krepair.plan.model import Plan
 from krepair.plan.planfile import dumps, read_plan, seal
 from krepair.plan.view import PARTS

@@ -19,6 +19,7 @@ from krepair.cli.options import options_of
 from krepair.cli.outcome import VERBS
 from krepair.errors import ExitCode, UsageError
 from krepair.fixes.table import parse_fixes
+from krepair.look.dump.record import AUTO, BASE64, HEX, JSON, TEXT
 from krepair.ops.dump import DECODERS
 from krepair.options import (
     OPTIONS,
@@ -29,7 +30,6 @@ from krepair.options import (
     parse_setting,
     parse_time_ms,
 )
-from krepair.pipeline.dump.record import AUTO, BASE64, HEX, JSON, TEXT
 from krepair.plan.view import PARTS
 from tests.hostile.verbs import run
 

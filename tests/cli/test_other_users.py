@@ -138,7 +138,7 @@ _CALLED = (
     "import sys\nfrom krepair.cli.main import app\n"
     "from krepair.kernels import cache, jit\n"
     "cache.INSTALLED_FOLDER = sys.argv[2]\n"
-    "from krepair.pipeline.compaction import partitions, proof\n"
+    "from krepair.rewrite.compaction import partitions, proof\n"
     "for words in eval(sys.argv[1]):\n"
     "    if words[0] == 'spill':\n"
     "        for module in (partitions, proof):\n"

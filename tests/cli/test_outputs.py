@@ -14,8 +14,8 @@ from krepair.checks.catalogue import CATALOGUE, Finding
 from krepair.cli.views.check import check_view, verdict
 from krepair.cli.views.reports import apply_view
 from krepair.cli.views.writers import on_screen, plain
+from krepair.commit.result import ChangeResult
 from krepair.errors import ExitCode
-from krepair.journal.result import ChangeResult
 from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport, PartitionSummary
 from krepair.options import Options
 

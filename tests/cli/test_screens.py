@@ -23,7 +23,8 @@ from krepair.cli.views.comparisons import compare_view, diff_view, facts_view
 from krepair.cli.views.coordinators import groups_view, transactions_view
 from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.writers import COLUMNS, markdown, on_screen, plain
-from krepair.journal.result import ChangeOutcome, ChangeResult
+from krepair.commit.result import ChangeOutcome, ChangeResult
+from krepair.look.coordinators.groups import Group, OffsetCommit
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.diff import diff_plans
 from krepair.ops.dump import Dump
@@ -43,7 +44,6 @@ from krepair.ops.reports import (
 from krepair.ops.show import show_view
 from krepair.ops.transactions import OpenInLog, TransactionsReport
 from krepair.options import Options
-from krepair.pipeline.coordinators.groups import Group, OffsetCommit
 from krepair.plan.planfile import seal
 from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m

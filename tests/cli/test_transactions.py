@@ -14,8 +14,8 @@ from krepair.plan.view import typable
 from tests import builders
 from tests.builders import NOW_MS
 from tests.hostile.verbs import assert_tame, picture, run
+from tests.look.transaction_records import key_of, value_of
 from tests.ops.transaction_scene import START, Scene
-from tests.pipeline.transaction_records import key_of, value_of
 
 NASTY = "g\x1b[2J\u202e\nKR999"
 NOW = ("--now", str(NOW_MS), "--engine", "inline")

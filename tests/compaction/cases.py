@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.compaction.partitions import Compaction
+from krepair.rewrite.compaction.partitions import Compaction
 from krepair.rules.model import MarkerPolicy
 from tests import naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, data

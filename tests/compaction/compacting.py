@@ -14,9 +14,12 @@ import numpy as np
 from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
+from krepair.engine.engine import Engine, InlineEngine
+from krepair.engine.items import FinishItem, FinishResult, LogsItem, Place, ScanItem, ScanResult
 from krepair.formats import txn_index
-from krepair.pipeline.compaction.check import CheckedSource
-from krepair.pipeline.compaction.partitions import (
+from krepair.plan.model import KeepOriginal, RewriteSegments
+from krepair.rewrite.compaction.check import CheckedSource
+from krepair.rewrite.compaction.partitions import (
     Compaction,
     CompactionInput,
     Prepared,
@@ -25,16 +28,13 @@ from krepair.pipeline.compaction.partitions import (
     readings_of,
     stage_items,
 )
-from krepair.pipeline.compaction.proof import GroupToProve, PartitionToProve, prove
-from krepair.pipeline.compaction.tasks import stage_compacted
-from krepair.pipeline.engines.engine import Engine, InlineEngine
-from krepair.pipeline.items import FinishItem, FinishResult, LogsItem, Place, ScanItem, ScanResult
-from krepair.pipeline.rewrite.stage import finish
-from krepair.pipeline.scan import scan
-from krepair.plan.model import KeepOriginal, RewriteSegments
+from krepair.rewrite.compaction.proof import GroupToProve, PartitionToProve, prove
+from krepair.rewrite.compaction.tasks import stage_compacted
+from krepair.rewrite.segments.stage import finish
 from krepair.rules.compaction import secret_of
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts
+from krepair.scan.scan import scan
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 
-from krepair.pipeline.compaction.headers import Noted, Notes
-from krepair.pipeline.compaction.keys import KeyWalk
+from krepair.rewrite.compaction.headers import Noted, Notes
+from krepair.rewrite.compaction.keys import KeyWalk
 from tests.builders import Batch, commit, data, emptied, reading
 from tests.compaction.cases import batch, rec
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from krepair.commit.guards import SafePoints
 from krepair.durable.real_disk import RealDisk
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode, InterruptedAtSafePointError, KrepairError
 from krepair.formats.arrays import Int64s
 from krepair.formats.offset_set import as_text, of_text, packed, unpacked
-from krepair.journal.guards import SafePoints
-from krepair.pipeline.compaction import partitions
-from krepair.pipeline.compaction import tasks as compaction_stays
-from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import Plan
 from krepair.plan.planfile import seal
 from krepair.plan.review import review
+from krepair.rewrite.compaction import partitions
+from krepair.rewrite.compaction import tasks as compaction_stays
 from tests.builders import LogDir, Record, commit, data
 from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, groups_of, keys_of, logs, options, without_stays

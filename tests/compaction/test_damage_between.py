@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
-from krepair.pipeline.compaction import headers, log
-from krepair.pipeline.engines.engine import InlineEngine
+from krepair.rewrite.compaction import headers, log
 from tests.builders import LogDir, data
 from tests.compaction.cases import OLD, rec
 from tests.compaction.directories import Verbs, keys_of, options, without_stays

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from krepair.formats.arrays import Uint8s
-from krepair.pipeline.compaction import log, written
-from krepair.pipeline.compaction.headers import NOTHING_NOTED
-from krepair.pipeline.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction import log, written
+from krepair.rewrite.compaction.headers import NOTHING_NOTED
+from krepair.rewrite.compaction.log import CompactedLog, Stay
 from tests.builders import NOW_MS, reading
 from tests.compaction.noted_headers import NO_RANGES, batches, noted
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from krepair.formats.arrays import Int64s
-from krepair.pipeline.compaction import partitions as compaction
-from krepair.pipeline.compaction.rows import BUCKETS
+from krepair.rewrite.compaction import partitions as compaction
+from krepair.rewrite.compaction.rows import BUCKETS
 
 ROWS = 1000
 

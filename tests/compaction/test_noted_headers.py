@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from krepair.pipeline.compaction import headers, log
-from krepair.pipeline.compaction import tasks as compaction_tasks
-from krepair.pipeline.compaction.content import ContentError
-from krepair.pipeline.compaction.headers import NOTHING_NOTED, Noted, Notes
-from krepair.pipeline.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction import headers, log
+from krepair.rewrite.compaction import tasks as compaction_tasks
+from krepair.rewrite.compaction.content import ContentError
+from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted, Notes
+from krepair.rewrite.compaction.log import CompactedLog, Stay
 from tests.builders import NOW_MS, data
 from tests.compaction import histories
 from tests.compaction.cases import batch, rec

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 
 from krepair.durable.real_disk import RealDisk
+from krepair.engine.engine import InlineEngine
+from krepair.engine.items import Failed
 from krepair.errors import ExitCode
 from krepair.formats.arrays import Int64s, Uint8s
-from krepair.pipeline.compaction import log as compaction_log
-from krepair.pipeline.compaction import tasks as compaction_stays
-from krepair.pipeline.compaction.check import SourceProof
-from krepair.pipeline.compaction.items import CheckResult
-from krepair.pipeline.compaction.written import Written
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.items import Failed
 from krepair.plan.model import Plan
+from krepair.rewrite.compaction import log as compaction_log
+from krepair.rewrite.compaction import tasks as compaction_stays
+from krepair.rewrite.compaction.check import SourceProof
+from krepair.rewrite.compaction.items import CheckResult
+from krepair.rewrite.compaction.written import Written
 from tests.builders import Batch, LogDir, data
 from tests.compaction import histories
 from tests.compaction.cases import OLD, batch, rec

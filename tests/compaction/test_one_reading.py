@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from krepair.pipeline.compaction.items import KeysItem
-from krepair.pipeline.compaction.tasks import find_keys
-from krepair.pipeline.items import Place, ScanItem, ScanResult
-from krepair.pipeline.scan import scan
+from krepair.engine.items import Place, ScanItem, ScanResult
+from krepair.rewrite.compaction.items import KeysItem
+from krepair.rewrite.compaction.tasks import find_keys
+from krepair.scan.scan import scan
 from tests.builders import NOW_MS
 from tests.compaction.offsets_log import log_of
 

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from krepair.pipeline.compaction.content import ContentError
-from krepair.pipeline.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction.content import ContentError
+from krepair.rewrite.compaction.log import CompactedLog, Stay
 from tests import builders, naive
 from tests.builders import Record, commit, data, emptied
 from tests.compaction import twin

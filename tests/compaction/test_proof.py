@@ -10,7 +10,7 @@ from pathlib import Path
 import crc32c
 import pytest
 
-from krepair.pipeline.items import LogsItem
+from krepair.engine.items import LogsItem
 from tests import naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin

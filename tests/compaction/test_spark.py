@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.scratch import make_scratch, remove_scratch
-from krepair.pipeline.compaction import partitions as compaction
-from krepair.pipeline.compaction import proof as compaction_proof
-from krepair.pipeline.engines.spark import SparkEngine
+from krepair.engine.spark import SparkEngine
+from krepair.rewrite.compaction import partitions as compaction
+from krepair.rewrite.compaction import proof as compaction_proof
 from tests.compaction import histories
 from tests.compaction.trying import twin_rules, with_twin
 

@@ -11,11 +11,11 @@ import pytest
 
 from krepair.durable.scratch import make_scratch, remove_scratch
 from krepair.errors import RefusedError
-from krepair.pipeline.compaction import check as compaction_check
-from krepair.pipeline.compaction import log as compaction_log
-from krepair.pipeline.compaction import partitions as compaction
-from krepair.pipeline.compaction import proof as compaction_proof
-from krepair.pipeline.compaction import tasks as compaction_tasks
+from krepair.rewrite.compaction import check as compaction_check
+from krepair.rewrite.compaction import log as compaction_log
+from krepair.rewrite.compaction import partitions as compaction
+from krepair.rewrite.compaction import proof as compaction_proof
+from krepair.rewrite.compaction import tasks as compaction_tasks
 from krepair.rules.model import LeftAlone
 from tests import naive
 from tests.builders import NOW_MS, LogDir, Record, data

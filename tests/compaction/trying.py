@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from krepair.pipeline.engines.engine import Engine
+from krepair.engine.engine import Engine
 from krepair.rules.model import MarkerPolicy
 from tests import naive
 from tests.builders import NOW_MS, LogDir

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from krepair.cli.views.writers import markdown
+from krepair.commit import record as journal
 from krepair.errors import KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats import (
     batch_v2,
@@ -39,8 +40,7 @@ from krepair.formats import (
 from krepair.formats import record as records
 from krepair.formats.damage import Damage
 from krepair.formats.message_schema import decode
-from krepair.journal import record as journal
-from krepair.pipeline.dump.record import json_of
+from krepair.look.dump.record import json_of
 from krepair.plan.model import (
     FORMAT_VERSION,
     KeepOriginal,

@@ -7,7 +7,7 @@ from pathlib import Path
 from krepair.formats.codec import Codec
 from tests import builders
 from tests.builders import LogDir, Record
-from tests.pipeline.huge_record import batch
+from tests.look.huge_record import batch
 
 AT = 3
 

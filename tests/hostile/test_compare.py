@@ -10,11 +10,11 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.formats.codec import Codec
-from krepair.pipeline.replicas.facts import _by_columns, _of_columns
+from krepair.replicas.facts import _by_columns, _of_columns
 from tests import builders
 from tests.hostile.broken_streams import AT, broken_stream, directory
 from tests.hostile.verbs import picture, run
-from tests.pipeline.huge_record import batch
+from tests.look.huge_record import batch
 
 
 def too_much(flip: int) -> bytes:

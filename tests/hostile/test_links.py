@@ -301,7 +301,7 @@ def test_folders_exchanged_for_links_meanwhile_are_no_way_out(scene: Scene, verb
 @pytest.mark.spark
 @pytest.mark.slow
 def test_tasks_on_spark_follow_no_link_either(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    from krepair.pipeline.engines.spark import SparkEngine
+    from krepair.engine.spark import SparkEngine
 
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
     scene.make("planned")
@@ -328,7 +328,7 @@ def test_tasks_on_spark_follow_no_link_either(scene: Scene, monkeypatch: pytest.
 
 def attack(scene: Scene, act: Callable[[], None]) -> Ran:
     """Apply, with an act of the attacker right before the first task runs."""
-    from krepair.pipeline.engines import engine
+    from krepair.engine import engine
 
     real = engine.InlineEngine.map
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from krepair.kernels import replica_rows as h
-from krepair.pipeline.dump.record import shown_of
-from krepair.pipeline.replicas.records import Differing, HashWalk
+from krepair.look.dump.record import shown_of
+from krepair.replicas.records import Differing, HashWalk
 from tests import old_messages
 from tests.builders import reading
 from tests.encoders import write_varint

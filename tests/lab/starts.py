@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from krepair.durable.scratch import Scratch
+from krepair.engine.engine import InlineEngine
 from krepair.fixes.context import Context
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import VersionNumber, version_of
@@ -22,7 +23,6 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import look_at_everything
 from krepair.options import EngineName, Options
-from krepair.pipeline.engines.engine import InlineEngine
 from krepair.start.findings import starting_of
 from krepair.start.forecast import forecast
 from krepair.start.identity import node_of

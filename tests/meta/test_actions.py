@@ -20,9 +20,9 @@ KINDS = frozenset(kind.__name__ for kind in get_args(Change))
 BEHIND_THE_TABLES = (
     "plan/change_review.py",
     "plan/log_contents.py",
-    "journal/begin.py",
-    "journal/by_disk.py",
-    "journal/unrecorded.py",
+    "commit/begin.py",
+    "commit/by_disk.py",
+    "commit/unrecorded.py",
     "fixes/",
 )
 """What knows a kind by itself; and the fixes, each of which knows the kinds that it makes."""

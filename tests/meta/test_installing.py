@@ -66,8 +66,8 @@ def test_the_command_of_the_wheel_works(home: Path, tmp_path: Path) -> None:
 
 def test_the_wheel_brings_all_that_is_no_python(home: Path) -> None:
     [package] = home.glob("lib/python*/site-packages/krepair")
-    assert os.access(package / "pipeline/engines/java_home/bin/java", os.X_OK)
-    assert (package / "pipeline/engines/spark_conf/log4j2.properties").exists()
+    assert os.access(package / "engine/java_home/bin/java", os.X_OK)
+    assert (package / "engine/spark_conf/log4j2.properties").exists()
     assert not (package / "kernels/compiled").exists()
     [licence] = home.glob("lib/python*/site-packages/krepair-*.dist-info/licenses/LICENSE")
     assert "Apache License" in licence.read_text()

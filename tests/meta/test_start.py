@@ -20,14 +20,14 @@ CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
 MAPPED = re.compile(r"^@shown\(", re.MULTILINE)
 TASK_MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    for path in (ROOT / "krepair" / "pipeline").rglob("*.py")
+    for path in (ROOT / "krepair").rglob("*.py")
     if MAPPED.search(path.read_text())
 }
 """With a function that an engine maps."""
 STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
-SCANNED = {"krepair.pipeline.scan"}
-_LOOKING = ("indexes.segment", "indexes.transactions", "rehearse")
-LOOKED_AT = SCANNED | {f"krepair.pipeline.{name}" for name in _LOOKING}
+SCANNED = {"krepair.scan.scan"}
+_LOOKING = ("rewrite.indexes.segment", "rewrite.indexes.transactions", "scan.rehearse")
+LOOKED_AT = SCANNED | {f"krepair.{name}" for name in _LOOKING}
 
 
 def loaded_by(*arguments: str, ends: int) -> set[str]:

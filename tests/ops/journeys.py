@@ -6,10 +6,10 @@ import random
 import shutil
 from pathlib import Path
 
+from krepair.commit.by_disk import telling
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.by_disk import telling
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
@@ -20,9 +20,9 @@ from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import FreeWhenVerified, MendLog
 from tests import forgotten
 from tests.builders import NOW_MS
+from tests.commit import txfixture
 from tests.durable.disks import Call, RecordingDisk
 from tests.flips import flip
-from tests.journal import txfixture
 from tests.ops import pending
 from tests.ops.inline import Inline
 from tools.torture.scenes import (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from krepair.formats import txn_index
 from tests.builders import indexes
+from tests.commit import txfixture
 from tests.flips import flip
-from tests.journal import txfixture
 from tests.ops.inline import Inline
 
 FOLDER = "t-0"

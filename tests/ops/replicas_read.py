@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from krepair.engine.engine import Engine
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
 from krepair.fixes import markers
 from krepair.fixes.evidence import Asked, NotKnownError, OtherReplicas, read_others
-from krepair.pipeline.engines.engine import Engine
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data

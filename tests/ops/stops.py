@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from krepair.durable.disk import Disk
+from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import FILE_CHANGING, Call, SimulatedCrash, StoppingDisk
-from tests.journal.scene import UnsyncedDisk
 
 EVERY_CALL = os.environ.get("KREPAIR_EVERY_CALL") == "1"
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|[0-9]+")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.record import JOURNAL_NAME
 from krepair.durable import medium, writing_error
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
-from krepair.journal.record import JOURNAL_NAME
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan

@@ -12,8 +12,8 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from krepair.options import Options
+from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import RecordingDisk
-from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.ops.scene import TV2, scene, tree
 from tests.ops.written import padded

@@ -13,7 +13,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
 from krepair.kernels.classes import RECORDS
 from krepair.ops.apply import apply
-from krepair.pipeline.rewrite import stage
+from krepair.rewrite.segments import stage
 from tests.ops.scene import TV2, scene, tree
 
 Bend = Callable[[int, bytearray], tuple[int, bytearray]]

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
 from krepair.formats.transaction_state import TransactionStatus
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
-from krepair.pipeline.engines.engine import InlineEngine
+from tests.engine.travelled import travelled
 from tests.ops import pending
 from tests.ops.open_transactions import LAST, MINUTE, rules, value, with_coordinator
 from tests.ops.pending import BASE, name, options
 from tests.ops.scene import scene
-from tests.pipeline.travelled import travelled
 
 
 class DriverReads:
@@ -68,7 +68,7 @@ def _commits() -> bool:
     """Whether the call comes from the journal."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith("krepair.journal."):
+        if str(frame.f_globals.get("__name__")).startswith("krepair.commit."):
             return True
         frame = frame.f_back
     return False

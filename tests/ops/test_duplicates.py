@@ -10,7 +10,7 @@ import pytest
 from krepair.checks.side_by_side import SideBySide
 from krepair.ops.check import check
 from krepair.start.folders import said_of_both
-from tests.journal import txfixture
+from tests.commit import txfixture
 from tests.ops.pending import FOLDER, name, options
 
 

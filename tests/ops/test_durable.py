@@ -3,7 +3,7 @@
 A ledger follows every call that changes a file and knows what no fsync has reached yet: the entries of a folder until
 the folder is synced, the bytes and attributes of a file until the file is. Three things may be lost: the lock's file;
 that something left krepair's own folder, since it is removed from there again, but for ``keep/``: what comes back there
-after the last record is an original of which no record says whose it is; and bytes of staged logs, which the pipeline
+after the last record is an original of which no record says whose it is; and bytes of staged logs, which staging
 writes and syncs itself and reads back before the first record.
 """
 
@@ -25,8 +25,8 @@ from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.model import Plan
+from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import Call, RecordingDisk
-from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.ops.checkpoints import FILES as CHECKPOINTS
 from tests.ops.checkpoints import options as checkpoint_options

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.engine.spark import folder_with_room
 from krepair.errors import ExitCode
 from krepair.kernels.cache import CACHE_VARIABLE, user_folders
 from krepair.ops.apply import apply
@@ -17,7 +18,6 @@ from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.options import EngineName, Options
-from krepair.pipeline.engines.spark import folder_with_room
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Room
 from krepair.plan.planfile import read_plan

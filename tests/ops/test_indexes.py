@@ -11,22 +11,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from krepair.engine.items import Place
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
 from krepair.ops.verify import verify_plan
-from krepair.pipeline.indexes.segment import InspectItem, inspect
-from krepair.pipeline.indexes.transactions import TxnItem, inspect_txn
-from krepair.pipeline.items import Place
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
+from krepair.rewrite.indexes.segment import InspectItem, inspect
+from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 from tests import builders, naive
+from tests.engine.travelled import travelled
 from tests.fixture_dirs import unpack
 from tests.flips import flip
 from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import scene, tree
-from tests.pipeline.travelled import travelled
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
 DAY_MS = 86_400_000
@@ -482,7 +482,7 @@ def test_a_segment_whose_offsets_overflow_its_base_keeps_its_indexes(tmp_path: P
 def test_both_indexes_of_a_segment_are_made_and_verified_by_one_reading_and_each_is_judged_by_itself(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from krepair.pipeline.indexes import segment as indexes
+    from krepair.rewrite.indexes import segment as indexes
 
     folder = min(path.parent for path in whole.rglob("*.timeindex"))
     wrong = [folder / f"{base:020d}{suffix}" for base in BASES[:2] for suffix in (".index", ".timeindex")]

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.checks.rule import Severity
+from krepair.commit.record import COPY_NAME, JOURNAL_NAME
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, StalePlanError, UsageError
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME
 from krepair.logdir.view import read_log_dir
 from krepair.ops.check import check
 from krepair.ops.kept import kept_originals, kept_report, load_kept

@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from krepair.commit import begin
+from krepair.commit.folder import PartitionFolder
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
+from krepair.engine.engine import InlineEngine
+from krepair.engine.items import ScanResult
 from krepair.errors import ExitCode, StalePlanError
 from krepair.fixes import evidence as evidence_module
 from krepair.fixes import markers
@@ -21,17 +25,13 @@ from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
 from krepair.fixes.evidence import Folders, folders_of_others, read_others
 from krepair.fixes.staging import Staging, Work
-from krepair.journal import begin
-from krepair.journal.folder import PartitionFolder
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir import view as listings
 from krepair.logdir.values import LogDir as Listed
 from krepair.logdir.view import LockedDirs, read_log_dir
 from krepair.ops import apply as apply_module
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.items import ScanResult
-from krepair.pipeline.rewrite.stage import stage
 from krepair.plan.model import Plan, RewriteSegments
+from krepair.rewrite.segments.stage import stage
 from krepair.rules.markers import held_between
 from krepair.rules.model import MarkerPolicy
 from tests.builders import NOW_MS, Batch, LogDir, commit, reading

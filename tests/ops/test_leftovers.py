@@ -17,10 +17,10 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import CompleteSwap, Plan, ReplaceFile
+from tests.commit import txfixture
+from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
 from tests.flips import flip
-from tests.journal import txfixture
-from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.ops.by_hand import end_by_hand
 from tests.ops.inline import there_and_back

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.fence import Fence
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, RefusedError, UnwritableError
-from krepair.journal.fence import Fence
 from krepair.logdir.lock import Lock
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport

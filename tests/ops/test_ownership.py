@@ -11,7 +11,7 @@ from krepair.checks.catalogue import StartEffect, start_of
 from krepair.logdir.view import read_log_dir
 from krepair.start.ownership import Node, lacks, nodes_of, ownership_findings, usual_owner
 from tests.builders import LogDir, data
-from tests.journal import txfixture
+from tests.commit import txfixture
 
 KAFKA, GROUP, OTHER = 64_001, 64_002, 64_003
 ALL = ((2, 2, 1), (3, 9, 2), (4, 3, 1))

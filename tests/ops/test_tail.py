@@ -25,22 +25,16 @@ from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from krepair.pipeline.damage import (
-    MapItem,
-    MendedItem,
-    MendedResult,
-    ValidRange,
-    make_mended,
-    map_damage,
-)
 from krepair.plan.build import build_plan
 from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, SetAside
 from krepair.plan.planfile import read_plan
 from krepair.plan.review import review
+from krepair.rewrite.damage import MapItem, MendedItem, MendedResult, ValidRange, make_mended, map_damage
 from tests import builders as b
+from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.engine.travelled import travelled
 from tests.flips import flip
-from tests.journal.scene import UnsyncedDisk
 from tests.ops.inline import there_and_back
 from tests.ops.scene import scene, tree
 from tests.ops.stops import each_stop
@@ -57,7 +51,6 @@ from tests.ops.tail import (
     options,
     prepared,
 )
-from tests.pipeline.travelled import travelled
 
 
 @pytest.mark.parametrize("name", TAILS)

@@ -17,10 +17,10 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
-from tests.journal.scene import UnsyncedDisk
+from tests.commit.scene import UnsyncedDisk
 from tests.ops.scene import tree
 from tests.ops.tail import INTERVAL, Torn, options
-from tests.pipeline.damage import twin
+from tests.rewrite.damage import twin
 
 SEGMENTS = 3
 SPAN = 50

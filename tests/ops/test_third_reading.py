@@ -9,7 +9,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.fixes import compact, compact_staging
-from krepair.pipeline.replicas.evidence_check import _Intervals, _with_before
+from krepair.replicas.evidence_check import _Intervals, _with_before
 from tests.compaction.directories import Verbs
 from tests.ops.replicas_read import FIXES, broker, cleaned, forgotten, value, verbs, whole
 

@@ -10,8 +10,8 @@ from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
 from krepair.options import EngineName, Options
 from tests import builders
 from tests.builders import NOW_MS, Record, commit, data
+from tests.look.transaction_records import key_of, value_of
 from tests.ops.transaction_scene import LAST, MINUTE, START, Scene
-from tests.pipeline.transaction_records import key_of, value_of
 
 COMPACTED = ("cleanup.policy", "compact")
 

@@ -33,7 +33,7 @@ from krepair.ops.{verb} import {verb}
 from krepair.ops.show import load
 from krepair.options import EngineName, Options
 from tests.durable.disks import FILE_CHANGING, PassingDisk
-from tests.journal.scene import UnsyncedDisk
+from tests.commit.scene import UnsyncedDisk
 
 class Pausing(PassingDisk):
     seen = 0

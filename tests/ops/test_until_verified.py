@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.by_disk import telling
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.by_disk import telling
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_partition
 from krepair.ops.kept import kept_report

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from krepair.commit.begin import Target
+from krepair.commit.executor import KeptFile
+from krepair.commit.folder import ROOT
+from krepair.commit.record import FileState
 from krepair.fixes import second_readings
 from krepair.fixes.staging import Staging
-from krepair.journal.begin import Target
-from krepair.journal.executor import KeptFile
-from krepair.journal.folder import ROOT
-from krepair.journal.record import FileState
 from krepair.ops import purge
 from krepair.ops.undo import KeptOriginal, bad_copies
 from krepair.plan.model import FileFingerprint, PartitionPlan, ReplaceFile

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests import builders
 from tests.builders import NOW_MS, Record, abort, commit, data
 from tests.flips import flip
-from tests.pipeline.transaction_records import key_of, value_of
+from tests.look.transaction_records import key_of, value_of
 
 MINUTE = 60_000
 LAST = NOW_MS - 60 * MINUTE

@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from krepair.commit.folder import PartitionFolder
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.fixes.table import owner_of
-from krepair.journal.folder import PartitionFolder
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
-from krepair.pipeline.damage import verify_mended_log
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.indexes.transactions import inspect_txn
 from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.rewrite.damage import verify_mended_log
+from krepair.rewrite.indexes.transactions import inspect_txn
 from tests import builders
-from tests.pipeline.travelled import travelled
+from tests.engine.travelled import travelled
 
 FOLDER = "t-0"
 

@@ -18,9 +18,9 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
-from krepair.pipeline import swaps
-from krepair.pipeline.indexes import segment as indexes
-from krepair.pipeline.rewrite import stage
+from krepair.rewrite import swaps
+from krepair.rewrite.indexes import segment as indexes
+from krepair.rewrite.segments import stage
 from tests import builders, encoders
 from tests.ops import pending
 from tests.ops.pending import BASE, name

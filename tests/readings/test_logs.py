@@ -13,8 +13,8 @@ import pytest
 from krepair.derive.index_entries import IndexEntries
 from krepair.formats import txn_index
 from krepair.ops.verify import verify_plan
-from krepair.pipeline import damage
 from krepair.plan.model import MendLog, SetAside
+from krepair.rewrite import damage
 from tests import builders
 from tests.builders import abort, data
 from tests.ops.tail import WAYS, Torn

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from krepair.pipeline.items import Place
-from krepair.pipeline.recovered import RecoveredItem, RecoveredResult, read_recovered
+from krepair.engine.items import Place
+from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
 from tests import builders
 from tests.kernels.scanning import joined
 

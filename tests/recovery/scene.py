@@ -15,7 +15,7 @@ from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests.builders import LogDir, data
-from tests.journal.txfixture import END, INTERVAL_BYTES, SEGMENTS, SETTINGS, TIME_MS, batches
+from tests.commit.txfixture import END, INTERVAL_BYTES, SEGMENTS, SETTINGS, TIME_MS, batches
 from tests.lab import jars
 from tests.lab.judge import Judge, Loaded, Started
 from tests.twins.of_plan import twin_problems

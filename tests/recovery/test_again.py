@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.record import Intent, JournalHeader, decode_lines
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
-from krepair.journal.record import Intent, JournalHeader, decode_lines
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport

@@ -12,7 +12,7 @@ import pytest
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
-from krepair.pipeline import recovered
+from krepair.rewrite import recovered
 from tests.ops.scene import tree
 from tests.recovery.scene import POINTS, Verbs, planned, points_of, set_points, write_unclean
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from krepair.derive.index_entries import IndexEntries
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
 from krepair.options import EngineName
-from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.model import ReplaceFile
 from tests.flips import flip
 from tests.ops.scene import tree

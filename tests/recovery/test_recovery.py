@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from krepair.pipeline.indexes import transactions
-from krepair.pipeline.indexes.transactions import TxnItem, TxnResult, inspect_txn
-from krepair.pipeline.items import Failed
+from krepair.engine.items import Failed
 from krepair.plan.review import review
-from tests.journal.txfixture import SETTINGS, TIME_MS
+from krepair.rewrite.indexes import transactions
+from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
+from tests.commit.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
 from tests.ops.inline import there_and_back
 from tests.recovery.scene import NOW_MS, VERSIONS, Verbs, loaded, planned, points_of, started, write_unclean

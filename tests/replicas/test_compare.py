@@ -13,6 +13,7 @@ import pytest
 
 from krepair.derive.transactions import last_stable_offset
 from krepair.durable.scratch import Scratch
+from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.replicas import parse_sides, read_current
 from krepair.formats.facts_file import FactsReader
@@ -20,9 +21,8 @@ from krepair.logdir.config import load_settings
 from krepair.ops.compare import CompareReport, Comparison, compare, find_item, open_sides
 from krepair.ops.facts import facts
 from krepair.options import EngineName, Options
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.replicas import contents
-from krepair.pipeline.replicas.records import find_keys
+from krepair.replicas import contents
+from krepair.replicas.records import find_keys
 from krepair.rules.replicas import model as m
 from tests.builders import LogDir, Record
 from tests.builders import data as batch_of
@@ -281,7 +281,7 @@ def test_a_replica_that_is_read_in_several_parts_gets_the_same_verdict(
     """A part ends with the first segment that fills it; here each segment does. So is it for facts."""
     unpack_cluster(name, tmp_path)
     whole = compared(tmp_path)
-    monkeypatch.setattr("krepair.pipeline.replicas.items._PART_BYTES", 1)
+    monkeypatch.setattr("krepair.replicas.items._PART_BYTES", 1)
     assert compared(tmp_path).partitions == whole.partitions
     path = str(tmp_path / "b3.facts")
     facts([f"{tmp_path}/b3"], path, Options(engine=EngineName.INLINE))

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.scratch import Scratch
+from krepair.engine.engine import Engine, InlineEngine
+from krepair.engine.spark import SparkEngine
 from krepair.fixes.replicas import parse_sides
 from krepair.logdir.config import load_settings
 from krepair.ops.compare import Comparison, open_sides
 from krepair.ops.facts import facts
 from krepair.options import EngineName as Wanted
 from krepair.options import Options
-from krepair.pipeline.engines.engine import Engine, InlineEngine
-from krepair.pipeline.engines.spark import SparkEngine
 from krepair.rules.replicas.model import BYTE_EQUAL, LOST, MISSING, PartitionVerdict
 from tests.hostile.broken_streams import broken_stream, directory
 from tests.replicas.directories import SETTINGS

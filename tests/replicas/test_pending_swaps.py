@@ -16,8 +16,8 @@ from krepair.ops.facts import facts
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
 from krepair.rules.replicas import model as m
+from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
-from tests.journal.scene import UnsyncedDisk
 from tests.ops import pending
 from tests.replicas.directories import SETTINGS, written
 from tests.replicas.model import healthy_clusters

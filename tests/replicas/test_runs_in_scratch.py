@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from krepair.durable import scratch
+from krepair.engine.engine import InlineEngine
+from krepair.engine.items import Failed, Place
 from krepair.formats.arrays import Int64s
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.items import Failed, Place
-from krepair.pipeline.replicas import headers as reading
-from krepair.pipeline.replicas import items
-from krepair.pipeline.replicas.headers import MarkersItem, find_markers_to_keep, read_headers_of_all
-from krepair.pipeline.replicas.items import ReplicaItem
+from krepair.replicas import headers as reading
+from krepair.replicas import items
+from krepair.replicas.headers import MarkersItem, find_markers_to_keep, read_headers_of_all
+from krepair.replicas.items import ReplicaItem
 from krepair.rules.replicas.replica import ReplicaHeaders
 from tests.builders import Batch, LogDir, abort, commit, data, emptied
 

@@ -14,7 +14,7 @@ from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan, Plan, RewriteSegments
 from tests import naive
 from tests.builders import NOW_MS, LogDir
-from tests.journal.scene import UnsyncedDisk
+from tests.commit.scene import UnsyncedDisk
 from tests.strategies import Shape, history
 
 UNLIMITED = 2**60

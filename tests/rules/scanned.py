@@ -13,7 +13,6 @@ from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.scan import ScanInputs, scan_segment
-from krepair.pipeline.segment_files import entry_pairs, pairs
 from krepair.rules.markers import decide
 from krepair.rules.model import (
     LeftAlone,
@@ -23,6 +22,7 @@ from krepair.rules.model import (
     ProducerSnapshotState,
     SegmentFacts,
 )
+from krepair.scan.segment_files import entry_pairs, pairs
 from tests import naive
 from tests.builders import LogDir, reading
 from tests.strategies import History

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from krepair.engine.engine import InlineEngine
 from krepair.formats import txn_index
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.rewrite.indexes.transactions import TxnSegment, regenerate_txn
 from krepair.rules.aborts import may_be_untrue, may_have_aborts
 from tests import builders
 from tests.builders import Batch, abort, commit, data, emptied

@@ -17,18 +17,18 @@ _FOR_BROKERS = "krepair comes to the same end without it; a broker that is start
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
-_FILES = "journal/files.py ChangeFiles"
+_FILES = "commit/files.py ChangeFiles"
 _KEPT = f"{_FILES}.go_on_all: run(folder, [SyncDir(names.keep())])"
 _SWAPPED = f'{_FILES}.go_on_all: run(folder, [SyncDir("")])'
-_MEND = "journal/mend.py"
+_MEND = "commit/mend.py"
 _LOG_BACK = f'{_MEND} put_log_back: run(folder, [*back, SyncDir(""), *forget, *fronts])'
-_OPEN = "journal/partition.py _Run._open: folder.sync_all()"
-_MAKE = "journal/folder.py PartitionFolder.make_private_folders"
+_OPEN = "commit/partition.py _Run._open: folder.sync_all()"
+_MAKE = "commit/folder.py PartitionFolder.make_private_folders"
 HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
-CLEARED = "journal/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
-FENCE_SOURCE = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
-FENCE_TARGET = "journal/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
-_GROUPS = "journal/segments.py SwapGroups"
+CLEARED = "commit/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
+FENCE_SOURCE = "commit/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
+FENCE_TARGET = "commit/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(target))"
+_GROUPS = "commit/segments.py SwapGroups"
 
 _OWNERS = "the folders of a scene may have the owner and mode of whoever makes them; see ``MISSED``"
 
@@ -40,7 +40,7 @@ NOT_MISSED: dict[str, str] = {
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
     HOLDER: _AT_OPENING,
     f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
-    "journal/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
+    "commit/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
     f"{_OPEN} [keep]": _OF_A_KILLED_RUN,
     f"{_OPEN} [private folder]": _OF_A_KILLED_RUN,
     f"{_OPEN} [stage]": _OF_A_KILLED_RUN,
@@ -63,24 +63,24 @@ NOT_MISSED: dict[str, str] = {
     f"{_LOG_BACK} [partition folder]": (
         "indexes come back by renames out of keep/, which is synced too; the removal of one that was not there needs it"
     ),
-    "journal/fence.py Fence._clear: self._disk.sync_dir(self._folder.private) [private folder]": _FENCE_GOES,
+    "commit/fence.py Fence._clear: self._disk.sync_dir(self._folder.private) [private folder]": _FENCE_GOES,
     CLEARED: _FENCE_GOES,
     f"{FENCE_SOURCE} [fence]": _OTHER_FOLDER,
     f"{FENCE_SOURCE} [log directory]": _OTHER_FOLDER,
     f"{FENCE_TARGET} [fence]": _OTHER_FOLDER,
     f"{FENCE_TARGET} [log directory]": _OTHER_FOLDER,
-    "journal/fence.py Fence.put_up: self._disk.sync_dir(self.place) [fence]": _SAME_FOLDER,
+    "commit/fence.py Fence.put_up: self._disk.sync_dir(self.place) [fence]": _SAME_FOLDER,
     f"{_GROUPS}.go_on: run(folder, commit_steps(intent, folder.names), intent) [stage]": _OTHER_FOLDER,
     f"{_GROUPS}.undo: run(folder, undo_steps(intent, order, folder.names), intent) [out]": _OTHER_FOLDER,
     "ops/kept.py PlanKeeper._keep_in: self._disk.sync_dir(folder.private) [private folder]": _SAME_FOLDER,
     "fixes/carry_out.py _make_durable: work.disk.sync_dir(staging.stage_folder) [stage]": _STAGED_NAME,
     "fixes/recovery_staging.py _all_is_written: return work.disk.sync_file_system(work.view.path, folders) "
     "[file system]": "the logs of a scene are on the disk when it begins",
-    "pipeline/rewrite/stage.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
+    "rewrite/segments/stage.py _make_companions: disk.sync_dir(item.stage) [stage]": _STAGED_NAME,
     f"{_MEND} _give_bytes_back: folder.disk.sync_file(folder.at(name)) [file]": (
         "the same file is synced again once its time is right; what is read back in between has to be on the disk"
     ),
-    "pipeline/damage.py _finish: disk.sync_dir(item.target) [stage]": _STAGED_NAME,
+    "rewrite/damage.py _finish: disk.sync_dir(item.target) [stage]": _STAGED_NAME,
 }
 
 TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (

@@ -135,7 +135,7 @@ def test_suites_are_the_files_that_ask_for_more_than_the_gate_has() -> None:
     found = suites.files()
     assert {
         "tests/brokers/test_purge_beside.py",
-        "tests/pipeline/test_huge.py",
+        "tests/look/test_huge.py",
         "tests/recovery/test_crash.py",  # by ``telling_stops``
     } <= set(found)
     assert all((ROOT / file).exists() for file in found)

@@ -87,7 +87,7 @@ def test_journal_that_forgets_its_last_line_is_found_out() -> None:
     printed = run_script(
         PREFACE
         + """
-from krepair.journal import record
+from krepair.commit import record
 whole = record.decode_lines
 def forgetful(data, path):
     lines, size = whole(data, path)

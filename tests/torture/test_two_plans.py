@@ -54,8 +54,8 @@ def test_an_undo_that_takes_the_swap_of_another_plan_is_found_out() -> None:
     printed = run_script(
         PREFACE
         + f"""
-import krepair.journal.segments as rewrite
-from krepair.journal.folder import PartitionFolder
+import krepair.commit.segments as rewrite
+from krepair.commit.folder import PartitionFolder
 from krepair.ops import ready
 from tools.torture import two_plans
 known = two_plans.known_of(runner, "markers", 0, work)

@@ -9,6 +9,7 @@ from pathlib import Path
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import Scratch
 from krepair.durable.tree import Tree
+from krepair.engine.engine import InlineEngine
 from krepair.fixes.files import RECOVERED
 from krepair.fixes.recovery_staging import floor_in
 from krepair.fixes.staging import Staging, Work
@@ -20,7 +21,6 @@ from krepair.logdir.view import read_log_dir
 from krepair.ops.ready import journal_folder, listed
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
-from krepair.pipeline.engines.engine import InlineEngine
 from krepair.plan.facts import setting
 from krepair.plan.model import ChangeLines, MendLog, PartitionPlan, Plan, ReplaceFile
 from krepair.rules.checkpoints import KIND_OF

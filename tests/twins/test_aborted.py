@@ -12,10 +12,10 @@ from krepair.durable.tree import without_links
 from krepair.fixes.staging import Wrong
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
-from krepair.pipeline.indexes import transactions as txn_indexes
+from krepair.rewrite.indexes import transactions as txn_indexes
 from tests import builders, strategies
 from tests.builders import abort, commit, data
-from tests.pipeline.travelled import travelled
+from tests.engine.travelled import travelled
 from tests.readings.scenes import FOLDER, Applied, applied, options
 from tests.twins.aborted import AbortedIndex, aborted_problems
 from tests.twins.logs import LogPath

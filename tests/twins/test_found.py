@@ -25,7 +25,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
-from krepair.pipeline.indexes import segment, transactions
+from krepair.rewrite.indexes import segment, transactions
 from krepair.rules import checkpoints, epochs
 from krepair.rules import recovery as recovery_rules
 from krepair.rules.snapshots import ProducerTable

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from krepair.pipeline.engines.engine import InlineEngine
-from krepair.pipeline.engines.spark import SparkEngine
-from krepair.pipeline.items import ScanItem
-from krepair.pipeline.scan import scan
-from tests.pipeline.cluster import Cluster, why_no_hosts
+from krepair.engine.engine import InlineEngine
+from krepair.engine.items import ScanItem
+from krepair.engine.spark import SparkEngine
+from krepair.scan.scan import scan
+from tests.engine.cluster import Cluster, why_no_hosts
 from tools.bench.data import make
 from tools.bench.setting import Setting
 from tools.bench.spent import Spent

@@ -23,12 +23,12 @@ from unittest import mock
 
 import crc32c
 
+from krepair.engine import engine
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
-from krepair.pipeline.engines import engine
 from krepair.plan.model import Plan
 from tests import builders
 from tests.builders import Record

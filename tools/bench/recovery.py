@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
+from krepair.engine.items import Failed, Place
+from krepair.engine.place import kept_open
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.options import EngineName, Options
-from krepair.pipeline.items import Failed, Place
-from krepair.pipeline.place import kept_open
-from krepair.pipeline.recovered import RecoveredItem, read_recovered
 from krepair.plan.model import Plan
+from krepair.rewrite.recovered import RecoveredItem, read_recovered
 from tests.lab import jvm
 from tests.lab.judge import Judge
 from tools.bench.data import NOW_MS, Made

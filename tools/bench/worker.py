@@ -18,17 +18,17 @@ from unittest import mock
 
 import crc32c
 
+from krepair.engine import engine
+from krepair.engine.items import Failed, Place, ScanItem
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
-from krepair.pipeline.engines import engine
-from krepair.pipeline.indexes.transactions import TxnSegment, regenerate_txn
-from krepair.pipeline.items import Failed, Place, ScanItem
-from krepair.pipeline.scan import scan
-from krepair.pipeline.segment_files import regenerate_offset_and_time
 from krepair.plan.model import Plan
+from krepair.rewrite.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.scan.scan import scan
+from krepair.scan.segment_files import regenerate_offset_and_time
 from tools.bench.data import NOW_MS
 from tools.bench.setting import FAR_MS
 from tools.bench.spent import spent_by

@@ -31,9 +31,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.commit.record import COPY_NAME, JOURNAL_NAME
 from krepair.durable import medium
 from krepair.errors import ExitCode, KrepairError
-from krepair.journal.record import COPY_NAME, JOURNAL_NAME
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo

@@ -449,7 +449,7 @@ def call_site(frame: FrameType | None) -> str:
 
 _FOLDERS = frozenset({"stage", "keep", "out", "fence"})
 _PLUMBING = frozenset({"inner", "wrapper", "told", "__exit__", "__enter__"})
-_STEPS = "/journal/stepping.py"
+_STEPS = "/commit/stepping.py"
 """Carries steps out; who asks for a sync is who has them carried out."""
 
 

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.commit.record import encode_line, header_of
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
-from krepair.journal.record import encode_line, header_of
 from krepair.ops.kept import kept_report
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan

@@ -9,9 +9,9 @@ from krepair.cli.views.reports import end_of_page
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.formats.words import count_text, time_text
+from krepair.look.coordinators.groups import Group
 from krepair.ops.groups import GroupsReport, PassedOver
 from krepair.ops.transactions import OpenInLog, Transaction, TransactionsReport
-from krepair.pipeline.coordinators.groups import Group
 from krepair.plan.view import Section, View, bytes_words, size_text, table_of
 
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
+from krepair.commit.result import ChangeOutcome, ChangeResult
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.formats.words import count_text, time_text
-from krepair.journal.result import ChangeOutcome, ChangeResult
 from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachReport, VerifyReport
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
 

@@ -302,6 +302,7 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
     from krepair.checks.rule import Rule
+    from krepair.look.dump.model import Line
     from krepair.ops.compare import CompareReport
     from krepair.ops.diff import PlanDiff
     from krepair.ops.explain import ObjectionRow, ReasonRow
@@ -316,7 +317,6 @@ def reports() -> dict[str, tuple[Any, ...]]:
     )
     from krepair.ops.transactions import TransactionsReport
     from krepair.ops.warm import WarmReport
-    from krepair.pipeline.dump.model import Line
     from krepair.plan.model import Plan
     from krepair.rules.evidence import Way
 

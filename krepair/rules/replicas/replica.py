@@ -117,12 +117,12 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
     """What the headers of a log say, or of some of its segments side by side. Tables are bytes of int64 rows.
 
     Attributes:
-        failure: why it could not be read, a ``FailureKind`` of the pipeline; empty if it could.
+        failure: why it could not be read, a ``FailureKind`` of the engine; empty if it could.
         why: the same as a line.
         log_end: offset after the last batch.
         first_offset: of the first batch, -1 none.
         last_offset: of the last batch, -1 none.
-        ranges: (number of the range of offsets, batches, sum, other sum), ascending; see ``pipeline.replicas.headers``.
+        ranges: (number of the range of offsets, batches, sum, other sum), ascending; see ``replicas.headers``.
         epochs: (leader epoch, first base offset, last offset) of runs of batches of one epoch, in offset order.
         epoch_file: (epoch, start offset) of ``leader-epoch-checkpoint``.
         transactions: see ``krepair.derive.transactions``; of some segments those that no other one changes.

@@ -1,0 +1,176 @@
+"""What the disk tells of a change where no record does: whether it was made, and whose a file is.
+
+A change says what becomes of which files (``OneChange.files``); here that is held against the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.record import Intent
+from krepair.commit.steps import CLEANED
+from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES, SWAP
+from krepair.logdir.fingerprint import digest_batches, digest_file
+from krepair.logdir.reading import read_whole
+from krepair.plan.changes import Change, ChangeLines, FileChange
+from krepair.plan.model import FileFingerprint
+from krepair.rules.checkpoint_lines import has_new_lines, lines_in, lines_left, with_lines
+
+LARGEST_BYTES: Final = 1 << 28
+NO_LINES: Final = b"0\n0\n"
+"""What a checkpoint that is not there counts as."""
+
+
+def telling(change: Change) -> list[FileChange]:
+    """The files that tell, where there is no journal, whether a change was made; at least one."""
+    return [file for file in change.files if file.tells]
+
+
+def is_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
+    """Whether every file that tells of a change is still the one that the plan was made of.
+
+    A file made anew may have the old one's size and time. Then what it holds tells, of a log its batches.
+
+    Raises:
+        OSError: a file could not be looked at.
+    """
+    if isinstance(change, ChangeLines):
+        return _lines_are_planned(folder, change)
+    files = telling(change)
+    if not all(_is_as_planned(folder, planned, file.name) for file in files):
+        return False
+    if not is_made(folder, planned, change):
+        return True
+    return all(
+        file.name.endswith(LOG)
+        and digest_batches(folder.at(file.name), int(file.name.removesuffix(LOG)), folder.tree)
+        == planned[file.name].digest
+        for file in files
+    )
+
+
+def _is_as_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> bool:
+    here, plan = folder.state(name), planned.get(name)
+    if here is None or plan is None:
+        return here is None and plan is None
+    return (here.size, here.mtime_ns) == (plan.size, plan.mtime_ns)
+
+
+def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
+    """Whether the files that tell of a change are as it makes them.
+
+    Raises:
+        OSError: a file could not be looked at.
+    """
+    if isinstance(change, ChangeLines):
+        data = _data(folder, change)
+        if data is not None and change.trusts:
+            return bool(lines_in(data, change.lines))
+        return data is not None and has_new_lines(data, change.lines)
+    return all(_becomes(folder, planned, file, file.name) for file in telling(change))
+
+
+def _becomes(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], file: FileChange, path: str
+) -> bool:
+    """Whether a path is as a file becomes: by its bytes where the plan has a digest of them, else by size and time."""
+    here = folder.state(path)
+    if here is None or file.goes:
+        return here is None and file.goes
+    if file.digest:
+        return here.size == file.size and digest_file(folder.at(path)) == file.digest
+    pending = planned.get(file.name + SWAP) if file.how == "swapped" else None
+    mtime_ns = file.mtime_ns if pending is None else pending.mtime_ns
+    return (here.size, here.mtime_ns) == (file.size, mtime_ns)
+
+
+# -- by hand
+
+
+def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> list[str]:
+    """Every name in the partition folder under which an original or a new file of a change can be.
+
+    A log that is cut in its place is not among them, nor a new one that a broker's swap became.
+    """
+    if not change.in_order:
+        return [file.name for file in change.files if file.how != "cut"]
+    stem = change.files[0].name.removesuffix(LOG)
+    own = [stem + extension + suffix for extension in SEGMENT_SUFFIXES for suffix in ("", SWAP, CLEANED)]
+    if change.files[0].how == "swapped":
+        own = [name for name in own if not name.startswith(stem + LOG)]
+    olds = [file.name for file in change.files if file.how != "swap" and file.name in planned]
+    return list(dict.fromkeys((*own, *olds)))
+
+
+def is_ours(
+    folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, name: str
+) -> bool:
+    """Whether the file that has such a name may give way: the change made it, or a broker can make it anew.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if isinstance(change, ChangeLines):
+        return _lines_are_ours(folder, change)
+    # On its way a file of a swap has another name; what does not tell goes by the log beside it.
+    final, files = name.removesuffix(SWAP).removesuffix(CLEANED), {one.name: one for one in telling(change)}
+    file = files.get(final) or files.get(name)
+    return file is None or _becomes(folder, planned, file, name)
+
+
+# -- lines of a checkpoint: the file is known by its lines, not by its bytes
+
+
+def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
+    """Whether the lines are as they were planned, whatever became of the others.
+
+    Of lines of which some may stay it is enough that some are: after a purge the rest is still to be done.
+    """
+    data, lines = _data(folder, change), change.lines
+    if data is not None and change.trusts:
+        left = lines_left(data, lines)
+        return bool(left) and len(left) + len(lines_in(data, lines)) == len(lines)
+    return data is not None and with_lines(data, lines) is not None
+
+
+def _lines_are_ours(folder: PartitionFolder, change: ChangeLines) -> bool:
+    """Whether the file differs from the kept one by the plan's lines, and by nothing else."""
+    kept, old = folder.names.keep(change.name), NO_LINES
+    if folder.state(kept) is not None:
+        old = read_whole(folder.at(kept), LARGEST_BYTES, folder.tree)
+    new = read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
+    return with_lines(old, lines_in(new, change.lines)) == new
+
+
+def _data(folder: PartitionFolder, change: ChangeLines) -> bytes | None:
+    if folder.state(change.name) is None:
+        return NO_LINES if change.size_before < 0 else None
+    return read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
+
+
+def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
+    """The bytes on the disk; those of an empty file where the plan says that there is none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if change.size_before < 0 and folder.state(change.name) is None:
+        return NO_LINES
+    return read_whole(folder.at(change.name), LARGEST_BYTES, folder.tree)
+
+
+def has_more(folder: PartitionFolder, change: Change, intent: Intent) -> bool:
+    """Whether a committed change left lines as they were, which another run may change.
+
+    Not once somebody else has written the file, whose it then is.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    if not isinstance(change, ChangeLines) or not change.trusts:
+        return False
+    if not folder.holds(change.name, intent.new(change.name)):
+        return False
+    return bool(lines_left(current_data(folder, change), change.lines))

@@ -1,0 +1,132 @@
+"""What carries changes out and takes them back: one interface, and four that implement it.
+
+Files become other files (``files.py``); a log loses bytes (``mend.py``); segments are swapped, or a broker's swap is
+finished (``segments.py``). They know what a change began with, and not of which kind it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.record import FileState, Intent, Order
+from krepair.errors import KrepairError
+
+
+class KeptFile(NamedTuple):
+    """An original that undo would put back.
+
+    Attributes:
+        path: relative to the partition folder.
+        original: as it was when it was kept.
+        plain: whether its digest is the plan's, over the bytes one by one: of bytes that were cut.
+    """
+
+    path: str
+    original: FileState
+    plain: bool = False
+
+
+class Came(NamedTuple):
+    """How far a number of changes came.
+
+    Attributes:
+        done: so many of them, from the first on, are done, durably.
+        error: what stopped the next one, or None.
+    """
+
+    done: int
+    error: KrepairError | OSError | None = None
+
+
+class Executor(ABC):
+    """Carries a change out and takes it back. Every call may be repeated after a crash at any instant.
+
+    Attributes:
+        fenced: whether the fence is up meanwhile; else it is down.
+    """
+
+    fenced: ClassVar[bool] = False
+
+    # -- forward
+
+    @abstractmethod
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether an interrupted change is committed, or has all that it needs to be.
+
+        Raises:
+            StalePlanError: it can neither go on nor be taken back: somebody else wrote one of its files.
+        """
+
+    @abstractmethod
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether a change has passed its commit: then undo takes it back, and ``forget`` no longer does."""
+
+    @abstractmethod
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Carries a change out, or continues it.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed.
+        """
+
+    def go_on_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+        """Carries out changes that belong together; more than one only of files that are no segments.
+
+        Raises:
+            KrepairError, OSError: it is not known how far they came.
+        """
+        for intent in intents:
+            self.go_on(folder, intent)
+        return Came(len(intents))
+
+    # -- back
+
+    @abstractmethod
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Takes back a change that has not passed its commit: every file is as before."""
+
+    def forget_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
+        """As ``forget``, of changes that belong together."""
+        for intent in intents:
+            self.forget(folder, intent)
+
+    @abstractmethod
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether any of the originals is in its place: of a committed change a sign that an undo was begun."""
+
+    @abstractmethod
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
+        """Checks, before the first step of an undo, that nobody wrote since and that the originals can come back.
+
+        Args:
+            folder: the partition folder.
+            intent: of the change.
+            state: ``committed``, ``committing`` (half done) or ``undoing`` (half undone).
+
+        Raises:
+            StalePlanError: somebody wrote a file, or an original is gone; the message names it.
+        """
+
+    @abstractmethod
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+        """Puts the originals back, or continues to."""
+
+    def undo_all(self, folder: PartitionFolder, intents: Sequence[Intent], order: Order) -> Came:
+        """As ``undo``, of changes that belong together.
+
+        Raises:
+            KrepairError, OSError: it is not known how far they came.
+        """
+        for intent in intents:
+            self.undo(folder, intent, order)
+        return Came(len(intents))
+
+    # -- what it has and what it makes
+
+    @abstractmethod
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
+        """The originals that undo would put back; those that are in their places already are not among them."""

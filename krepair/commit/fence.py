@@ -1,0 +1,534 @@
+"""The fence: while it is up, a broker that is started recovers the partition, and so rebuilds its indexes.
+
+The recovery point of the partition is lowered to its first group, then the clean-shutdown marker is moved into the
+private sub-folder; at the end both are given back. Every partial state is right (see the commit protocol in the docs).
+A marker that was not there is never written, and one is not given back when a broker has been started in between: its
+files may then no longer be as a clean stop left them.
+
+A partition that could not be finished keeps its fence while others are worked on. So several fences may stand at once,
+of one plan or of several. There is one marker for all of them: it lies in one of the fences and goes back with the
+last. A fence gives back only the line of its own partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from krepair.commit.folder import PartitionFolder, is_made
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Disk, put_whole
+from krepair.durable.tree import Tree
+from krepair.errors import RefusedError
+from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_CHECKPOINT,
+    FileKind,
+    FolderKind,
+    NameState,
+    parse_file_name,
+    parse_folder_name,
+    plan_id_of,
+)
+from krepair.next_command import Next
+
+MOST_CHECKPOINT_BYTES = 64 << 20
+MOST_SEEN_BYTES = 256 << 20
+_LOWERED = "lowered"
+_RAISED = "raised"
+_SEEN = "seen.json"
+_SEEN_NEW = "seen.json.new"
+FILES_LOOKED_AT: Final = 300
+"""How many files of other partitions' active segments a run looks at each time it takes down its own fence.
+
+They are those of 100 partitions. The next time it looks at others.
+"""
+_ROOT_FILES = frozenset({CLEANER_CHECKPOINT, LOG_START_CHECKPOINT, META_PROPERTIES, REPLICATION_CHECKPOINT})
+_ACTIVE_KINDS = frozenset({FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX})
+
+Seen = dict[str, tuple[int, int] | None]
+"""Path relative to the log directory -> size and mtime in nanoseconds; None: nothing has the name."""
+
+_DAMAGED: Final[Seen] = {META_PROPERTIES: (-1, -1)}
+"""Stands for a list that cannot be read. Then nobody knows whether a broker was started since.
+
+krepair acts as if one was: it gives back neither the clean-shutdown marker nor the recovery point.
+"""
+
+
+class Point(NamedTuple):
+    """Where recovery is to begin.
+
+    Attributes:
+        topic: of the partition.
+        partition: its number.
+        base_offset: of its first group.
+    """
+
+    topic: str
+    partition: int
+    base_offset: int
+
+
+def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
+    """The recovery-point file with the partition's line lowered to the point; pure.
+
+    Args:
+        data: the file's bytes.
+        point: where recovery is to begin.
+        path: of the file, for the message.
+
+    Returns:
+        The new bytes, or None if the line is not there (a broker then starts from 0) or low enough already.
+
+    Raises:
+        RefusedError: the file is not as a broker writes it; one that cannot read it does not start.
+    """
+    if not data:
+        return None
+    entries = _entries(data, path)
+    key = (point.topic, point.partition)
+    new = [
+        CheckpointEntry(e.topic, e.partition, point.base_offset)
+        if (e.topic, e.partition) == key and e.offset > point.base_offset
+        else e
+        for e in entries
+    ]
+    return None if tuple(new) == entries else encode_offsets(new)
+
+
+def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | None:
+    """The recovery-point file with the partition's line as it was before it was lowered; pure.
+
+    Args:
+        data: the file's bytes now.
+        kept: its bytes before.
+        point: where recovery was made to begin.
+        path: of the file, for the message.
+
+    Returns:
+        The new bytes, or None if the line is no longer the lowered one.
+
+    Raises:
+        RefusedError: one of the files is not as a broker writes it.
+    """
+    key = (point.topic, point.partition)
+    before = next((e.offset for e in _entries(kept, path) if (e.topic, e.partition) == key), None)
+    entries = _entries(data, path)
+    lowered = CheckpointEntry(point.topic, point.partition, point.base_offset)
+    if before is None or lowered not in entries:
+        return None
+    return encode_offsets([e._replace(offset=before) if e == lowered else e for e in entries])
+
+
+def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
+    checkpoint = decode_offsets(data)
+    if checkpoint.damage:
+        damage = checkpoint.damage[0]
+        raise RefusedError(
+            f"{path}: byte {damage.position}: expected {damage.expected}, found {damage.found}; krepair changes a line "
+            "of this file while it works, and so needs it undamaged. If the undo of another plan has put the damage "
+            "back, apply that plan again first",
+            next_command=Next.of("check", os.path.dirname(path)),
+        )
+    return checkpoint.entries
+
+
+class Fence:
+    """The fence of one partition; both calls may be repeated after a crash at any instant.
+
+    Args:
+        folder: the partition folder; what is set aside lies in its private sub-folder.
+        point: where recovery is to begin.
+        watch: of the log directory; None: of this fence alone.
+    """
+
+    def __init__(self, folder: PartitionFolder, point: Point, watch: Watch | None = None) -> None:
+        self._watch = watch or Watch(folder.disk, folder.log_dir)
+        self._disk = folder.disk
+        self._tree = folder.tree
+        self._folder = folder
+        self._point = point
+        self._log_dir = folder.log_dir
+        self.place = f"{folder.private}/fence"
+        self._root_points = f"{self._log_dir}/{RECOVERY_POINT_CHECKPOINT}"
+        self._root_marker = f"{self._log_dir}/{CLEAN_SHUTDOWN}"
+        self._points = f"{self.place}/{RECOVERY_POINT_CHECKPOINT}"
+        self._marker = f"{self.place}/{CLEAN_SHUTDOWN}"
+        self.keeps_marker_away = False
+        """Whether a marker was not given back, because a broker may have been started since it was set aside."""
+
+    def is_up(self) -> bool:
+        """Whether a run, perhaps an interrupted one, has left anything of the fence.
+
+        Raises:
+            OSError: its place could not be looked at.
+        """
+        return self._tree.is_folder(self.place)
+
+    def put_up(self) -> None:
+        """Lowers the point and sets the clean-shutdown marker aside.
+
+        Raises:
+            RefusedError: the recovery-point file is damaged.
+            OSError: a call failed; ``lift`` gives everything back.
+        """
+        owner = self._folder.owner()
+        if self.is_up() and self._broker_started():
+            self._forget_marker()
+        if is_made(self._disk, self.place, 0o700, owner):
+            self._make_durable(self.place)
+        else:
+            self._disk.make_dir(self.place, owner=owner)
+            self._disk.sync_dir(self._folder.private)
+        self._watch.is_up(self.place)
+        if _read_seen(self._tree, self.place) is None:
+            self._remove(_SEEN)
+            seen = msgspec.json.encode(self._watch.seen())
+            self._disk.create(f"{self.place}/{_SEEN}", seen, owner=owner)
+            self._watch.put_up_here(self.place)
+        # Before anything in the root changes: what was seen, and what was kept, are there after a power cut.
+        self._disk.sync_dir(self.place)
+        self._lower_points()
+        if self._tree.is_there(self._root_marker):
+            self._move(self._root_marker, self._marker)
+
+    def _make_durable(self, place: str) -> None:
+        """Of a fence that an earlier run has left: that run may have been killed before all of it was synced.
+
+        A list that is lost with the power looks like one of a directory in which a broker was started. Where nothing
+        was set aside yet, a fence may have none, or half of one: from now on it says whether a broker was started.
+        """
+        if self._watch.was_put_up_here(place):
+            return
+        seen = _read_seen(self._tree, place)
+        set_aside = (CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT)
+        if (seen is None or seen == _DAMAGED) and not any(
+            self._tree.is_there(f"{place}/{name}") for name in set_aside
+        ):
+            seen = self._watch.seen()
+        if seen is not None:
+            _write_seen(self._disk, place, seen)
+        self._disk.sync_dir(os.path.dirname(place))
+
+    def _lower_points(self) -> None:
+        root = _read(self._tree, self._root_points)
+        if root is None:
+            return
+        lowered = lowered_points(root, self._point, self._root_points)
+        if lowered is None:
+            return
+        self._remove(RECOVERY_POINT_CHECKPOINT)
+        self._disk.link(self._root_points, self._points)
+        self._replace_points(_LOWERED, lowered)
+
+    def _replace_points(self, name: str, data: bytes) -> None:
+        self._remove(name)
+        new = f"{self.place}/{name}"
+        self._disk.create(new, data, read_attributes(self._root_points, self._tree))
+        self._disk.sync_dir(self.place)
+        self._move(new, self._root_points)
+
+    def lift(self) -> bool:
+        """Gives the recovery point and the marker back, unless a broker was started since the fence went up.
+
+        Returns:
+            Whether a broker was started in between. Its own files then stay as they are.
+
+        Raises:
+            OSError: a call failed; call it again.
+        """
+        if not self.is_up():
+            return False
+        started = self._broker_started()
+        if started:
+            self._forget_marker()
+        else:
+            self._give_point_back()
+            self._give_marker_back()
+            self._clear()
+        return started
+
+    def _forget_marker(self) -> None:
+        self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
+        self._clear()
+
+    def _broker_started(self) -> bool:
+        seen = _read_seen(self._tree, self.place)
+        if seen is None:
+            return False
+        names = self._watch.names_to_look_at(self.place, seen, self._folder.folder)
+        return any(_look(self._tree, f"{self._log_dir}/{name}") != seen[name] for name in names)
+
+    def _give_point_back(self) -> None:
+        kept, root = _read(self._tree, self._points), _read(self._tree, self._root_points)
+        if kept is None or root is None:
+            return
+        try:
+            lowered = lowered_points(kept, self._point, self._points)
+        except RefusedError:
+            return  # it was damaged since; a point that stays low costs a broker time, and nothing else
+        if root == lowered:
+            self._move(self._points, self._root_points)
+            return
+        # Another fence has lowered, or given back, a line of its own since.
+        raised = raised_points(root, kept, self._point, self._root_points)
+        if raised is not None:
+            self._replace_points(_RAISED, raised)
+
+    def _give_marker_back(self) -> None:
+        if not self._tree.is_there(self._marker) or self._tree.is_there(self._root_marker):
+            return
+        others = [place for place in self._watch.places() if place != self.place]
+        if others:
+            self._make_durable(others[0])
+        # While another partition is half done, no broker may take the directory for cleanly stopped.
+        self._move(self._marker, f"{others[0]}/{CLEAN_SHUTDOWN}" if others else self._root_marker)
+
+    def _clear(self) -> None:
+        for name in (CLEAN_SHUTDOWN, _LOWERED, _RAISED, RECOVERY_POINT_CHECKPOINT, _SEEN_NEW):
+            self._remove(name)
+        # What was seen goes last, durably: while the marker is here, it says whether it may be given back.
+        self._disk.sync_dir(self.place)
+        self._remove(_SEEN)
+        self._disk.remove_dir(self.place)
+        self._disk.sync_dir(self._folder.private)
+        self._watch.is_down(self.place)
+
+    def _remove(self, name: str) -> None:
+        if self._tree.is_there(f"{self.place}/{name}"):
+            self._disk.unlink(f"{self.place}/{name}")
+
+    def _move(self, source: str, target: str) -> None:
+        self._disk.rename(source, target)
+        self._disk.sync_dir(os.path.dirname(target))
+        self._disk.sync_dir(os.path.dirname(source))
+
+
+class Watch:
+    """What one run knows of the fences of a log directory, and of the files by which they notice a broker.
+
+    Both are looked up once and kept in step with what krepair itself does, under the log directory's lock.
+
+    Args:
+        disk: what writes.
+        log_dir: absolute path of the log directory.
+    """
+
+    def __init__(self, disk: Disk, log_dir: str) -> None:
+        self._disk = disk
+        self._log_dir = log_dir
+        self._places: list[str] | None = None
+        self._entries: dict[str, Seen] | None = None
+        self._seen: Seen | None = None
+        self._ours: set[str] = set()
+        self._put_up_here: set[str] = set()
+        self._turn = 0
+
+    def places(self) -> list[str]:
+        """Paths of all fences that are up, of any plan, ascending.
+
+        Raises:
+            OSError: a folder could not be looked at.
+        """
+        if self._places is None:
+            self._places = standing_fences(self._disk.tree, self._log_dir)
+        return self._places
+
+    def keeps_marker(self) -> bool:
+        """Whether a fence holds the clean-shutdown marker, which it will give back.
+
+        Raises:
+            OSError: a fence could not be looked at.
+        """
+        return any(self._disk.tree.is_there(f"{place}/{CLEAN_SHUTDOWN}") for place in self.places())
+
+    def is_up(self, place: str) -> None:
+        """A fence went up."""
+        self._places = sorted({*self.places(), place})
+
+    def put_up_here(self, place: str) -> None:
+        """A fence was put up by this run, and is not one that an earlier run has left."""
+        self._put_up_here.add(place)
+
+    def was_put_up_here(self, place: str) -> bool:
+        """Whether it was this run that put a fence up."""
+        return place in self._put_up_here
+
+    def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
+        """The files by which a fence may tell that a broker was started since it went up.
+
+        Of a fence that an earlier run has left: all. Since this run has begun, it holds the lock, which keeps brokers
+        out, and the lock is looked at before a fence goes down. So of a fence of its own in a directory of many
+        partitions it looks at the root, at the partition itself, and at some of the others, other ones each time: to
+        look at all of them for each partition takes a time that grows with the square of their number.
+
+        Args:
+            place: of the fence.
+            seen: what was seen when it went up.
+            folder: of the partition.
+        """
+        if place not in self._put_up_here or len(seen) <= FILES_LOOKED_AT:
+            return list(seen)
+        own = [name for name in seen if "/" not in name or name.startswith(f"{folder}/")]
+        others = list(seen)
+        start = self._turn % len(others)
+        self._turn += FILES_LOOKED_AT
+        return [*own, *others[start : start + FILES_LOOKED_AT]]
+
+    def is_down(self, place: str) -> None:
+        """A fence was taken down."""
+        self._put_up_here.discard(place)
+        self._places = [other for other in self.places() if other != place]
+
+    def seen(self) -> Seen:
+        """The files that every unclean start changes, as they were when this run first looked.
+
+        Only where this run itself has changed something it has looked again: what changes elsewhere meanwhile is not
+        krepair's doing, and a fence that goes up later must not take it for the state that a broker left.
+
+        Raises:
+            OSError: a folder could not be looked at.
+        """
+        tree = self._disk.tree
+        if self._entries is None:
+            self._entries = {
+                name: _watched(tree, self._log_dir, name, found)
+                for name, found in tree.entries(self._log_dir)
+            }
+            self._seen = None
+            self._ours.clear()
+        for name in sorted(self._ours):
+            found = tree.status(f"{self._log_dir}/{name}")
+            self._entries[name] = {} if found is None else _watched(tree, self._log_dir, name, found)
+            self._seen = None
+            self._ours.discard(name)
+        if self._seen is None:
+            self._seen = {path: was for seen in self._entries.values() for path, was in seen.items()}
+        return self._seen
+
+    def look_again(self, paths: Iterable[str]) -> None:
+        """Says that krepair itself has changed files: what lies in their folders is looked at once more.
+
+        Args:
+            paths: relative to the log directory.
+        """
+        self._ours.update(path.partition("/")[0] for path in paths)
+
+    @contextlib.contextmanager
+    def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
+        """While it is open, a change of these files is krepair's own, and no fence takes it for a broker's start.
+
+        Args:
+            paths: of files that are about to change, relative to the log directory.
+
+        Raises:
+            OSError: a call failed; then a fence may have forgotten some of these files, which is safe.
+        """
+        names = frozenset(paths)
+        tree = self._disk.tree
+        watching = [
+            (place, seen)
+            for place in self.places()
+            if (seen := _read_seen(tree, place)) is not None and not names.isdisjoint(seen)
+        ]
+        for place, seen in watching:
+            _write_seen(self._disk, place, {name: was for name, was in seen.items() if name not in names})
+        try:
+            yield
+        finally:
+            self.look_again(names)
+        for place, seen in watching:
+            now = {name: _look(tree, f"{self._log_dir}/{name}") for name in names if name in seen}
+            _write_seen(self._disk, place, seen | now)
+
+
+def standing_fences(tree: Tree, log_dir: str) -> list[str]:
+    """Paths of all fences that are up in a log directory, of any plan, ascending.
+
+    Raises:
+        OSError: a folder could not be looked at.
+    """
+    places = []
+    for folder, found in tree.entries(log_dir):
+        if not stat.S_ISDIR(found.st_mode) or parse_folder_name(folder).kind is FolderKind.FOREIGN:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
+            private = [name for name in tree.names(f"{log_dir}/{folder}") if plan_id_of(name) is not None]
+            fences = (f"{log_dir}/{folder}/{name}/fence" for name in private)
+            places += [place for place in fences if tree.is_folder(place)]
+    return places
+
+
+def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
+    old = disk.tree.status(place)
+    owner = (old.st_uid, old.st_gid) if old else None
+    data = msgspec.json.encode(seen)
+    put_whole(
+        disk,
+        f"{place}/{_SEEN}",
+        f"{place}/{_SEEN_NEW}",
+        lambda new: disk.create(new, data, owner=owner),
+    )
+
+
+def _read_seen(tree: Tree, place: str) -> Seen | None:
+    """None after a crash before it was written: then nothing had been touched. A damaged one fits no directory."""
+    data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
+    try:
+        return msgspec.json.decode(data, type=Seen) if data is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _DAMAGED
+
+
+def _read(tree: Tree, path: str) -> bytes | None:
+    data = tree.read(path, MOST_CHECKPOINT_BYTES + 1)
+    if data is not None and len(data) > MOST_CHECKPOINT_BYTES:
+        raise RefusedError(f"{path}: larger than {MOST_CHECKPOINT_BYTES} bytes")
+    return data
+
+
+def _look(tree: Tree, path: str) -> tuple[int, int] | None:
+    found = tree.status(path)
+    return None if found is None else (found.st_size, found.st_mtime_ns)
+
+
+def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen:
+    """What every unclean start changes of one entry of the log directory: of a partition those of its active segment.
+
+    Recovery resets and resizes the indexes of the last segment even when its log is right
+    (``LogSegment.recover``).
+    """
+    if stat.S_ISDIR(found.st_mode) and name.isascii():
+        with contextlib.suppress(FileNotFoundError):
+            return _active_files_of(tree, log_dir, name)
+    elif stat.S_ISREG(found.st_mode) and name in _ROOT_FILES:
+        return {name: (found.st_size, found.st_mtime_ns)}
+    return {}
+
+
+def _active_files_of(tree: Tree, log_dir: str, folder: str) -> Seen:
+    files = [(parse_file_name(name), found) for name, found in tree.entries(f"{log_dir}/{folder}")]
+    live = [
+        (name, found)
+        for name, found in files
+        if name.kind in _ACTIVE_KINDS and name.state is NameState.LIVE and name.is_canonical
+    ]
+    logs = [
+        name.base_offset for name, _ in live if name.kind is FileKind.LOG and name.base_offset is not None
+    ]
+    return {
+        f"{folder}/{name.name}": (found.st_size, found.st_mtime_ns)
+        for name, found in live
+        if logs and name.base_offset == max(logs) and stat.S_ISREG(found.st_mode)
+    }

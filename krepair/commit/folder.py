@@ -1,0 +1,615 @@
+"""One partition folder as commit and undo see it: which file is which, and which folders are to be synced.
+
+Files are known by what they hold, so that a copy of the directory is as good as the directory: see ``holds``. Two names
+are compared as one file only at one moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from msgspec.structs import replace
+
+from krepair.commit.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
+from krepair.commit.steps import CLEANED, Names, litter_names, staged_extensions
+from krepair.durable.disk import Disk
+from krepair.durable.tree import Tree
+from krepair.errors import RefusedError, StalePlanError
+from krepair.formats.filenames import (
+    SEGMENT_SUFFIXES,
+    SWAP,
+    private_folder,
+    root_private_folder,
+    segment_name,
+)
+from krepair.logdir.fingerprint import digest_batches, digest_content, has_parts
+from krepair.logdir.reading import kind_of
+from krepair.plan.model import FileFingerprint, PartitionPlan, RootPlan
+
+ROOT: Final = "."
+"""What stands for the root where a partition folder has its name."""
+_Key = tuple[int, int, int]
+SYNCED_WHEN_OPENED: Final = 5
+"""Folders of a partition that an earlier run has left, see ``PartitionFolder.sync_all``."""
+
+
+class Whereabouts(Enum):
+    """Where the new ``.log`` of a group is."""
+
+    STAGED = "staged"
+    CLEANED = "cleaned"
+    SWAP = "swap"
+    FINAL = "final"
+    OUT = "out"
+    GONE = "gone"
+
+
+class PartitionFolder:
+    """A partition folder and the private sub-folder in it.
+
+    Args:
+        disk: what writes.
+        log_dir: absolute path of the log directory.
+        folder: name of the partition folder.
+        plan_id: names the private sub-folder.
+    """
+
+    def __init__(self, disk: Disk, log_dir: str, folder: str, plan_id: str) -> None:
+        self.disk = disk
+        self.tree = disk.tree
+        self.log_dir = log_dir
+        self.folder = folder
+        self.plan_id = plan_id
+        self.path = f"{log_dir}/{folder}"
+        self.names = Names(private_folder(plan_id))
+        self.private = f"{self.path}/{self.names.private}"
+        self.holder = self.path
+        """The partition folder that holds the private sub-folder."""
+        self._dirty: set[str] = set()
+        self._new: list[str] = []
+        """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""
+        self._was_made_here = False
+        self._has_private_folders = False
+        self._originals: tuple[Intent, dict[str, FileState]] | None = None
+        self._digests: dict[_Key, str] = {}
+        self._fronts: dict[FileState, str] = {}
+        self._ours: set[_Key] = set()
+        """New logs that were staged in this run, or were read in it."""
+
+    def at(self, relative: str) -> str:
+        """Absolute path of a path in the partition folder."""
+        return f"{self.path}/{relative}" if relative else self.path
+
+    def relative(self, name: str) -> str:
+        """Path of a file of the partition relative to the log directory."""
+        return self.at(name).removeprefix(f"{self.log_dir}/")
+
+    def state(self, relative: str) -> FileState | None:
+        """Size and time of a file, or None if it is not there; its digest is left out.
+
+        Raises:
+            StalePlanError: something else than a regular file has the name.
+            OSError: it could not be looked at.
+        """
+        found = self._status(relative)
+        if found is None:
+            return None
+        name = relative.rpartition("/")[2]
+        return FileState(name=name, size=found.st_size, mtime_ns=found.st_mtime_ns)
+
+    def _status(self, relative: str) -> os.stat_result | None:
+        found = self.tree.status(self.at(relative))
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise StalePlanError(
+                f"{self.at(relative)}: expected a regular file; the partition is left as it is"
+            )
+        return found
+
+    def digested(self, relative: str, state: FileState) -> FileState:
+        """A state with the digest of what the path holds; each file is read once in a run.
+
+        Raises:
+            OSError: it could not be read.
+        """
+        return replace(state, digest=self._digest(relative, self._status(relative)))
+
+    def _digest(self, relative: str, found: os.stat_result | None) -> str:
+        key = None if found is None else _key_of(found)
+        digest = self._digests.get(key, "") if key is not None else ""
+        if not digest:
+            digest = digest_content(self.at(relative), self.tree)
+            if key is not None:
+                self._digests[key] = digest
+        return digest
+
+    def _forget(self, relative: str) -> None:
+        """A file is about to lose this name: another one may get its inode."""
+        found = self.tree.status(self.at(relative))
+        if found is not None:
+            self._digests.pop(_key_of(found), None)
+            self._ours.discard(_key_of(found))
+
+    def file_names(self) -> list[str]:
+        """Names of everything in the partition folder except directories, sorted."""
+        return self.tree.file_names(self.path)
+
+    def owner(self) -> tuple[int, int]:
+        """Owner and group of the partition folder: whatever krepair leaves in it is theirs.
+
+        Raises:
+            StalePlanError: the folder is gone.
+            OSError: it could not be looked at.
+        """
+        like = self._like()
+        return like.st_uid, like.st_gid
+
+    def _like(self) -> os.stat_result:
+        """What the partition folder is: krepair's own folders take over its owner and mode."""
+        like = self.tree.status(self.holder)
+        if like is None:
+            raise StalePlanError(f"{self.holder}: is gone since the plan was made")
+        return like
+
+    def journal(self, *, to_write: bool = False) -> Journal:
+        """The journal of this folder as it is now; an empty one if there is none.
+
+        Args:
+            to_write: whether records are going to be appended: they belong to the owner of the partition folder.
+
+        Raises:
+            RefusedError: it is damaged or of another plan or version.
+            StalePlanError: it is to be written, and the partition folder is gone.
+            OSError: it could not be read.
+        """
+        owner = self.owner() if to_write else None
+        return Journal(self.disk, self.private, self.plan_id, self.folder, owner)
+
+    def make_private_folders(self) -> None:
+        """Creates the private sub-folder and its folders where they are missing.
+
+        They are durable at once where the private sub-folder was there before: its journal may hold records. A new one
+        holds nothing that anybody needs before its first record; ``sync_new`` makes it durable with what was put there.
+        What this object has made, or seen, is not looked at again.
+        """
+        if self._has_private_folders:
+            return
+        like = self._like()
+        mode, owner = stat.S_IMODE(like.st_mode) | 0o700, (like.st_uid, like.st_gid)
+        missing = list(self._private_folders())
+        if is_made(self.disk, self.private, mode, owner):
+            missing = [path for path in missing[1:] if not is_made(self.disk, path, mode, owner)]
+        for path in missing:
+            self.disk.make_dir(path, mode, owner)
+        if self.private in missing:
+            self._was_made_here, self._new = True, missing
+        elif missing:
+            for path in (*missing, self.private, self.holder):
+                self.disk.sync_dir(path)
+        self._has_private_folders = True
+
+    def has_private_folders(self) -> bool:
+        """Whether the private sub-folder is there. What this object has made, or seen, is not looked at again.
+
+        Raises:
+            OSError: it could not be looked at.
+        """
+        return self._has_private_folders or self.tree.is_folder(self.private)
+
+    def was_begun(self) -> bool:
+        """Whether an earlier run has left a private sub-folder. If it cannot be reached, its own run says why."""
+        with contextlib.suppress(OSError):
+            return self.tree.is_folder(self.private)
+        return False
+
+    @property
+    def is_unsynced(self) -> bool:
+        """Whether it was made here and is not durable yet: ``sync_new`` is still to be called."""
+        return bool(self._new)
+
+    def sync_new(self) -> None:
+        """Makes a private sub-folder that was made here durable: what is in each folder, owners, modes, and its name.
+
+        To be called before the first record is written; nothing is done where it is durable.
+
+        Raises:
+            OSError: that could not be done.
+        """
+        for path in reversed(self._new):
+            self.disk.sync_dir(path)
+        if self._new:
+            self.disk.sync_dir(self.holder)
+        self.everything_is_synced()
+
+    def everything_is_synced(self) -> None:
+        """To be called where one barrier for the whole file system was done in place of ``sync_new``."""
+        self._new = []
+
+    def _private_folders(self) -> tuple[str, ...]:
+        return (self.private, *(f"{self.private}/{name}" for name in ("stage", "keep", "out")))
+
+    def sync_all(self) -> None:
+        """Makes what an interrupted run has renamed durable before anything is built on it.
+
+        No earlier run has left anything in a private sub-folder that was made here. A run that removed one had synced
+        all that it put back before.
+        """
+        if self._was_made_here:
+            return
+        *inner, private = reversed(self._private_folders())
+        for path in dict.fromkeys((*inner, private, self.holder, self.path)):
+            if self.tree.is_folder(path):
+                self.disk.sync_dir(path)
+        self._dirty.clear()
+
+    def check_no_links(self) -> None:
+        """Checks that krepair's own folders are folders, and its own files are files.
+
+        Raises:
+            RefusedError: one is a link or something else; somebody put it there.
+            OSError: one could not be looked at.
+        """
+        with self.tree.keeping_folders():
+            self._check_no_links()
+
+    def _check_no_links(self) -> None:
+        if not _must_be(self.tree, self.private, stat.S_ISDIR, "folder"):
+            return
+        files = [f"{self.private}/{JOURNAL_NAME}", f"{self.private}/{COPY_NAME}"]
+        for path in (*self._private_folders()[1:], f"{self.private}/fence"):
+            _must_be(self.tree, path, stat.S_ISDIR, "folder")
+            files += self._files_in(path)
+        for path in files:
+            _must_be(self.tree, path, stat.S_ISREG, "regular file")
+
+    def _files_in(self, path: str) -> list[str]:
+        if not self.tree.is_folder(path):
+            return []
+        return [
+            f"{path}/{name}" for name, found in self.tree.entries(path) if not stat.S_ISREG(found.st_mode)
+        ]
+
+    # -- which file is which
+
+    def is_original(self, group: Intent, name: str) -> bool:
+        """Whether the file of this name in the partition folder is the original of this name."""
+        if self._originals is None or self._originals[0] is not group:
+            self._originals = (group, {state.name: state for state in group.originals})
+        found = self.state(name)
+        original = self._originals[1].get(name)
+        if found is None or original is None:
+            return False
+        kept = self.names.keep(name)
+        if name not in group.copied and self.is_one_file(name, kept):
+            return True
+        if not self.holds(name, original):
+            return False
+        # An index that was right already is made again just so. Then the new one is here once it has left ``stage/``.
+        new = next((one for one in group.made if name in (one.name, one.name + SWAP)), None)
+        is_made_so = new is not None and replace(new, name=name) == original
+        if new is None or not is_made_so or self.state(kept) is None:
+            return True
+        return self.state(self.names.stage(new.name)) is not None
+
+    def missing_logs(self, group: Intent) -> list[str]:
+        """Names of the original ``.log`` files that are not in their places."""
+        logs = [state.name for state in group.originals if state.name.endswith(".log")]
+        return [name for name in logs if not self.is_original(group, name)]
+
+    def put_back_missing(self, group: Intent) -> None:
+        """Puts back what a broker removed of a group whose originals had all been put back.
+
+        It may have rebuilt an index, or removed or rewritten a snapshot: what it made stays.
+        """
+        for original in group.originals:
+            kept = self.names.keep(original.name)
+            if self.state(original.name) is None and self.state(kept) is not None:
+                via = self.names.out(f"{original.name}.back")
+                self.give(kept, original.name, via if original.name in group.copied else "")
+        self.sync("")
+
+    def whereabouts(self, group: Intent) -> Whereabouts:
+        """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
+        log = group.log.name
+        places = {
+            self.names.stage(log): Whereabouts.STAGED,
+            log + CLEANED: Whereabouts.CLEANED,
+            log + SWAP: Whereabouts.SWAP,
+            log: Whereabouts.FINAL,
+            self.names.out(log): Whereabouts.OUT,
+        }
+        return next(
+            (where for path, where in places.items() if self._is_new_log(path, group)), Whereabouts.GONE
+        )
+
+    def is_committed(self, group: Intent) -> bool:
+        """Whether an apply of the group, in the order of its intent, has passed its commit."""
+        where = self.whereabouts(group)
+        if where is not Whereabouts.SWAP:
+            return where is Whereabouts.FINAL
+        if group.order == "P1":
+            return True
+        last = segment_name(group.base_offset, staged_extensions(group)[-1])
+        return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
+
+    def staged_are_there(self, group: Intent) -> bool:
+        """Whether each staged file still is somewhere (a broker removes ``.cleaned``)."""
+        return all(
+            any(
+                self.holds(path, merged)
+                for path in (self.names.stage(merged.name), merged.name + CLEANED, merged.name + SWAP)
+            )
+            for merged in group.made
+        )
+
+    def holds(self, relative: str, known: FileState | None) -> bool:
+        """Whether a path holds a file that is known, under whatever name; of None, whether nothing has the name.
+
+        Size and time have to be those of the file. They are not enough: a new index has the time of the old one, and
+        may have its size. So what it holds decides, wherever a digest is known.
+
+        Raises:
+            StalePlanError: something else than a regular file has the name.
+            OSError: it could not be read.
+        """
+        found = self._status(relative)
+        if found is None or known is None:
+            return found is None and known is None
+        if (found.st_size, found.st_mtime_ns) != (known.size, known.mtime_ns):
+            return False
+        return not known.digest or self._digest(relative, found) == known.digest
+
+    def begins_with(self, log: FileState, planned: FileFingerprint) -> bool:
+        """Whether the first bytes of a log are the batches that the plan has seen; it is read once in a run.
+
+        Raises:
+            OSError: it could not be read.
+        """
+        known = self._fronts.get(log)
+        if known is None:
+            base_offset = int(log.name.partition(".")[0])
+            known = digest_batches(self.at(log.name), base_offset, self.tree, size=planned.size)
+            self._fronts[log] = known
+        return known == planned.digest
+
+    def is_one_file(self, one: str, other: str) -> bool:
+        """Whether two names are of the same file at this moment."""
+        found, beside = self._status(one), self._status(other)
+        return found is not None and beside is not None and os.path.samestat(found, beside)
+
+    def _is_new_log(self, path: str, group: Intent) -> bool:
+        """Whether a path holds the new log of a group.
+
+        A broker's cleaner gives its log the same time, and a name that ours has on its way. There it is read, unless
+        this run has put it there. Another plan may make the very same log: ours has left ``stage/`` by then.
+        """
+        new, found = group.log, self._status(path)
+        if not group.parts or not path.endswith((CLEANED, SWAP)) or found is None:
+            return self.holds(path, new)
+        staged, key = self.names.stage(new.name), _key_of(found)
+        if self.state(staged) is not None and not self.is_one_file(staged, path):
+            return False
+        if (
+            key not in self._ours
+            and found.st_size == new.size
+            and has_parts(self.at(path), group.parts, self.tree)
+        ):
+            self._ours.add(key)
+        return key in self._ours
+
+    # -- what steps are made of
+
+    def changed(self, *paths: str) -> None:
+        """Names in the folders of these paths came or went: they are synced when a step says so."""
+        self._dirty.update(path.rpartition("/")[0] for path in paths)
+
+    def sync(self, path: str) -> None:
+        """Makes the names in a folder durable, if any has changed.
+
+        Raises:
+            OSError: that could not be done; it counts as changed.
+        """
+        if path in self._dirty:
+            self.disk.sync_dir(self.at(path))
+            self._dirty.discard(path)
+
+    def remove(self, path: str) -> None:
+        """Removes a file of ours, if it is there."""
+        if self.tree.is_there(self.at(path)):
+            self._forget(path)
+            self.disk.unlink(self.at(path))
+            self.changed(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Moves a file."""
+        self._forget(target)
+        found = self._status(source)
+        if found is not None and source.startswith(self.names.stage()):
+            self._ours.add(_key_of(found))
+        self.disk.rename(self.at(source), self.at(target))
+        self.changed(source, target)
+
+    def put_over(self, source: str, target: str) -> None:
+        """As ``rename``, where only the target's folder has to be synced."""
+        self._forget(target)
+        self.disk.rename(self.at(source), self.at(target))
+        self.changed(target)
+
+    def give(self, source: str, target: str, via: str = "") -> None:
+        """Links ``source``, or copies it by way of ``via``: ``target`` is never half a file."""
+        if via:
+            self.remove(via)
+            self.disk.copy(self.at(source), self.at(via))
+            self.rename(via, target)
+        else:
+            self.disk.link(self.at(source), self.at(target))
+            self.changed(target)
+
+    def check_log(self, path: str, group: Intent) -> None:
+        """Refuses a ``.log`` that is neither the original nor the new one.
+
+        Raises:
+            StalePlanError: it is neither.
+        """
+        found = self.state(path)
+        if found is None or "/" in path or not path.removesuffix(SWAP).removesuffix(CLEANED).endswith(".log"):
+            return
+        if not self.is_original(group, path) and not self._is_new_log(path, group):
+            raise StalePlanError(
+                f"{self.at(path)}: expected the original, or the file that this plan made ({group.log.size} "
+                f"bytes); found another one ({found.size} bytes): it was written since"
+            )
+
+    def litter(self, group: Intent) -> list[str]:
+        """The ``.swap`` and ``.cleaned`` of a group that are there, without those of somebody else.
+
+        The log tells whose they are: krepair does not change one that it renames. A broker that was stopped while it
+        cleaned leaves one of its own, with its indexes beside it.
+        """
+        log = group.log.name
+        theirs = tuple(suffix for suffix in (CLEANED, SWAP) if self.is_of_somebody_else(log + suffix, group))
+        names = [name for name in litter_names(group) if self.state(name) is not None]
+        return [name for name in names if not name.endswith(theirs)]
+
+    def is_of_somebody_else(self, path: str, group: Intent) -> bool:
+        """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
+        return self.state(path) is not None and not self._is_new_log(path, group)
+
+    def remove_litter(self, group: Intent) -> None:
+        """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.
+
+        Across an upgrade such a file would be renamed over a good index.
+        """
+        for name in self.litter(group):
+            self.remove(name)
+        self.remove_set_aside(group)
+
+    def remove_set_aside(self, group: Intent) -> None:
+        """Removes the ``.deleted`` names that a broker gave to originals; they are kept."""
+        for original in group.originals:
+            aside = f"{original.name}.deleted"
+            if original.name in group.copied or self.state(aside) is None:
+                continue
+            # A run that was killed while it kept the originals has not come to all of them.
+            places = [
+                path for path in (original.name, self.names.keep(original.name)) if self.holds(path, original)
+            ]
+            if any(self.is_one_file(aside, path) for path in places) or (
+                places and self.holds(aside, original)
+            ):
+                self.remove(aside)
+        self.sync("")
+
+    def check_logs(self, group: Intent) -> None:
+        """Checks that every ``.log`` under a name of the group is an original or the new one.
+
+        Raises:
+            StalePlanError: somebody else wrote one; the message names it.
+        """
+        for base_offset in group.sources:
+            for suffix in ("", SWAP, CLEANED):
+                self.check_log(segment_name(base_offset, ".log") + suffix, group)
+
+    def check_finished(self, group: Intent) -> None:
+        """Checks that the new segment is in its place and alone.
+
+        Raises:
+            StalePlanError: it is not; the message names the file.
+        """
+        for merged in group.made:
+            found = self.state(merged.name)
+            if found is None and (merged.size or not merged.name.endswith(".txnindex")):
+                raise StalePlanError(
+                    f"{self.at(merged.name)}: is gone: removed by a broker started in between"
+                )
+        self.check_log(group.log.name, group)
+        finals = {segment_name(group.base_offset, extension) for extension in SEGMENT_SUFFIXES}
+        for original in group.originals:
+            if original.name not in finals and self.state(original.name) is not None:
+                raise StalePlanError(f"{self.at(original.name)}: was written since the plan was made")
+
+
+class RootFolder(PartitionFolder):
+    """The root of a log directory: its checkpoint files, replaced one by one.
+
+    A folder of ours in the root would keep every broker from starting, so what is staged and kept lies in a sub-folder
+    of one partition folder, as the fence's files do; it has a journal of its own and lives and goes by itself. A root
+    file is replaced as an index is: kept by a hard link, then renamed over, so that every instant has the old file or
+    the new one.
+
+    Args:
+        disk: what writes.
+        log_dir: absolute path of the log directory.
+        keeper: name of the partition folder that holds the private sub-folder.
+        plan_id: names the private sub-folder.
+    """
+
+    def __init__(self, disk: Disk, log_dir: str, keeper: str, plan_id: str) -> None:
+        super().__init__(disk, log_dir, ROOT, plan_id)
+        self.path = log_dir
+        self.names = Names(f"{keeper}/{root_private_folder(plan_id)}")
+        self.private = f"{log_dir}/{self.names.private}"
+        self.holder = f"{log_dir}/{keeper}"
+
+
+def as_partition(root: RootPlan) -> PartitionPlan:
+    """The root's changes in the form in which the runner carries changes out."""
+    return PartitionPlan(
+        topic="",
+        partition=0,
+        folder=ROOT,
+        status="change",
+        files=root.files,
+        changes=root.changes,
+        notes=root.notes,
+    )
+
+
+def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
+    """Whether one of krepair's own folders is there. One that is not finished is removed, and has to be made anew.
+
+    A run that is killed may leave a folder that has not got its owner and mode yet: the broker's user could not undo
+    what is in it later. Such a folder is empty. One that holds something stays as it is.
+
+    Args:
+        disk: what writes.
+        path: of the folder.
+        mode: that it has to have.
+        owner: (uid, gid) that it has to have.
+
+    Raises:
+        OSError: it could not be looked at, or removed.
+    """
+    found = disk.tree.status(path)
+    if found is None or not stat.S_ISDIR(found.st_mode):
+        return False
+    if (stat.S_IMODE(found.st_mode), (found.st_uid, found.st_gid)) == (mode, owner):
+        return True
+    try:
+        disk.remove_dir(path)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+        return True
+    return False
+
+
+def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -> bool:
+    """Refuses what is of another kind; returns whether it is there."""
+    found = tree.status(path)
+    if found is not None and not is_kind(found.st_mode):
+        raise RefusedError(
+            f"{path}: expected a {kind} of krepair's own, found a {kind_of(found.st_mode)}; somebody put it there, "
+            "and nothing was changed"
+        )
+    return found is not None
+
+
+def _key_of(found: os.stat_result) -> _Key:
+    """What tells a file from the others as long as a run has its folder."""
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,131 @@
+"""What is asked before each group: the lock, the wish to stop, the space."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Protocol
+
+from krepair.commit.fence import Watch
+from krepair.commit.folder import SYNCED_WHEN_OPENED, PartitionFolder
+from krepair.durable import medium
+from krepair.errors import InterruptedAtSafePointError, KrepairError, LockLostError, UnwritableError
+from krepair.plan.model import Change
+
+
+class HeldLock(Protocol):
+    """The log directory's lock, as ``krepair.logdir.lock`` gives it."""
+
+    def check(self) -> None:
+        """Raises ``LockedError`` or ``RefusedError`` when it is no longer ours."""
+
+
+class SafePoints:
+    """Whether somebody asked to stop; looked at between two groups only."""
+
+    def __init__(self) -> None:
+        self.requested = ""
+
+    def request(self, why: str) -> None:
+        """Asks to stop at the next safe point."""
+        self.requested = why
+
+    def check(self) -> None:
+        """Stops here if somebody asked.
+
+        Raises:
+            InterruptedAtSafePointError: somebody asked to stop.
+        """
+        if self.requested:
+            message = (
+                f"stopped by {self.requested} between two groups; run the same command again to continue"
+            )
+            raise InterruptedAtSafePointError(message)
+
+
+@contextlib.contextmanager
+def signals_wait(safe_points: SafePoints) -> Iterator[SafePoints]:
+    """While it is open, SIGINT and SIGTERM only ask for a stop at the next safe point.
+
+    Outside the main thread signals cannot be caught, and nothing is changed.
+    """
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        safe_points.request(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield safe_points
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield safe_points
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass
+class Guards:
+    """What is asked before each group.
+
+    Attributes:
+        lock: of the log directory, held.
+        safe_points: whether somebody asked to stop.
+        check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
+        watch: of the fences of the log directory; None: each partition looks for itself.
+        begun: whether this run has changed anything yet.
+        settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
+        not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
+        taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
+        keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
+    """
+
+    lock: HeldLock
+    safe_points: SafePoints
+    check_space: Callable[[Change], None] = lambda change: None
+    watch: Watch | None = None
+    begun: bool = False
+    settled: bool = False
+    not_given_back: list[str] = field(default_factory=list)
+    taken_back: list[str] = field(default_factory=list)
+    keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
+
+    def check(self, change: Change) -> None:
+        """All of them."""
+        self.safe_points.check()
+        self.hold()
+        self.check_space(change)
+
+    def hold(self) -> None:
+        """Makes sure that the lock is still ours.
+
+        Raises:
+            LockLostError: it is not, or that could not be seen; then nothing more may be touched.
+        """
+        try:
+            self.lock.check()
+        except KrepairError as error:
+            before = None if self.begun else error.exit_code
+            raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
+
+    def settle(self, folders: Sequence[PartitionFolder]) -> None:
+        """Where earlier runs have left many private sub-folders, one barrier for all in place of those of each.
+
+        To be called once, before the first of them is opened.
+
+        Raises:
+            UnwritableError: something could not be written.
+        """
+        there = [folder for folder in folders if folder.was_begun()]
+        if len(there) * SYNCED_WHEN_OPENED < medium.MANY:
+            return
+        first = there[0]
+        try:
+            self.settled = first.disk.sync_file_system(first.log_dir, [folder.path for folder in there])
+        except OSError as error:
+            message = f"{error.filename or first.log_dir}: {error.strerror}; nothing was changed"
+            raise UnwritableError(message) from error

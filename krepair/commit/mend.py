@@ -1,0 +1,430 @@
+"""Damaged bytes leave a ``.log``: truncated in place, or replaced by a log without them; and back again.
+
+The indexes go first. A time index holds no positions and a transaction index none either, so the new ones are true of
+the old log and of the new one. Of a new offset index only the front is true of both, when bytes leave the middle: the
+front takes its place, then the log changes, then the whole index follows. So at every instant each index is true of the
+log beside it, on every version, and no order of renames depends on one.
+
+A log is truncated in place, not rewritten: on a full disk there is no room for a second one, and inode, owner and
+attributes stay. The cut bytes are copied, synced and read back before; undo writes them behind the log again, and only
+if nobody else has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from krepair.commit.executor import Executor, KeptFile
+from krepair.commit.files import all_at_hand, kept_files
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.record import FileState, Intent, LostBytes, Order
+from krepair.commit.stepping import run
+from krepair.commit.steps import (
+    Becomes,
+    Names,
+    PutFront,
+    Remove,
+    Step,
+    SyncDir,
+    files_back,
+    forget_files,
+    keep_files,
+    swap_files,
+)
+from krepair.durable.attributes import read_attributes
+from krepair.errors import StalePlanError
+from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_front
+from krepair.plan.model import FileFingerprint, MendLog
+
+_CHUNK_BYTES = 1 << 20
+FRONT = ".front"
+CUT = ".cut"
+"""Ends the name under which the cut bytes of a log are kept."""
+
+
+class MendLogs(Executor):
+    """Implements ``Executor`` for damaged logs."""
+
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether the log has lost its bytes."""
+        log = _log_of(intent)
+        if log.new is not None:
+            return folder.holds(log.name, log.new)
+        found = folder.state(log.name)
+        return (
+            found is not None
+            and found.size == lost_of(intent).size_after
+            and _is_the_log(folder, intent, found)
+        )
+
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether an interrupted change is committed, or has all it needs to be."""
+        if self.is_committed(folder, intent):
+            return True
+        return folder.holds(intent.originals[0].name, intent.originals[0]) and all_at_hand(
+            folder, _files(intent)
+        )
+
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Carries the change out.
+
+        Raises:
+            StalePlanError: a file changed since the intent.
+            OSError: a call failed.
+        """
+        mended = self.is_committed(folder, intent)
+        if not mended and not folder.holds(intent.originals[0].name, intent.originals[0]):
+            raise StalePlanError(
+                f"{folder.at(intent.originals[0].name)}: changed while the apply was interrupted"
+            )
+        run(folder, _mending_steps(intent, folder.names, mended=mended))
+        if _is_cut(intent):
+            _cut(folder, intent, mended=mended)
+
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+        """As ``undo``, of a log that has lost nothing yet."""
+        put_log_back(folder, intent, was_mended=False)
+
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether the log is the original, or as long as it was; or what comes before that was done.
+
+        That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
+        """
+        original, lost = intent.originals[0], lost_of(intent)
+        if not _is_cut(intent):
+            return folder.holds(original.name, original) or _has_front(folder, intent)
+        found = folder.state(original.name)
+        more = found.size - lost.size_after if found is not None else 0
+        if not 0 < more <= original.size - lost.size_after:
+            return False
+        if folder.state(folder.names.keep(original.name + CUT)) is not None:
+            return _is_ours(folder, intent, more)
+        # A broker may have written on, to just as many bytes.
+        return _digest(folder, original.name, lost.size_after, more) == lost.digest_removed
+
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
+        """Checks that a log that is done is as apply left it, or on its way back though the journal does not say so."""
+        if state == "committed" and not self.is_back(folder, intent):
+            check_mended(folder, intent)
+
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+        put_log_back(folder, intent)
+
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
+        """The indexes, and the whole log or the bytes that were cut."""
+        original, lost, files = intent.originals[0], lost_of(intent), kept_files(folder, _files(intent))
+        if _is_cut(intent) and self.is_committed(folder, intent):
+            name, size = original.name + CUT, original.size - lost.size_after
+            cut = FileState(name=name, size=size, mtime_ns=0, digest=lost.digest_removed)
+            files.append(KeptFile(folder.names.keep(name), cut, plain=True))
+        return files
+
+
+def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
+    """Whether a file of this name in ``keep/`` has cut bytes that the log has again, where it had them."""
+    if intent.lost is None or not _is_cut(intent) or kept != intent.originals[0].name + CUT:
+        return False
+    original, lost = intent.originals[0], intent.lost
+    size = original.size - lost.size_after
+    return _digest(folder, original.name, lost.size_after, size) == lost.digest_removed
+
+
+def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
+    """Names of the logs of higher base offsets than one."""
+    own = parse_file_name(name).base_offset or 0
+    files = [parse_file_name(file) for file in folder.file_names()]
+    logs = [file for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE]
+    return [log.name for log in logs if (log.base_offset or 0) > own]
+
+
+def lost_of(intent: Intent) -> LostBytes:
+    """What is known of the bytes that go; no record of a mended log is without, see ``Intent.is_whole``."""
+    assert intent.lost is not None
+    return intent.lost
+
+
+def _is_cut(intent: Intent) -> bool:
+    """Whether the log is truncated in its place."""
+    return _log_of(intent).new is None
+
+
+def _log_of(intent: Intent) -> Becomes:
+    log = intent.originals[0]
+    return Becomes(log.name, log, intent.new(log.name))
+
+
+def _files(intent: Intent) -> list[Becomes]:
+    """The indexes, and a log that is replaced."""
+    return [*_companions(intent), *([] if _is_cut(intent) else [_log_of(intent)])]
+
+
+def _companions(intent: Intent) -> list[Becomes]:
+    """A broker may touch an index meanwhile; with its log as it was, the kept one is as good as any."""
+    log = intent.originals[0].name
+    return [
+        Becomes(new.name, intent.old(new.name), new, None, "goes") for new in intent.made if new.name != log
+    ]
+
+
+def _index_of(intent: Intent) -> FileState | None:
+    """The new offset index."""
+    return next((new for new in intent.made if new.name.endswith(INDEX)), None)
+
+
+def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
+    """All but the cut in place.
+
+    Args:
+        intent: of the change.
+        names: of the private sub-folder.
+        mended: whether the log has lost its bytes.
+    """
+    index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
+    is_cut = _is_cut(intent)
+    steps: list[Step] = []
+    if not mended:
+        steps += [*keep_files(companions if is_cut else [*companions, log], names), SyncDir(names.keep())]
+    for file in companions:
+        if is_cut or index is None or file.name != index.name:
+            steps += swap_files([file], names)
+    steps.append(SyncDir(""))
+    if is_cut:
+        return steps
+    if index is not None and not mended:
+        steps += _front_steps(intent, index.name, names.stage(index.name), names)
+    if not mended:
+        steps += [*swap_files([log], names), SyncDir("")]
+    if index is not None:
+        file = next(one for one in companions if one.name == index.name)
+        steps += [*swap_files([file], names), SyncDir("")]
+    return steps
+
+
+def _front_steps(intent: Intent, name: str, source: str, names: Names) -> list[Step]:
+    """The part of the new index that is true of both logs takes its place."""
+    front = PutFront(name, source, names.out(name + FRONT), lost_of(intent).front_bytes)
+    return [front, SyncDir(""), SyncDir(names.out())]
+
+
+def _has_front(folder: PartitionFolder, intent: Intent) -> bool:
+    """Whether the front has the place of the whole index: it has its time, and a broker that cuts an index does not."""
+    index = _index_of(intent)
+    if index is None or lost_of(intent).front_bytes == index.size:
+        return False
+    found, front = folder.state(index.name), (lost_of(intent).front_bytes, index.mtime_ns)
+    return found is not None and (found.size, found.mtime_ns) == front
+
+
+# -- in place
+
+
+def _cut(folder: PartitionFolder, intent: Intent, *, mended: bool) -> None:
+    original = intent.originals[0]
+    if not mended:
+        _keep_cut_bytes(folder, intent)
+        folder.disk.truncate(folder.at(original.name), lost_of(intent).size_after)
+    _give_time_back(folder, original)
+
+
+def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
+    """Set even where it is right already: the fsync then has a change to write, also after one that failed."""
+    path = folder.at(original.name)
+    attributes = read_attributes(path, folder.tree)
+    folder.disk.set_attributes(path, attributes._replace(mtime_ns=original.mtime_ns))
+    folder.disk.sync_file(path)
+
+
+def _keep_cut_bytes(folder: PartitionFolder, intent: Intent) -> None:
+    """A copy of what goes, synced and read back, before anything goes."""
+    kept = folder.names.keep(intent.originals[0].name + CUT)
+    size = intent.originals[0].size - lost_of(intent).size_after
+    if _digest(folder, kept, 0, size) == lost_of(intent).digest_removed:
+        return  # it got this name after it was synced
+    folder.remove(kept)
+    made = folder.names.out(intent.originals[0].name + CUT)
+    folder.remove(made)
+    folder.disk.reserve(folder.at(made), size)
+    _copy(folder, intent.originals[0].name, lost_of(intent).size_after, made, 0, size)
+    folder.disk.set_attributes(
+        folder.at(made), read_attributes(folder.at(intent.originals[0].name), folder.tree)
+    )
+    folder.disk.sync_file(folder.at(made))
+    if _digest(folder, made, 0, size) != lost_of(intent).digest_removed:
+        where = (
+            f"{folder.at(intent.originals[0].name)}: its bytes from position {lost_of(intent).size_after} on"
+        )
+        raise StalePlanError(f"{where} are not those of the plan")
+    folder.rename(made, kept)
+    folder.sync(folder.names.keep())
+
+
+def _copy(folder: PartitionFolder, source: str, start: int, target: str, at: int, size: int) -> None:
+    for done, piece in _pieces(folder, source, start, size):
+        folder.disk.write_at(folder.at(target), at + done, [memoryview(piece)])
+
+
+def _pieces(folder: PartitionFolder, path: str, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+    done = 0
+    with folder.tree.opened(folder.at(path)) as descriptor:
+        while done < size and (piece := os.pread(descriptor, min(_CHUNK_BYTES, size - done), start + done)):
+            yield done, piece
+            done += len(piece)
+
+
+def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
+    """Of so many bytes of a file; empty if there is none, or it is shorter."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    read = 0
+    try:
+        for _, piece in _pieces(folder, path, start, size):
+            digest.update(piece)
+            read += len(piece)
+    except FileNotFoundError:
+        return ""
+    return digest.hexdigest() if read == size else ""
+
+
+# -- back
+
+
+def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog) -> Sequence[str]:
+    """What a person types so that the bytes that were cut come behind the log again, and it gets its time.
+
+    Raises:
+        StalePlanError: it cannot come back.
+        OSError: it cannot be read.
+    """
+    log, kept = change.name, folder.names.keep(change.name + CUT)
+    size, here, cut = plan.size - change.size_after, folder.state(log), folder.state(kept)
+    if here is None or not change.size_after <= here.size <= plan.size:
+        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
+    path, bytes_kept = shlex.quote(folder.at(log)), shlex.quote(folder.at(kept))
+    if here.size == plan.size and _digest(folder, log, change.size_after, size) == change.digest_removed:
+        lines = [f"rm {bytes_kept}"] if cut is not None else []
+    elif _digest(folder, kept, 0, size) != change.digest_removed:
+        raise StalePlanError(f"{folder.at(kept)}: does not hold the bytes that were cut")
+    elif digest_front(folder.at(log), change.size_after, folder.tree) != change.digest_after or not _is_kept(
+        folder, log, change.size_after, here.size - change.size_after
+    ):
+        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied")
+    else:
+        shorten = [f"truncate -s {change.size_after} {path}"] if here.size > change.size_after else []
+        lines = [*shorten, f"cat {bytes_kept} >> {path} && rm {bytes_kept}"]
+    timed = not lines and here.mtime_ns == plan.mtime_ns
+    seconds, rest = divmod(plan.mtime_ns, 1_000_000_000)
+    return lines if timed else [*lines, f"touch -m -d @{seconds}.{rest:09} {path}"]
+
+
+def check_mended(folder: PartitionFolder, intent: Intent) -> None:
+    """Checks that the log is as apply left it, so that nothing written since is lost or mixed with what comes back.
+
+    Raises:
+        StalePlanError: it was written since, or segments came behind it; the message names the file.
+    """
+    name, original = intent.originals[0].name, intent.originals[0]
+    cut = FileState(name=name, size=lost_of(intent).size_after, mtime_ns=original.mtime_ns)
+    if not folder.holds(name, intent.new(name) or cut):
+        raise StalePlanError(
+            f"{folder.at(name)}: was written since the plan was applied; nothing was changed"
+        )
+    behind = logs_behind(folder, name) if lost_of(intent).last else []
+    if behind:
+        raise StalePlanError(
+            f"{folder.at(behind[0])}: was written since the plan was applied; nothing was changed"
+        )
+
+
+def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = True) -> None:
+    """Gives the log its bytes again and the indexes back; may be repeated.
+
+    Args:
+        folder: the partition folder.
+        intent: of the change.
+        was_mended: whether the log has lost its bytes at any time; else it is not written.
+
+    Raises:
+        StalePlanError: the log was written since, or what was kept is gone.
+        OSError: a call failed.
+    """
+    if _is_cut(intent):
+        _give_bytes_back(folder, intent, was_mended=was_mended)
+    else:
+        run(folder, _steps_to_the_old_log(folder, intent))
+    names = intent.names
+    back = [step for file in _companions(intent) for step in files_back([file], folder.names)]
+    forget = forget_files([*names, intent.originals[0].name + CUT], folder.names)
+    fronts = [Remove(folder.names.out(name + FRONT)) for name in names]
+    run(folder, [*back, SyncDir(""), *forget, *fronts])
+
+
+def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]:
+    log, index, names = _log_of(intent), _index_of(intent), folder.names
+    is_new = folder.holds(log.name, log.new)
+    if not is_new and not folder.holds(log.name, log.old):
+        raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
+    steps: list[Step] = [*files_back([log], names), SyncDir("")]
+    comes = is_new and folder.holds(names.keep(log.name), log.old)
+    if comes and index is not None and folder.holds(index.name, index):
+        name = index.name
+        return [*_front_steps(intent, name, name, names), *steps]
+    return steps
+
+
+def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
+    """Writes the cut bytes behind the log again.
+
+    Size and time say nothing: a power cut may leave the old ones over bytes that are gone. And where the bytes can be
+    read, but the log had lost them before, they are written again: the fsync after the last writing may have failed.
+    """
+    name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
+    found = folder.state(name)
+    size, kept = original.size - start, folder.names.keep(name + CUT)
+    if found is None or not start <= found.size <= original.size or not _is_the_log(folder, intent, found):
+        raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
+    whole = _digest(folder, name, start, size) == lost_of(intent).digest_removed
+    kept_is_there = folder.state(kept) is not None
+    writes = not whole or (was_mended and kept_is_there)
+    if writes:
+        if _digest(folder, kept, 0, size) != lost_of(intent).digest_removed:
+            raise StalePlanError(
+                f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
+            )
+        if not _is_ours(folder, intent, found.size - start):
+            raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
+        _copy(folder, kept, 0, name, start, size)
+        folder.disk.sync_file(folder.at(name))
+        if _digest(folder, name, start, size) != lost_of(intent).digest_removed:
+            raise StalePlanError(f"{folder.at(name)}: what was written back reads back differently")
+    if was_mended or writes or not folder.holds(name, original):
+        _give_time_back(folder, original)
+
+
+def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bool:
+    """Whether a log that is cut in place is still the one of the plan: by its time, or else by what it begins with."""
+    if found.mtime_ns == intent.originals[0].mtime_ns:
+        return True
+    return (
+        digest_front(folder.at(found.name), lost_of(intent).size_after, folder.tree)
+        == lost_of(intent).digest_after
+    )
+
+
+def _is_ours(folder: PartitionFolder, intent: Intent, size: int) -> bool:
+    return _is_kept(folder, intent.originals[0].name, lost_of(intent).size_after, size)
+
+
+def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:
+    """Whether behind the cut nothing lies but the kept bytes, or zeros where a power cut has left none of them."""
+    kept = _pieces(folder, folder.names.keep(name + CUT), 0, size)
+    log = _pieces(folder, name, start, size)
+    for (_, one), (_, other) in zip(kept, log, strict=True):
+        bytes_kept, bytes_found = np.frombuffer(one, np.uint8), np.frombuffer(other, np.uint8)
+        if len(one) != len(other) or not ((bytes_found == bytes_kept) | (bytes_found == 0)).all():
+            return False
+    return True

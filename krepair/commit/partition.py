@@ -1,0 +1,744 @@
+"""One partition: its changes are carried out, go on after a crash, and are taken back.
+
+How a change begins is in ``begin.py``, what carries it out in ``executor.py``. Here is the order: intent, steps,
+done. What an interrupted run left is told from the journal and from what is on the disk, so that any call may be
+repeated after a crash at any instant. A broker that was started in between may have finished a swap itself, or removed
+what was staged: then it goes on from there. Where a file is neither an original nor one of ours, ``StalePlanError``
+names it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from krepair.commit.begin import StagedGroup, Target, are_together, begin, check_before, executor_of
+from krepair.commit.by_disk import has_more, telling
+from krepair.commit.fence import Fence, Point, Watch
+from krepair.commit.files import check_log_ends_before
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.guards import Guards
+from krepair.commit.purge import remove_private_folder
+from krepair.commit.record import Done, Freed, Intent, Journal, Order, Step, Undo
+from krepair.commit.result import ChangeOutcome, ChangeResult, failed
+from krepair.commit.steps import CLEANED
+from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
+from krepair.durable.writing_error import WritingError
+from krepair.errors import (
+    DamagedJournalError,
+    ExitCode,
+    InterruptedAtSafePointError,
+    KrepairError,
+    LockLostError,
+    RefusedError,
+    StalePlanError,
+    VerifyFailedError,
+)
+from krepair.formats.filenames import NameState, parse_file_name
+from krepair.plan.keep import is_freed_by_apply
+from krepair.plan.model import Change, Commit, PartitionPlan
+
+Verify = Callable[[Sequence[Change]], Mapping[str, str]]
+"""Reads what changes made once more; gives what is wrong, by the id of the change."""
+
+Failure = KrepairError | OSError
+_STOPS_ALL: Final = (InterruptedAtSafePointError, LockLostError)
+_APPLIED: Final = frozenset({"committing", "committed", "undoing", "freed"})
+"""States of a change that undo takes back."""
+
+
+def commit_partition(
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    commit: Commit,
+    guards: Guards,
+    stage: Callable[[Change], None],
+    *,
+    verify: Verify = lambda changes: {},
+    staged: Mapping[str, StagedGroup] | None = None,
+) -> list[ChangeResult]:
+    """Carries out every change that is not in place yet, ascending; the first failure stops it.
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        commit: order of the renames, and whether under the fence.
+        guards: asked before each change.
+        stage: makes the staged files of a change complete, verified and synced. It is called right before the change,
+            unless the change has passed its commit. It may find the files there.
+        verify: reads what changes made once more, before their originals are freed; see ``Verify``.
+        staged: change id -> how the staged files of a rewritten group are known.
+
+    Returns:
+        One result per change, in the plan's order; and one more if the fence could not be taken down.
+
+    Raises:
+        LockLostError: the lock is no longer ours; nothing more was touched.
+        InterruptedAtSafePointError: somebody asked to stop; what was begun is finished and the fence is down.
+    """
+    run = _Forward(folder, partition, commit, guards, staged)
+    return run.through(lambda: run.commit_all(stage, verify))
+
+
+def finish_partition(
+    folder: PartitionFolder, partition: PartitionPlan, commit: Commit, guards: Guards
+) -> list[ChangeResult]:
+    """Finishes, or takes back, what an interrupted apply left half done, before anything else is looked at.
+
+    Returns:
+        A result per change that was half done and is committed now, or could not be finished; and one more if the
+        fence could not be taken down. None for those that are as before.
+
+    Raises:
+        LockLostError: the lock is no longer ours; nothing more was touched.
+        InterruptedAtSafePointError: somebody asked to stop.
+    """
+    run = _Forward(folder, partition, commit, guards)
+    return run.through(run.finish_all)
+
+
+def undo_partition(
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    commit: Commit,
+    guards: Guards,
+    *,
+    bad_copies: Mapping[str, str] | None = None,
+    journal: Journal | None = None,
+) -> list[ChangeResult]:
+    """Puts the originals of every change back, last change first, then removes the private sub-folder.
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        commit: order for changes whose undo has not begun, and whether under the fence.
+        guards: asked before each change.
+        bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them.
+        journal: what the caller has just read with ``to_write``, under the same lock; None: it is read here.
+
+    Returns:
+        One result per change, last change first; and one more if the fence, or what was kept, is still there.
+
+    Raises:
+        DamagedJournalError: the records cannot be gone by.
+        LockLostError: the lock is no longer ours; nothing more was touched.
+        InterruptedAtSafePointError: somebody asked to stop.
+    """
+    run = _Backward(folder, partition, commit, guards, journal=journal)
+    results = run.through(lambda: run.undo_all(bad_copies or {}))
+    return results if any(one.failed for one in results) else results + run.clean_up()
+
+
+def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:
+    """The fence of a partition."""
+    point = Point(partition.topic, partition.partition, min(_recovered_from(partition), default=0))
+    return Fence(folder, point, watch)
+
+
+def _recovered_from(partition: PartitionPlan) -> list[int]:
+    offsets = (change.recovers_from for change in partition.changes)
+    return [offset for offset in offsets if offset is not None]
+
+
+class _Run:
+    """The changes of one partition, its journal and its fence, for one call of apply or undo."""
+
+    shows_damage = False
+    """Whether a damaged journal is raised, and not told as a failure of the first change."""
+    why_skipped = "an earlier change of this partition failed"
+
+    def __init__(
+        self,
+        folder: PartitionFolder,
+        partition: PartitionPlan,
+        commit: Commit,
+        guards: Guards,
+        staged: Mapping[str, StagedGroup] | None = None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.folder = folder
+        self.changes = partition.changes
+        self.guards = guards
+        self.target = Target(folder, partition, commit.order, staged or {})
+        self.watch = guards.watch or Watch(folder.disk, folder.log_dir)
+        self.fence = fence_of(folder, partition, self.watch)
+        self.fenced = commit.fence and bool(_recovered_from(partition))
+        self.fence_is_up = False
+        self.undo_begun = False
+        self._given = journal
+        self.journal: Journal
+
+    def through(self, work: Callable[[], list[ChangeResult]]) -> list[ChangeResult]:
+        """Opens the journal, does the work, and takes the fence down.
+
+        The folders of the partition are kept open from one record of the journal to the next.
+        """
+        with self.folder.tree.keeping_folders():
+            try:
+                self._open()
+            except LockLostError:
+                raise
+            except (KrepairError, OSError) as error:
+                if self.shows_damage and isinstance(error, DamagedJournalError):
+                    raise
+                first = self.changes[0].change_id if self.changes else ""
+                return [
+                    self.failure(first, error),
+                    *self.skipped(self.changes[1:], "nothing was done in this partition"),
+                ]
+            try:
+                results = work()
+            except InterruptedAtSafePointError as error:
+                error.message += "".join(f"; {left.why}" for left in self._close())
+                raise
+            return results + self._close()
+
+    def _open(self) -> None:
+        self.guards.hold()
+        folder = self.folder
+        self.journal = self._given or folder.journal(to_write=True)
+        if self.journal.purging:
+            raise RefusedError(
+                f"{self.journal.path}: the kept originals are being purged; run purge again",
+                next_command="krepair purge PLAN",
+            )
+        if folder.tree.is_folder(folder.private):
+            made = (
+                file.name
+                for one in self.changes
+                for file in telling(one)
+                if file.how in {"made", "new", "lines"}
+            )
+            check_all_recorded(folder, self.journal, self.target.planned, made)
+            self.journal.settle()
+            if self.journal.at_work():
+                folder.make_private_folders()  # an undo whose last records were lost may have removed some
+            if not self.guards.settled:
+                folder.sync_all()
+
+    def _close(self) -> list[ChangeResult]:
+        """Lifts the fence, unless a change is half done and needs it until the next run."""
+        try:
+            if not self.journal.unfinished() and not self.undo_begun and self.fence.is_up():
+                self._lift_fence()
+        except LockLostError:
+            raise
+        except (KrepairError, OSError) as error:
+            why = "the fence is still up, and a broker's start would recover this partition"
+            return [self._left(f"{self.folder.folder}/fence", error, why, "run the same command again")]
+        if self.fence.keeps_marker_away:
+            self.guards.not_given_back.append(self.folder.folder)
+        return []
+
+    def _left(self, what: str, error: Failure, why: str, then: str) -> ChangeResult:
+        """What is still there although all changes are done."""
+        result = failed(self.folder.folder, error, what, code=ExitCode.PARTLY)
+        return replace(result, why=f"{why}: {result.why}; {then}")
+
+    def _lift_fence(self) -> None:
+        """Takes the fence down. One that an earlier run has left is told of: a broker sees that it is down."""
+        earlier = not self.watch.was_put_up_here(self.fence.place)
+        self.guards.hold()  # what tells that no broker was started since it went up
+        self.guards.begun = True
+        self.fence.lift()
+        if earlier:
+            self.guards.taken_back.append(f"the fence of {self.folder.folder}")
+
+    def append(self, *records: Step) -> None:
+        """Writes to the journal."""
+        self.guards.begun = True
+        self.folder.tree.let_go()  # a record goes into the folder that has the name now
+        self.journal.append(*records)
+
+    def set_fence(self, *, fenced: bool) -> None:
+        """Up for a swap. Down for all else: what those change of an active segment looks like a broker's work."""
+        self.guards.begun = True
+        if fenced and self.fenced and not self.fence_is_up:
+            self.fence.put_up()
+            self.fence_is_up = True
+        elif not fenced and self.fence.is_up():
+            self._lift_fence()
+            self.fence_is_up = False
+
+    def result(self, change_id: str, outcome: ChangeOutcome, why: str = "") -> ChangeResult:
+        """How a change ended that did not fail."""
+        return ChangeResult(change_id=change_id, partition=self.folder.folder, outcome=outcome, why=why)
+
+    def failure(self, change_id: str, error: Failure, *, half_done: bool = False) -> ChangeResult:
+        """While a change is half done, whatever stopped it: the directory is changed partly."""
+        return failed(self.folder.folder, error, change_id, code=ExitCode.PARTLY if half_done else None)
+
+    def skipped(self, changes: Sequence[Change], why: str = "") -> list[ChangeResult]:
+        """Nothing is done for these."""
+        return [self.result(change.change_id, "skipped", why or self.why_skipped) for change in changes]
+
+    def check_not_freed(self, change: Change, intent: Intent) -> None:
+        """Checks, of a change whose originals apply frees, that they are there as long as no record says otherwise.
+
+        Raises:
+            RefusedError: one is gone; the message names it.
+        """
+        if not is_freed_by_apply(change):
+            return
+        for kept in executor_of(intent).kept(self.folder, intent):
+            if self.folder.state(kept.path) is None:
+                raise RefusedError(
+                    f"{self.folder.at(kept.path)}: is gone, and no record says that apply has freed it; nothing can be "
+                    "taken back, and krepair purge ends this plan",
+                    next_command=self.journal.command("purge"),
+                )
+
+    def put_back(self, intents: Sequence[Intent]) -> list[ChangeResult]:
+        """Puts the originals of changes back that belong together; one result per change, as far as they came."""
+        if not intents:
+            return []
+        executor = executor_of(intents[0])
+        try:
+            orders = {intent.change_id: self._undo_order(intent) for intent in intents}
+            new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
+            self.set_fence(fenced=executor.fenced)
+            self.append(*(Undo(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new))
+            with self.ours(intents):
+                came = executor.undo_all(self.folder, intents, orders[intents[0].change_id])
+            done, left = intents[: came.done], intents[came.done :]
+            self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
+        except (KrepairError, OSError) as error:
+            return [self.not_back(intent.change_id, error) for intent in intents]
+        results = [self.result(intent.change_id, "undone") for intent in done]
+        if came.error is not None:
+            results += [self.not_back(intent.change_id, came.error) for intent in left]
+        return results
+
+    def not_back(self, change_id: str, error: Failure) -> ChangeResult:
+        """What stopped the undo of a change; half done is one that it has begun with."""
+        half_done = self.journal.states[change_id] not in {"committed", "freed"}
+        return self.failure(change_id, error, half_done=half_done)
+
+    def _undo_order(self, intent: Intent) -> Order:
+        """The state of a half-done swap is one of its own order only."""
+        state = self.journal.states[intent.change_id]
+        if state == "undoing":
+            return self.journal.undos[intent.change_id].order
+        return intent.order if state == "committing" else self.target.order
+
+    def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
+        """Fences watch active segments; what krepair itself changes of them is no sign of a broker.
+
+        A change under the fence touches closed segments as a rule. A swap that a broker began may be of the active one.
+        """
+        names = {
+            name
+            for intent in intents
+            for name in map(self.folder.relative, intent.names)
+            if not executor_of(intent).fenced or name in self.watch.seen()
+        }
+        return self.watch.our_own_change(names) if names else contextlib.nullcontext()
+
+    def forget(self, intents: Sequence[Intent]) -> None:
+        """Ends changes that belong together and never committed: every file is as before them."""
+        executor = executor_of(intents[0])
+        try:
+            executor.forget_all(self.folder, intents)
+        finally:
+            self.watch.look_again(self.folder.relative(name) for intent in intents for name in intent.names)
+        self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
+
+
+def _in_batches(
+    changes: Iterable[Change], phase: Callable[[Change], str] = lambda change: ""
+) -> list[list[Change]]:
+    """Neighbours that are carried out together and have come equally far; every other change by itself."""
+    batches: list[list[Change]] = []
+    for (together, _), run in itertools.groupby(
+        changes, lambda change: (are_together(change), phase(change))
+    ):
+        group = list(run)
+        batches += [group] if together else [[change] for change in group]
+    return batches
+
+
+class _Forward(_Run):
+    """Carries the changes of one partition out, in the plan's order."""
+
+    def finish_all(self) -> list[ChangeResult]:
+        """What an interrupted run left half done, and nothing else."""
+        results: list[ChangeResult] = []
+        for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
+            results += self._finish(batch)
+            if any(one.failed for one in results):
+                break
+        return results
+
+    def commit_all(self, stage: Callable[[Change], None], verify: Verify) -> list[ChangeResult]:
+        """One result per change. What an earlier run has begun, or done, goes the same way as what is new.
+
+        Where apply frees originals, each group of segments is verified and freed before the next one is begun, and all
+        other changes once the last one is made: what one of them says may hold only with those behind it.
+        """
+        results: dict[str, ChangeResult] = {}
+        stopped = False
+        for batch in _in_batches(self.changes, self._phase):
+            done = self._carry_out(batch, stage, stopped=stopped)
+            if all(one.outcome == "committed" for one in done):
+                done += self._free([change for change in batch if change.by_itself], verify)
+            results |= {one.change_id: one for one in done}
+            stopped = stopped or any(one.failed for one in done)
+        if not stopped:
+            results |= {one.change_id: one for one in self._free(self.changes, verify)}
+        return [results[change.change_id] for change in self.changes]
+
+    def _phase(self, change: Change) -> str:
+        """How far a change has come."""
+        state = self.journal.states.get(change.change_id)
+        if state in {"committing", "undoing"}:
+            return "half done"
+        return "done" if state in {"committed", "freed"} else "to do"
+
+    def _carry_out(
+        self, batch: Sequence[Change], stage: Callable[[Change], None], *, stopped: bool
+    ) -> list[ChangeResult]:
+        """Changes that belong together and have come equally far; one result for each."""
+        half_done = self._phase(batch[0]) == "half done" and not stopped
+        results = {one.change_id: one for one in (self._finish(batch) if half_done else ())}
+        for change in batch:
+            self._look_at_done(change, results)
+        todo = [change for change in batch if change.change_id not in results]
+        stopped = stopped or any(one.failed for one in results.values())
+        new = self.skipped(todo) if stopped else self._commit(todo, stage)
+        results |= {one.change_id: one for one in new}
+        return [results[change.change_id] for change in batch]
+
+    def _look_at_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
+        """The result of a change that is committed or freed; none if it is not, or has left something undone.
+
+        The journal is not believed where the originals are back: its last line, an undo's, may have been lost.
+        """
+        change_id, state = change.change_id, self.journal.states.get(change.change_id)
+        if state not in {"committed", "freed"} or (change_id in results and results[change_id].failed):
+            return
+        intent = self.journal.intents[change_id]
+        try:
+            if state == "freed":
+                self._remove_kept([intent])  # an earlier run may have ended before all of them were gone
+            elif change_id not in results:
+                self._check_not_back(intent)
+            if state == "committed" and has_more(self.folder, change, intent):
+                results.pop(change_id, None)
+            else:
+                results.setdefault(change_id, self.result(change_id, "committed"))
+        except (KrepairError, OSError) as error:
+            results[change_id] = self.failure(change_id, error, half_done=state == "freed")
+
+    def _check_not_back(self, intent: Intent) -> None:
+        if executor_of(intent).is_back(self.folder, intent) or self._went_with_its_segment(intent):
+            self.undo_begun = True
+            raise RefusedError(
+                f"{intent.change_id}: its originals are back, at least in part: an undo was begun and has to end first",
+                next_command="krepair undo PLAN",
+            )
+
+    def _went_with_its_segment(self, intent: Intent) -> bool:
+        """Whether a new file is gone together with the segment of its name, of which no record says that it was made.
+
+        A broker deletes both by retention, but only once the segment is there; before that an undo took them away.
+        """
+        if intent.originals or any(self.folder.state(name) is not None for name in intent.names):
+            return False
+        bases = {parse_file_name(name).base_offset for name in intent.names}
+        return any(
+            change.change_id not in self.journal.states and getattr(change, "base_offset", -1) in bases
+            for change in self.changes
+        )
+
+    # -- freeing
+
+    def _free(self, changes: Sequence[Change], verify: Verify) -> list[ChangeResult]:
+        """Verifies changes whose originals apply frees, and frees them; gives what stopped it."""
+        ready = [
+            change
+            for change in changes
+            if is_freed_by_apply(change) and self.journal.states[change.change_id] == "committed"
+        ]
+        if not ready:
+            return []
+        try:
+            self.guards.hold()
+            for change in ready:
+                self.check_not_freed(change, self.journal.intents[change.change_id])
+            wrong = verify(ready)
+            if wrong:
+                return [
+                    self._not_right(change, wrong[change.change_id])
+                    for change in ready
+                    if change.change_id in wrong
+                ]
+            intents = [self.journal.intents[change.change_id] for change in ready]
+            self.append(*(Freed(change_id=intent.change_id) for intent in intents))
+            self._remove_kept(intents)
+        except LockLostError:
+            raise
+        except (KrepairError, OSError) as error:
+            return [self.failure(ready[0].change_id, error, half_done=True)]
+        return []
+
+    def _remove_kept(self, intents: Sequence[Intent]) -> None:
+        """Frees the originals of changes whose records say so; may be repeated: what is gone is gone.
+
+        The sync gives the space back to the others.
+        """
+        folder, gone = self.folder, False
+        for intent in intents:
+            kept = [folder.at(folder.names.keep(original.name)) for original in intent.originals]
+            there = [path for path in kept if folder.tree.is_there(path)]
+            self.guards.begun = self.guards.begun or bool(there)
+            for path in there:
+                folder.disk.unlink(path)
+            gone = gone or bool(there)
+        if gone:
+            folder.disk.sync_dir(folder.at(folder.names.keep()))
+
+    def _not_right(self, change: Change, text: str) -> ChangeResult:
+        """What was read again is wrong: the originals come back, if nothing was built on the change since."""
+        where = self.changes.index(change)
+        later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
+        end, command = "its originals are still kept: krepair undo PLAN puts them back", "krepair undo PLAN"
+        if not {"committed", "freed"}.intersection(later):
+            back = self.put_back([self.journal.intents[change.change_id]])
+            if all(one.outcome == "undone" for one in back):
+                end, command = "its originals are back", ""
+        error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command=command)
+        return self.failure(change.change_id, error)
+
+    # -- what an earlier run left half done
+
+    def _finish(self, batch: Sequence[Change]) -> list[ChangeResult]:
+        able: list[Intent] = []
+        for change in batch:
+            intent = self.journal.intents[change.change_id]
+            try:
+                self.guards.safe_points.check()
+                self.guards.hold()
+                if self.journal.states[change.change_id] == "undoing":
+                    raise RefusedError(
+                        f"{change.change_id}: its undo was interrupted and has to end first",
+                        next_command="krepair undo PLAN",
+                    )
+                if executor_of(intent).can_go_on(self.folder, intent):
+                    able.append(intent)
+                else:
+                    self.forget([intent])
+                    self.guards.taken_back.append(change.change_id)
+            except _STOPS_ALL:
+                raise
+            except (KrepairError, OSError) as error:
+                # The code is that of what stands in the way; if all is as before, the next plan can begin anew.
+                if self.journal.states[change.change_id] == "committing" and self._roll_back([intent]):
+                    self.guards.taken_back.append(change.change_id)
+                return [*self._go_on(able, earlier=True), self.failure(change.change_id, error)]
+        return self._go_on(able, earlier=True)
+
+    # -- a change
+
+    def _commit(self, batch: Sequence[Change], stage: Callable[[Change], None]) -> list[ChangeResult]:
+        intents: list[Intent] = []
+        stopped: list[ChangeResult] = []
+        for number, change in enumerate(batch):
+            try:
+                self.guards.check(change)
+                if number == 0:
+                    check_before(self.target, batch)
+                intents.append(self._begin(change, stage))
+            except _STOPS_ALL:
+                raise
+            except (KrepairError, OSError) as error:
+                stopped = [self._not_begun(change, error)]
+                break
+        try:
+            if intents:
+                self.guards.keep_plan(self.folder)
+                self.folder.sync_new()
+                self.append(*intents)
+        except (KrepairError, OSError) as error:
+            # Nothing was announced, so nothing was done.
+            first, *others = batch
+            return [self._not_begun(first, error), *self.skipped(others)]
+        results = self._go_on(intents)
+        if len(results) == len(intents):
+            results += stopped
+        return [*results, *self.skipped(batch[len(results) :])]
+
+    def _not_begun(self, change: Change, error: Failure) -> ChangeResult:
+        """A change of which no file was touched: a full disk is then all that is wrong."""
+        code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else None
+        return failed(self.folder.folder, error, change.change_id, code=code)
+
+    def _begin(self, change: Change, stage: Callable[[Change], None]) -> Intent:
+        self.guards.begun = True
+        self.folder.make_private_folders()  # an interrupted undo may have removed some of them
+        stage(change)
+        intent = begin(self.target, change)
+        if self.journal.states.get(change.change_id) == "committed":
+            earlier = self.journal.intents[change.change_id]
+            # Some lines were left: what is kept stays kept, the file as it was before any of them.
+            intent = replace(intent, originals=earlier.originals, over=earlier.made[0])
+        return intent
+
+    def _go_on(self, intents: Sequence[Intent], *, earlier: bool = False) -> list[ChangeResult]:
+        """Carries out changes that are announced and belong together.
+
+        Args:
+            intents: of the changes.
+            earlier: whether an earlier run announced them.
+
+        Returns:
+            One result per change that is done. Then what stopped the next one, and nothing for those after it; or,
+            where it is not known how far they came, a failure of each.
+        """
+        if not intents:
+            return []
+        executor = executor_of(intents[0])
+        try:
+            self.set_fence(fenced=executor.fenced)
+            with self.ours(intents):
+                came = executor.go_on_all(self.folder, intents)
+            done, left = intents[: came.done], intents[came.done :]
+            self.append(*(Done(change_id=intent.change_id, state="committed") for intent in done))
+        except (KrepairError, OSError) as error:
+            return self._stopped(intents, intents, error, earlier=earlier)
+        results = [self.result(intent.change_id, "committed") for intent in done]
+        if came.error is not None:
+            results += self._stopped(left, left[:1], came.error, earlier=earlier)
+        return results
+
+    def _stopped(
+        self, left: Sequence[Intent], named: Sequence[Intent], error: Failure, *, earlier: bool
+    ) -> list[ChangeResult]:
+        back = self._roll_back(left)
+        if back and earlier:
+            self.guards.taken_back += [intent.change_id for intent in named]
+        return [self.failure(intent.change_id, error, half_done=not back) for intent in named]
+
+    def _roll_back(self, intents: Sequence[Intent]) -> bool:
+        """Takes changes back of which none has passed its commit; returns whether everything is as before them."""
+        executor = executor_of(intents[0])
+        try:
+            if any(executor.is_committed(self.folder, intent) for intent in intents):
+                return False
+            self.guards.hold()
+            self.forget(intents)
+        except (KrepairError, OSError):
+            return False
+        return True
+
+
+class _Backward(_Run):
+    """Puts the originals of one partition back, and removes what is no longer needed for it."""
+
+    shows_damage = True
+    why_skipped = "undo takes the last change back first, and has stopped at a later one of this partition"
+
+    def undo_all(self, bad_copies: Mapping[str, str]) -> list[ChangeResult]:
+        """Last change first; the first failure stops it."""
+        results: list[ChangeResult] = []
+        stopped = False
+        for batch in _in_batches(self.changes[::-1]):
+            done = self.skipped(batch) if stopped else self._undo(batch, bad_copies)
+            results += done
+            stopped = stopped or any(one.failed for one in done)
+        return results
+
+    def _undo(self, batch: Sequence[Change], bad_copies: Mapping[str, str]) -> list[ChangeResult]:
+        ready: list[Intent] = []
+        results: dict[str, ChangeResult] = {}
+        for change in batch:
+            change_id = change.change_id
+            if self.journal.states.get(change_id) not in _APPLIED:
+                results[change_id] = self.result(change_id, "already", "is not applied")
+                continue
+            intent = self.journal.intents[change_id]
+            try:
+                self.guards.safe_points.check()
+                self.guards.hold()
+                if self._was_never_committed(intent):
+                    self.forget([intent])
+                    results[change_id] = self.result(change_id, "undone")
+                    continue
+                self._check_can_go_back(change, intent, bad_copies.get(change_id, ""))
+                ready.append(intent)
+            except _STOPS_ALL:
+                raise
+            except (KrepairError, OSError) as error:
+                results[change_id] = self.not_back(change_id, error)
+                break
+        results |= {one.change_id: one for one in self.put_back(ready)}
+        results |= {
+            one.change_id: one for one in self.skipped([one for one in batch if one.change_id not in results])
+        }
+        return [results[change.change_id] for change in batch]
+
+    def _check_can_go_back(self, change: Change, intent: Intent, bad_copy: str) -> None:
+        state = self.journal.states[change.change_id]
+        if state == "freed":
+            raise RefusedError(
+                f"{change.change_id}: its originals were freed as soon as the new files were verified (plan "
+                "--keep until-verified); it stays, and so does all that the plan changed before it in this "
+                "partition"
+            )
+        if state == "committed":
+            self.check_not_freed(change, intent)
+        if bad_copy:
+            raise VerifyFailedError(bad_copy)
+        executor_of(intent).check_undo(self.folder, intent, state)
+        check_log_ends_before(self.folder, intent, self.target.planned)
+
+    def not_back(self, change_id: str, error: Failure) -> ChangeResult:
+        """Where a change is half done and somebody has written its files, purge can still end it."""
+        half_done = self.journal.states[change_id] not in {"committed", "freed"}
+        if half_done and isinstance(error, StalePlanError) and not error.next_command:
+            error.next_command = str(self.journal.command("purge"))
+            error.message += "; it is half done and cannot be taken back"
+        return super().not_back(change_id, error)
+
+    def _was_never_committed(self, intent: Intent) -> bool:
+        half_done = self.journal.states[intent.change_id] == "committing"
+        return half_done and not executor_of(intent).is_committed(self.folder, intent)
+
+    def clean_up(self) -> list[ChangeResult]:
+        """Removes the private sub-folder once all originals are back.
+
+        Returns:
+            A failure if some of it is left, else nothing.
+        """
+        if self.journal.unfinished() or {"committed", "freed"} & set(self.journal.states.values()):
+            return []
+        try:
+            self.guards.hold()
+            check_nothing_kept(self.folder, self.journal)
+            self._check_no_swap_of_ours()
+            # No broker renames the folder meanwhile: its lock is held. A purge must not keep folders open: beside a
+            # running broker it would go on in one that is marked for deletion.
+            with self.folder.tree.keeping_folders():
+                remove_private_folder(self.folder)
+        except (KrepairError, OSError) as error:
+            what = f"{self.folder.folder}/{self.folder.names.private}"
+            return [self._left(what, error, "what was kept could not be removed", "run undo again")]
+        return []
+
+    def _check_no_swap_of_ours(self) -> None:
+        """A swap that was not there when the plan was made is one of ours of which the journal has lost the record.
+
+        A ``.cleaned`` under a name that the journal knows was told apart when its change was undone: it is of a broker.
+        """
+        known = {name for one in self.journal.intents.values() for name in one.names}
+        for name in map(parse_file_name, self.folder.file_names()):
+            if name.state is NameState.CLEANED and name.name.removesuffix(CLEANED) in known:
+                continue
+            if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in self.target.planned:
+                raise RefusedError(
+                    f"{self.folder.at(name.name)}: is there, but the journal knows of no change that made it; the "
+                    "journal may be damaged, and nothing is removed"
+                )

@@ -1,0 +1,343 @@
+"""Purge: the kept originals go, and with them the private sub-folder and the way back.
+
+It works beside a running broker. A broker passes over the private sub-folder, unless it deletes the whole partition:
+then it renames the partition folder, waits for ``log.segment.delete.delay.ms`` (60 s) and removes all that is in it. A
+broker of 2.2.1 that lists a file and does not find it a moment later takes the log directory for broken
+(``Utils.delete``; 3.9.2 passes over such a file). So nothing is touched in a folder that was renamed: every call goes
+by the partition folder's own name, and the first call after the renaming fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+
+from krepair.commit.begin import executor_of
+from krepair.commit.folder import PartitionFolder
+from krepair.commit.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Purge
+from krepair.commit.steps import CLEANED
+from krepair.commit.unrecorded import (
+    check_all_recorded,
+    check_nothing_kept,
+    is_displaced,
+    kept_for,
+    last_copies,
+    swaps_of_kept,
+)
+from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
+from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, parse_file_name
+from krepair.logdir.fingerprint import scan_batches
+from krepair.logdir.reading import SECTOR
+from krepair.next_command import PLAN, Next
+
+_LAST = (COPY_NAME, JOURNAL_NAME)
+
+
+def purge_partition(folder: PartitionFolder) -> int:
+    """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
+
+    Returns:
+        Bytes of the files that went (a hard link to a file that lives on counts as nothing).
+
+    Raises:
+        RefusedError: a change is half done, or the fence is up: apply or undo has to end first; or the journal is
+            damaged, and what is kept may be the last copy; or a new segment was damaged
+            since, see ``_check_still_good``.
+        OSError: a call failed; run it again.
+    """
+    if not folder.tree.is_folder(folder.private):
+        return _gone(folder)
+    try:
+        journal = folder.journal(to_write=True)
+        check_all_recorded(folder, journal)
+    except DamagedJournalError as error:
+        _check_not_needed(folder, error)
+        return remove_private_folder(folder, with_fence=True)
+    given_up = _check_finished(folder, journal)
+    _check_still_good(folder, journal)
+    journal.settle()
+    if not journal.purging:
+        if journal.at_work():
+            journal.append(Purge())
+        else:
+            check_nothing_kept(folder, journal)
+    return remove_private_folder(folder, with_fence=bool(given_up))
+
+
+def drop_finished(folder: PartitionFolder) -> None:
+    """Removes the private sub-folder of a partition of which apply has freed all; nothing, if it is gone already.
+
+    Raises:
+        RefusedError: a change is not freed, or something is still kept.
+        OSError: a call failed; run it again.
+    """
+    if folder.tree.is_folder(folder.private):
+        journal = folder.journal()
+        left = [change for change, state in journal.states.items() if state != "freed"]
+        if left:
+            raise RefusedError(f"{left[0]}: is not freed")
+        check_nothing_kept(folder, journal)
+    remove_private_folder(folder)
+
+
+def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
+    """Checks that apply or undo of a plan has come to its end: half of it gone would be in the way of the other half.
+
+    A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says
+    what is wrong, and the others go on (KIP-346).
+
+    Raises:
+        RefusedError: a change is half done, or a fence is up; the message names it.
+    """
+    for folder in folders:
+        with contextlib.suppress(OSError, StalePlanError):
+            if not folder.tree.is_folder(folder.private):
+                continue
+            try:
+                journal = folder.journal()
+                check_all_recorded(folder, journal)
+            except DamagedJournalError:
+                continue
+            _check_finished(folder, journal)
+
+
+def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> None:
+    """Checks, where the journal is damaged, that nothing which is kept is needed, and that no swap of it waits.
+
+    Raises:
+        DamagedJournalError: something may be, or one waits; the message names it.
+        OSError: something could not be looked at.
+    """
+    for name in swaps_of_kept(folder):
+        error.message += f"; nothing is purged while {folder.at(name)} waits: undo shows how it is taken back"
+        raise error
+    kept = folder.at(folder.names.keep())
+    for name in last_copies(folder):
+        raise DamagedJournalError(
+            f"{error.message}; {kept}/{name} is not in its place and may be the last copy: "
+            "undo shows how the originals come back; if krepair verify ends with 0 and you keep the new files, type "
+            f"rm -r {shlex.quote(kept)} and then purge again",
+            next_command=error.next_command,
+        )
+
+
+def _check_finished(folder: PartitionFolder, journal: Journal) -> tuple[str, ...]:
+    """The changes that are half done and end with this purge; see ``_check_given_up``."""
+    if journal.purging:
+        return tuple(journal.unfinished())
+    half_done = tuple(journal.unfinished())
+    for change_id in half_done:
+        _check_given_up(folder, journal, change_id)
+    if not half_done:
+        _check_no_fence(folder)
+    _check_none_goes_back(folder, journal)
+    return half_done
+
+
+def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
+    """Checks that a change which is half done needs nothing that is kept: a broker has written its files since.
+
+    Of a change without a fence this asks only what would be lost, and not whether apply or undo would end it: so
+    whatever these refuse, a purge ends it once a person has looked at what it names. With a fence the clean-shutdown
+    marker would be lost, so an undo that can end has to.
+
+    Raises:
+        RefusedError: it can go on, a swap waits, or what is kept may be the last copy.
+        OSError: something could not be looked at.
+    """
+    intent, undoing = journal.intents[change_id], journal.states[change_id] == "undoing"
+    executor, command = executor_of(intent), Next.of("undo" if undoing else "apply", PLAN)
+    what = f"{change_id}: is half done; nothing is purged of the whole plan"
+    names = [name + suffix for name in intent.names for suffix in (SWAP, CLEANED)]
+    waiting = [name for name in names if folder.state(name) is not None]
+    if waiting:
+        raise RefusedError(
+            f"{what}; if {command} is refused, start the broker and stop it: that ends the swap of "
+            f"{folder.at(waiting[0])}",
+            next_command=command,
+        )
+    if undoing and _is_fenced(folder) and _can_go_back(folder, intent):
+        raise RefusedError(what, next_command=command)
+    goes_on = not undoing and _can_go_on(folder, intent)
+    if goes_on and not executor.kept(folder, intent):
+        raise RefusedError(what, next_command=command)
+    kept = kept_for(folder, intent)
+    needed = [name for name in kept if is_displaced(folder, name)] if goes_on else last_copies(folder, kept)
+    if needed:
+        paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
+        raise RefusedError(
+            f"{what}; if {command} is refused, this may be the last copy of what it holds; if you do not need it, type "
+            f"rm {paths} and then purge again",
+            next_command=command,
+        )
+
+
+def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:
+    try:
+        return executor_of(intent).can_go_on(folder, intent)
+    except StalePlanError:
+        return False
+
+
+def _can_go_back(folder: PartitionFolder, intent: Intent) -> bool:
+    try:
+        executor_of(intent).check_undo(folder, intent, "undoing")
+    except StalePlanError:
+        return False
+    return True
+
+
+def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
+    """Checks that no change of a folder is half done, by the records of its journal, and that no fence is up.
+
+    Raises:
+        RefusedError: one is; the next command ends it.
+        OSError: the fence could not be looked at.
+    """
+    half_done = journal.unfinished()
+    if half_done:
+        command = Next.of("undo" if journal.states[half_done[0]] == "undoing" else "apply", PLAN)
+        raise RefusedError(
+            f"{half_done[0]}: is half done; nothing is purged of the whole plan", next_command=command
+        )
+    _check_no_fence(folder)
+
+
+def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
+    """Checks that no undo was begun of which the journal has lost the record: its originals would be lost half way."""
+    for change_id, state in journal.states.items():
+        if state != "committed":
+            continue
+        intent = journal.intents[change_id]
+        # Where nothing was there before, nothing can be lost; a broker's retention deletes such files, too.
+        if executor_of(intent).is_back(folder, intent) and intent.originals:
+            raise RefusedError(
+                f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first; "
+                "nothing is purged of the whole plan",
+                next_command="krepair undo PLAN",
+            )
+
+
+def _is_fenced(folder: PartitionFolder) -> bool:
+    return folder.tree.is_folder(f"{folder.private}/fence")
+
+
+def _check_no_fence(folder: PartitionFolder) -> None:
+    if _is_fenced(folder):
+        raise RefusedError(
+            f"{folder.private}/fence: the fence is still up; nothing is purged",
+            next_command="krepair apply PLAN",
+        )
+
+
+def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) -> int:
+    """Removes everything in the private sub-folder, the plan and the journal last, and the sub-folder itself.
+
+    It comes to each file by its path, since purge runs beside a broker: one that renames the partition folder for its
+    deletion ends this.
+
+    Args:
+        folder: the partition folder.
+        with_fence: whether a fence goes, too: the next start of a broker is as after an unclean stop then.
+
+    Returns:
+        Bytes of the disk that are free now: of the files whose last name went, and of the folders.
+
+    Raises:
+        RefusedError: the fence is up: the clean-shutdown marker would go with it.
+        OSError: a call failed; run it again.
+    """
+    if not folder.tree.is_folder(folder.private):
+        return _gone(folder)
+    if not with_fence:
+        _check_no_fence(folder)
+    own = folder.tree.status(folder.private)
+    freed = own.st_blocks * SECTOR if own is not None else 0
+    for name, found in folder.tree.entries(folder.private):
+        if name not in _LAST:
+            freed += _remove(folder, f"{folder.private}/{name}", found)
+    # The journal may go only when nothing is left of what it speaks of. Until then the copy of the plan is needed, too.
+    folder.disk.sync_dir(folder.private)
+    for path in (f"{folder.private}/{name}" for name in _LAST):
+        left = folder.tree.status(path)
+        if left is not None:
+            freed += _remove(folder, path, left)
+    folder.disk.remove_dir(folder.private)
+    folder.disk.sync_dir(os.path.dirname(folder.private))
+    return freed
+
+
+def _gone(folder: PartitionFolder) -> int:
+    """The run that removed it may have been killed before that was durable."""
+    if folder.tree.is_folder(folder.holder):
+        folder.disk.sync_dir(folder.holder)
+    return 0
+
+
+def _remove(folder: PartitionFolder, path: str, found: os.stat_result) -> int:
+    if not stat.S_ISDIR(found.st_mode):
+        folder.disk.unlink(path)
+        return found.st_blocks * SECTOR if found.st_nlink == 1 else 0
+    freed = sum(_remove(folder, f"{path}/{name}", inner) for name, inner in folder.tree.entries(path))
+    folder.disk.remove_dir(path)
+    return freed + found.st_blocks * SECTOR
+
+
+# -- whether a new segment was damaged since apply: then what is kept of it may be the last good copy
+
+
+def _check_still_good(folder: PartitionFolder, journal: Journal) -> None:
+    """Checks that no new segment was damaged since apply, before its originals go.
+
+    Only a file that is still the one that apply made, and was written since, is read. So this costs nothing where all
+    is well. A broker cleans a closed segment into another file, cuts it at the end of a batch, and writes nothing else
+    to it. So a closed segment that holds anything but batches was not written by a broker. The last segment is not
+    asked: a broker may be writing to it. A byte that changed on the disk by itself leaves no trace here, only
+    ``verify`` finds it.
+
+    Raises:
+        RefusedError: one was; the message names file and position.
+        OSError: a file could not be looked at.
+    """
+    if journal.purging:
+        return
+    written = [log for log in _made(journal) if _was_written(folder, log)]
+    last = _last_base(folder) if written else -1
+    for log in written:
+        base_offset = base_offset_of(log.name)
+        if base_offset is not None and base_offset < last:
+            _check_batches(folder, log, base_offset)
+
+
+def _made(journal: Journal) -> Iterator[FileState]:
+    """The new logs of changes whose originals are kept."""
+    for change_id, state in journal.states.items():
+        intent = journal.intents[change_id]
+        if state == "committed" and intent.executor == "segments":
+            yield intent.log
+
+
+def _was_written(folder: PartitionFolder, log: FileState) -> bool:
+    return folder.state(log.name) is not None and not folder.holds(log.name, log)
+
+
+def _last_base(folder: PartitionFolder) -> int:
+    names = map(parse_file_name, folder.file_names())
+    logs = (one for one in names if one.kind is FileKind.LOG and one.state is NameState.LIVE)
+    return max((one.base_offset for one in logs if one.base_offset is not None), default=-1)
+
+
+def _check_batches(folder: PartitionFolder, log: FileState, base_offset: int) -> None:
+    path = folder.at(log.name)
+    summary = scan_batches(path, base_offset, folder.tree)
+    found = folder.state(log.name)
+    if not summary.damage or found is None or found.size < summary.file_size:
+        return  # a broker may cut or delete it at this moment
+    raise RefusedError(
+        f"{path}: was written since apply and is damaged at byte {summary.valid_bytes} ({summary.damage_text}). What "
+        f"is kept may be the last good copy, so nothing was purged of {folder.folder}. Mend this file first",
+        next_command=Next.of("check", folder.log_dir),
+    )

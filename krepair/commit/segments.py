@@ -1,0 +1,388 @@
+"""Groups of segments that become one: how they are swapped in and put back, in the proven order of renames."""
+
+from __future__ import annotations
+
+import os
+
+from krepair.commit.executor import Executor, KeptFile
+from krepair.commit.folder import PartitionFolder, Whereabouts
+from krepair.commit.record import FileState, Intent, Order
+from krepair.commit.stepping import run
+from krepair.commit.steps import (
+    CLEANED,
+    Keep,
+    Names,
+    PutOver,
+    Step,
+    SyncDir,
+    Unlink,
+    commit_steps,
+    forget_steps,
+    keep_steps,
+    moved,
+    put_back,
+    roll_back_steps,
+    staged_extensions,
+    take_out_originals,
+    undo_steps,
+)
+from krepair.errors import StalePlanError
+from krepair.formats.filenames import INDEX_SUFFIXES, SWAP, NameState, parse_file_name, segment_name
+from krepair.next_command import Next
+
+
+class _OfGroup(Executor):
+    """What is the same of every swap of segments, whoever began it."""
+
+    fenced = True
+
+    def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
+        return is_group_back(folder, intent)
+
+    def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
+        """The files of the sources, and what goes with them."""
+        return kept_of_group(folder, intent)
+
+
+class SwapGroups(_OfGroup):
+    """Implements ``Executor`` for groups of segments that were written anew."""
+
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether an apply of the group, in the order of its intent, has passed its commit."""
+        return folder.is_committed(intent)
+
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether an interrupted swap is committed, or has all its staged files and no broker throws it away.
+
+        Raises:
+            StalePlanError: an original changed meanwhile.
+        """
+        if folder.is_committed(intent):
+            return True
+        _check_originals(folder, intent)
+        return folder.staged_are_there(intent) and not _is_void(folder, intent)
+
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Carries the swap out.
+
+        Raises:
+            StalePlanError: a file is neither an original nor the new one.
+            OSError: a call failed.
+        """
+        if not folder.is_committed(intent):
+            _check_originals(folder, intent)
+            run(folder, keep_steps(intent, folder.names), intent)
+        run(folder, commit_steps(intent, folder.names), intent)
+        folder.remove_litter(intent)
+        folder.check_finished(intent)
+
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Staged files back, litter and kept originals away.
+
+        Raises:
+            StalePlanError: an original is gone, and so is the new segment; or a swap of another plan, or of a broker,
+                waits.
+        """
+        _check_swap_is_ours(folder, intent)
+        lost = folder.missing_logs(intent)
+        if lost and folder.whereabouts(intent) is Whereabouts.GONE:
+            raise StalePlanError(f"{folder.at(lost[0])}: is gone, and so is the new segment")
+        run(folder, roll_back_steps(intent, folder.names), intent)
+        folder.remove_litter(intent)
+
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
+        """Checks that the new segment is untouched, the originals can come back, and no broker throws its swap away."""
+        if not _is_undone(folder, intent):
+            check_group_undo(folder, intent, state)
+
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+        """From committed, or half of an undo, back to the originals.
+
+        Raises:
+            StalePlanError: a file is neither an original nor the new one; or an original is gone.
+            OSError: a call failed.
+        """
+        if _is_undone(folder, intent):
+            folder.put_back_missing(intent)
+        else:
+            run(folder, undo_steps(intent, order, folder.names), intent)
+        folder.remove_litter(intent)
+        missing = folder.missing_logs(intent)
+        if missing:
+            raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
+        run(folder, forget_steps(intent, folder.names), intent)
+
+
+def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
+    for original in intent.originals:
+        if not folder.holds(original.name, original):
+            raise StalePlanError(f"{folder.at(original.name)}: changed while the apply was interrupted")
+
+
+def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
+    """Whether a broker's cleaner left a ``.cleaned`` since: every broker then deletes a swap at or above it.
+
+    In P2 the new files themselves are ``.cleaned`` on their way. No other group is: each is finished by itself.
+    """
+    return bool(_of_a_cleaner(folder, intent, intent.base_offset - (intent.order == "P2")))
+
+
+def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
+    """The ``.cleaned`` of somebody else that makes every broker delete a swap of a group; empty if there is none.
+
+    Args:
+        folder: the partition folder.
+        group: whose swap it would be.
+        highest: base offset up to which no ``.cleaned`` is of the plan; from there on the log tells.
+    """
+    log = segment_name(group.base_offset, ".log") + CLEANED
+    if folder.is_of_somebody_else(log, group):
+        return log
+    found = map(parse_file_name, folder.file_names())
+    cleaned = (name for name in found if name.state is NameState.CLEANED)
+    return next((name.name for name in cleaned if (name.base_offset or 0) <= highest), "")
+
+
+def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
+    """Refuse to begin an undo beside what a broker's cleaner left: a broker that starts would delete the swap of it.
+
+    Raises:
+        StalePlanError: there is such a file.
+    """
+    cleaned = _of_a_cleaner(folder, group, group.base_offset - 1)
+    if cleaned:
+        raise StalePlanError(
+            f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
+            "such a file; nothing was changed; a start of the broker removes it, and so does --fix leftovers",
+            next_command=Next.of("plan", os.path.dirname(folder.path), "--fix", "leftovers", out="LEFTOVERS"),
+        )
+
+
+def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
+    """Whether an original snapshot or ``.log`` is in its place, or the new segment has lost its own.
+
+    Snapshots are the first to come back. While the new ``.log`` has its name, it is not asked whether it is the
+    original: one that is kept as a copy is known by size and time alone.
+    """
+    where = folder.whereabouts(group)
+    if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
+        return True
+    leaving = (
+        (path, made)
+        for made in group.made
+        for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
+    )
+    if any(folder.holds(path, made) for path, made in leaving):
+        return True
+    logs = [state.name for state in group.originals if state.name.endswith(".log")]
+    new = segment_name(group.base_offset, ".log") if where is Whereabouts.FINAL else ""
+    return any(folder.is_original(group, name) for name in (*group.snapshots, *logs) if name != new)
+
+
+def _is_undone(folder: PartitionFolder, group: Intent) -> bool:
+    gone = folder.whereabouts(group) in {Whereabouts.OUT, Whereabouts.GONE}
+    return gone and not folder.missing_logs(group)
+
+
+def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None:
+    """Checks before the first step that the new segment is untouched and the originals can come back.
+
+    An undo that was begun goes on beside what a broker's cleaner left: every other state is worse.
+
+    Args:
+        folder: the partition folder.
+        group: that comes back.
+        state: of its change, see ``Executor.check_undo``.
+
+    Raises:
+        StalePlanError: the new segment was written since, an original is not kept, or a broker would delete the swap.
+    """
+    if state == "committed":
+        _check_no_cleaner(folder, group)
+    where = folder.whereabouts(group)
+    folder.check_logs(group)
+    # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.
+    if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
+        log = segment_name(group.base_offset, ".log")
+        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied; nothing was changed")
+    for kept in kept_of_group(folder, group):
+        original, found = kept.original, folder.state(kept.path)
+        # A broker's look at an index may touch its time, never its size; a log it only ever cuts.
+        exact = original.name.endswith(".log")
+        if found is None or found.size != original.size or (exact and found.mtime_ns != original.mtime_ns):
+            raise StalePlanError(
+                f"{folder.at(kept.path)}: is not the original of {original.size} bytes that was kept"
+            )
+
+
+def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
+    """The originals of a group that are not in their places."""
+    return [
+        KeptFile(folder.names.keep(original.name), original)
+        for original in group.originals
+        if not folder.is_original(group, original.name)
+    ]
+
+
+def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
+    """Refuse a ``.log.swap`` of somebody else: it may hold the only records of the group that are left.
+
+    Another plan, or the cleaner of a broker that ran meanwhile, was stopped behind its own commit. The originals are
+    then gone from their places, and what is kept of them here may be the last copy.
+
+    Raises:
+        StalePlanError: there is one.
+    """
+    swap = segment_name(intent.base_offset, ".log") + SWAP
+    try:
+        folder.check_log(swap, intent)
+    except StalePlanError as error:
+        raise StalePlanError(
+            f"{folder.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
+            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
+            next_command=Next.of("undo", os.path.dirname(folder.path)),
+        ) from error
+
+
+# -- swaps that a broker began
+
+
+class FinishSwaps(_OfGroup):
+    """Implements ``Executor`` for swaps that a broker began; undo gives exactly the files that were pending.
+
+    A ``.log.swap`` among the segments that it replaces is the state in which a swap of our own has just passed its
+    commit, so the steps from there on are those of the proven protocol, and so is their order: ``P1`` up to 2.8 and
+    everywhere under the fence, ``P2`` from 3.0. From every instant any broker finishes to the same records. Undo
+    runs backwards, and stops where the swap is pending again.
+    """
+
+    def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether the swap has become the segment; a broker that was started in between does the same."""
+        return folder.whereabouts(intent) is Whereabouts.FINAL
+
+    def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
+        """Whether an interrupted completion has all its staged indexes.
+
+        Raises:
+            StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
+        """
+        where = folder.whereabouts(intent)
+        if where is Whereabouts.FINAL:
+            return True
+        if where is not Whereabouts.SWAP:
+            log = segment_name(intent.base_offset, ".log") + SWAP
+            raise StalePlanError(f"{folder.at(log)}: is gone, and so is the segment that it was to become")
+        return all(
+            any(
+                folder.holds(path, made)
+                for path in (folder.names.stage(made.name), made.name, made.name + SWAP)
+            )
+            for made in intent.made[1:]
+        )
+
+    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Carries a completion out.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed; run it again.
+        """
+        names = folder.names
+        if not self.is_committed(folder, intent):
+            here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
+            keeps: list[Step] = [
+                Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
+            ]
+            run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], intent)
+        run(folder, completion_steps(intent, names), intent)
+        folder.remove_litter(intent)
+        folder.check_finished(intent)
+
+    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+        """Makes the swap pending again."""
+        restore(folder, intent, intent.order)
+        run(folder, forget_steps(intent, folder.names), intent)
+
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
+        """As of a group that was rewritten; nothing if the swap is pending already."""
+        if not is_restored(folder, intent):
+            check_group_undo(folder, intent, state)
+
+    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+        """Makes the swap pending again, with every file as it was."""
+        if not is_restored(folder, intent):
+            restore(folder, intent, order)
+        run(folder, forget_steps(intent, folder.names), intent)
+
+
+def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
+    """Whether an original is gone from its place because an interrupted run took it out."""
+    kept = folder.state(folder.names.keep(original.name))
+    return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
+
+
+def restore(folder: PartitionFolder, intent: Intent, order: Order) -> None:
+    """Makes the swap pending again, with every file as it was.
+
+    Raises:
+        StalePlanError: a file is neither an original nor one of ours.
+        OSError: a call failed; run it again.
+    """
+    run(folder, restoring_steps(intent, order, folder.names), intent)
+    folder.remove_set_aside(intent)
+    originals = [original.name for original in intent.originals]
+    missing = [name for name in originals if not folder.is_original(intent, name)]
+    if missing:
+        raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
+
+
+def is_restored(folder: PartitionFolder, intent: Intent) -> bool:
+    """Whether the swap is pending, and every original is in its place."""
+    pending = folder.whereabouts(intent) is Whereabouts.SWAP
+    return pending and all(folder.is_original(intent, original.name) for original in intent.originals)
+
+
+def _pending_indexes(group: Intent) -> list[str]:
+    return [state.name for state in group.originals if state.name.endswith(SWAP)]
+
+
+def completion_steps(group: Intent, names: Names) -> list[Step]:
+    """From a pending swap to the segment alone, in the group's order."""
+    log = segment_name(group.base_offset, ".log")
+    indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
+    stale: list[Step] = [Unlink(name) for name in _pending_indexes(group)]
+    if group.order == "P1":
+        steps: list[Step] = [*stale, SyncDir(""), *take_out_originals(group)]
+        for name in indexes:
+            steps += moved(names.stage(name), name)
+        return steps + moved(log + SWAP, log)
+    steps = []
+    for name in indexes:
+        steps += moved(names.stage(name), name + SWAP)
+    steps += [*stale, SyncDir(""), *take_out_originals(group)]
+    for name in (log, *indexes):
+        steps += moved(name + SWAP, name)
+    return steps
+
+
+def restoring_steps(group: Intent, order: Order, names: Names) -> list[Step]:
+    """From the segment back to the pending swap."""
+    log = segment_name(group.base_offset, ".log")
+    indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
+    pending = _pending_indexes(group)
+    over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
+    if order == "P1":
+        steps = moved(log, log + SWAP)
+        for name in indexes:
+            steps += moved(name, names.out(name))
+        return [*steps, *put_back(group, names), *over, SyncDir("")]
+    steps = []
+    for name in (*reversed(indexes), log):
+        steps += moved(name, name + SWAP)
+    steps += put_back(group, names)
+    steps += [*over, SyncDir("")]
+    for name in indexes:
+        if name + SWAP not in pending:
+            steps += moved(name + SWAP, names.out(name))
+    return steps

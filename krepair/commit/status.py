@@ -1,0 +1,188 @@
+"""What became of each change of a plan, and which other plans are at work beside it; writes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from krepair.commit.begin import StagedGroup
+from krepair.commit.by_disk import is_made, is_planned
+from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.record import Journal
+from krepair.commit.unrecorded import is_all_recorded
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import RefusedError
+from krepair.formats.filenames import ROOT_SUFFIX
+from krepair.logdir.reading import opened_folder
+from krepair.logdir.values import LogDir, Partition, PrivateFolder
+from krepair.plan.model import Change, FileFingerprint, PartitionPlan
+
+
+class ChangeState(StrEnum):
+    """Where a change is."""
+
+    PLANNED = "planned"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    FREED = "freed"
+    UNDOING = "undoing"
+    UNDONE = "undone"
+    PURGED = "purged"
+    UNKNOWN = "unknown"
+
+
+def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
+    """Change id -> how the new files of a rewritten group are known, as it was journalled."""
+    return {
+        name: StagedGroup(intent.parts, intent.digests)
+        for name, intent in journal.intents.items()
+        if intent.executor == "segments"
+    }
+
+
+def status_in(
+    folder: PartitionFolder, partition: PartitionPlan, journal: Journal | None = None
+) -> dict[str, ChangeState]:
+    """State of each change of a partition, or of the root, by its id.
+
+    ``freed``: committed and verified, and its originals were freed. ``committing`` and ``undoing`` are half done: the
+    same command continues. ``purged`` is told by the disk alone: the new file is in its place and nothing is kept. It
+    is known by its bytes where the plan has a digest of them, else by size and time. ``unknown``: the files are neither
+    those that the plan was made of, nor those that it makes.
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        journal: of the folder, as it was just read; None: it is read here.
+
+    Raises:
+        RefusedError: the journal is damaged or of another plan.
+        OSError: a file could not be looked at.
+    """
+    with folder.tree.keeping_folders():
+        return _states_in(folder, partition, journal or folder.journal())
+
+
+def _states_in(folder: PartitionFolder, partition: PartitionPlan, journal: Journal) -> dict[str, ChangeState]:
+    states: dict[str, ChangeState] = {}
+    at_work = frozenset(journal.at_work())
+    planned = partition.by_name
+    for change in partition.changes:
+        state = journal.states.get(change.change_id)
+        if state is None:
+            states[change.change_id] = _without_journal(folder, journal, planned, change)
+        elif journal.purging and change.change_id in at_work:
+            states[change.change_id] = ChangeState.PURGED
+        else:
+            states[change.change_id] = ChangeState.PLANNED if state == "rolled back" else ChangeState(state)
+    return states
+
+
+def _without_journal(
+    folder: PartitionFolder, journal: Journal, planned: Mapping[str, FileFingerprint], change: Change
+) -> ChangeState:
+    if is_planned(folder, planned, change):
+        return ChangeState.PLANNED
+    purged = is_made(folder, planned, change) and is_all_recorded(folder, journal)
+    return ChangeState.PURGED if purged else ChangeState.UNKNOWN
+
+
+# -- the private sub-folders of other plans that are for the same files: whether one of them has to end first
+
+
+class Beside(NamedTuple):
+    """A private sub-folder of another plan that is for the same files.
+
+    Attributes:
+        holder: the partition folder that it lies in.
+        private: the sub-folder.
+    """
+
+    holder: Partition
+    private: PrivateFolder
+
+
+def half_done(partition: Partition) -> str:
+    """A change of krepair's own that was interrupted here: its swap is not a broker's. Empty if there is none."""
+    return why_half_done(
+        Beside(partition, private) for private in partition.private if not private.name.endswith(ROOT_SUFFIX)
+    )
+
+
+def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Beside]:
+    """The sub-folders of other plans for the files of a partition, or of the root (None).
+
+    Args:
+        view: the log directory.
+        partition: as it was listed; None for the root.
+        but: id of the plan whose own do not count.
+    """
+    holders = view.partitions if partition is None else (partition,)
+    return [
+        Beside(holder, private)
+        for holder in holders
+        for private in holder.private
+        if private.plan_id != but and private.name.endswith(ROOT_SUFFIX) == (partition is None)
+    ]
+
+
+def why_half_done(others: Iterable[Beside]) -> str:
+    """Why another plan has to go on, or to be undone, before anything begins beside it; or empty."""
+    for one in others:
+        try:
+            changes = _journal(*one).unfinished()
+        except (RefusedError, OSError) as error:
+            return f"{one.private.name}: its journal could not be read: {error}"
+        if changes:
+            what = f"{changes[0]} of plan {one.private.plan_id} is half done here"
+            return f"{what}: krepair apply or undo that plan first"
+    return ""
+
+
+def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
+    """Why another plan has to go on, or to be undone, before one more begins with these files; or empty.
+
+    What a plan has staged will replace the files of these names. One that has staged nothing yet may remove any file.
+
+    Args:
+        others: sub-folders of other plans.
+        names: of the files that shall be touched.
+    """
+    half = why_half_done(others)
+    return half or next((why for one in others if (why := _why_begun(one, names))), "")
+
+
+def _why_begun(one: Beside, names: Collection[str]) -> str:
+    journal, staged = _journal(*one), _staged(one.private)
+    begun = not staged.isdisjoint(names) or (not staged and not journal.states)
+    if journal.purging or not begun:
+        return ""
+    return (
+        f"plan {one.private.plan_id} has begun here and has not ended: krepair apply or undo that plan first"
+    )
+
+
+def applied_here(others: Iterable[Beside]) -> str:
+    """Id of a plan whose change is applied here and can be taken back; empty if there is none.
+
+    Raises:
+        RefusedError: a journal is damaged.
+        OSError: a journal could not be read.
+    """
+    return next((one.private.plan_id for one in others if _journal(*one).at_work()), "")
+
+
+def _journal(holder: Partition, private: PrivateFolder) -> Journal:
+    is_root = private.name.endswith(ROOT_SUFFIX)
+    return Journal(RealDisk(), private.path, private.plan_id, ROOT if is_root else holder.folder)
+
+
+def _staged(private: PrivateFolder) -> frozenset[str]:
+    """Names of the files that wait there for their commit."""
+    try:
+        with opened_folder(f"{private.path}/stage") as descriptor:
+            return frozenset(os.listdir(descriptor))
+    except OSError:
+        return frozenset()

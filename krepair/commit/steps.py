@@ -1,0 +1,357 @@
+"""The steps of commit and undo, as values: which file goes where, in which order, and what is synced when.
+
+Pure: nothing here looks at a disk; ``krepair.commit.stepping`` carries them out. Every kind of change is made of them,
+but for the cut inside of a live log.
+
+Of a group of segments the orders are those proven at every rename against the loaders of 2.2.1, 2.3.1, 2.8.2, 3.0.2,
+3.9.2 and 4.3.1 (see the commit protocol in the docs): ``P1``/``U1`` is right up to 2.8, and everywhere under the fence;
+``P2``/``U2`` is right from 3.0. Undo is apply run backwards, so each of its states is one of apply's.
+
+Of other files there is one order for all: ``keep_files``, ``swap_files``, and back ``files_back``, ``forget_files``.
+
+Paths are relative to the partition folder; ``""`` is the partition folder itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from krepair.commit.record import FileState, Intent, Order
+from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, segment_name
+
+CLEANED = ".cleaned"
+
+
+class Rename(NamedTuple):
+    """Move a file of ours (never an original) over the target."""
+
+    source: str
+    target: str
+
+
+class Keep(NamedTuple):
+    """Make an original safe in the private sub-folder: a hard link, or a real copy by way of ``via``."""
+
+    source: str
+    target: str
+    via: str
+
+
+class PutBack(NamedTuple):
+    """Give an original its name again: a hard link of the kept one, or a real copy by way of ``via``."""
+
+    source: str
+    target: str
+    via: str
+
+
+class PutOver(NamedTuple):
+    """Give an original its name again by a rename over the file of ours that has it: the name is never free."""
+
+    source: str
+    target: str
+    via: str
+
+
+class Unlink(NamedTuple):
+    """Remove an original from the partition folder (it is kept)."""
+
+    path: str
+
+
+class Remove(NamedTuple):
+    """Remove a file of ours, whatever it is."""
+
+    path: str
+
+
+class SyncDir(NamedTuple):
+    """fsync a folder."""
+
+    path: str
+
+
+class Becomes(NamedTuple):
+    """One file of a change: what it was, and what it becomes. See ``FileState``.
+
+    Attributes:
+        name: in the partition folder.
+        old: the original; None if there was none.
+        new: the staged file, by its final name; None if the file goes.
+        over: what an earlier run of the same change put there, which the staged one replaces; else None.
+        foreign: what becomes of a file under this name that is none of these: it ``stops`` the change, ``goes`` (as an
+            index that a broker made anew does, the original being kept), or ``stays`` when ours is taken out.
+    """
+
+    name: str
+    old: FileState | None
+    new: FileState | None
+    over: FileState | None = None
+    foreign: Literal["stops", "goes", "stays"] = "stops"
+
+
+class KeepOld(NamedTuple):
+    """Link the original of a file into ``keep/``."""
+
+    file: Becomes
+    kept: str
+
+
+class PutNew(NamedTuple):
+    """Rename the staged file over the original, which is kept."""
+
+    file: Becomes
+    staged: str
+    kept: str
+
+
+class PutFront(NamedTuple):
+    """Put the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
+
+    name: str
+    source: str
+    via: str
+    size: int
+
+
+class TakeOld(NamedTuple):
+    """Remove an original, which is kept, from the partition folder."""
+
+    file: Becomes
+
+
+class GiveBack(NamedTuple):
+    """Rename the kept original over the new file."""
+
+    file: Becomes
+    kept: str
+
+
+class TakeNew(NamedTuple):
+    """Take a new file out that had no original."""
+
+    file: Becomes
+    out: str
+
+
+Step = (
+    Rename
+    | Keep
+    | PutBack
+    | PutOver
+    | Unlink
+    | Remove
+    | SyncDir
+    | KeepOld
+    | PutNew
+    | PutFront
+    | TakeOld
+    | GiveBack
+    | TakeNew
+)
+
+
+class Names(NamedTuple):
+    """Names in the private sub-folder.
+
+    Attributes:
+        private: name of the private sub-folder, ``krepair~<plan id>``.
+    """
+
+    private: str
+
+    def stage(self, name: str = "") -> str:
+        """A staged file, or the folder of them."""
+        return f"{self.private}/stage/{name}".rstrip("/")
+
+    def keep(self, name: str = "") -> str:
+        """A kept original, or the folder of them."""
+        return f"{self.private}/keep/{name}".rstrip("/")
+
+    def out(self, name: str = "") -> str:
+        """What undo takes out, or the folder of it."""
+        return f"{self.private}/out/{name}".rstrip("/")
+
+
+def staged_extensions(group: Intent) -> tuple[str, ...]:
+    """Extensions of the staged files of a group, in the order in which they are renamed."""
+    names = {state.name for state in group.made}
+    return tuple(e for e in SEGMENT_SUFFIXES if segment_name(group.base_offset, e) in names)
+
+
+def moved(source: str, target: str) -> list[Step]:
+    """A rename, and what has to be synced for it."""
+    folders = dict.fromkeys(path.rpartition("/")[0] for path in (source, target))
+    return [Rename(source, target), *(SyncDir(folder) for folder in folders)]
+
+
+def segment_originals(group: Intent) -> list[str]:
+    """The files of the segments replaced, highest base offset first."""
+    present = {state.name for state in group.originals} - set(group.snapshots)
+    names = [segment_name(base, e) for base in reversed(group.sources) for e in SEGMENT_SUFFIXES]
+    return [name for name in names if name in present]
+
+
+def keep_steps(group: Intent, names: Names) -> list[Step]:
+    """Makes every original safe in ``keep/`` before anything is renamed."""
+    keeps: list[Step] = [
+        Keep(state.name, names.keep(state.name), names.out(state.name)) for state in group.originals
+    ]
+    return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
+
+
+def take_out_originals(group: Intent) -> list[Step]:
+    """Removes the files of the segments replaced from the partition folder."""
+    return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
+
+
+def _take_out_snapshots(group: Intent) -> list[Step]:
+    return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
+
+
+def commit_steps(group: Intent, names: Names) -> list[Step]:
+    """The steps from staged to committed, in the group's order.
+
+    P1: the staged log becomes ``A.log.swap`` (the commit); the originals are removed, highest base first; the staged
+    indexes take their names; ``A.log.swap`` takes its own. P2: all staged files become ``.cleaned``, then ``.swap``;
+    the last of these renames commits; the originals are removed; the ``.swap`` files take their names, the log first.
+    """
+    return _p1(group, names) if group.order == "P1" else _p2(group, names)
+
+
+def _p1(group: Intent, names: Names) -> list[Step]:
+    def final(extension: str) -> str:
+        return segment_name(group.base_offset, extension)
+
+    steps = moved(names.stage(final(".log")), final(".log") + SWAP)
+    steps += take_out_originals(group)
+    for extension in staged_extensions(group):
+        if extension != ".log":
+            steps += moved(names.stage(final(extension)), final(extension))
+    steps += moved(final(".log") + SWAP, final(".log"))
+    return steps + _take_out_snapshots(group)
+
+
+def _p2(group: Intent, names: Names) -> list[Step]:
+    finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
+    steps: list[Step] = []
+    for name in finals:
+        steps += moved(names.stage(name), name + CLEANED)
+    for name in finals:
+        steps += moved(name + CLEANED, name + SWAP)
+    steps += take_out_originals(group)
+    for name in finals:
+        steps += moved(name + SWAP, name)
+    return steps + _take_out_snapshots(group)
+
+
+def roll_back_steps(group: Intent, names: Names) -> list[Step]:
+    """From any state before the commit back to staged, and the kept originals out of ``keep/`` again."""
+    finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
+    steps: list[Step] = []
+    if group.order == "P2":
+        for name in reversed(finals):
+            steps += moved(name + SWAP, name + CLEANED)
+        for name in reversed(finals):
+            steps += moved(name + CLEANED, names.stage(name))
+    return [*steps, *forget_steps(group, names)]
+
+
+def forget_steps(group: Intent, names: Names) -> list[Step]:
+    """Removes what ``keep/`` and ``out/`` hold of a group whose originals are all in their places."""
+    kept = [Remove(names.keep(state.name)) for state in group.originals]
+    vias = [Remove(names.out(state.name)) for state in group.originals]
+    merged = [Remove(names.out(segment_name(group.base_offset, extension))) for extension in SEGMENT_SUFFIXES]
+    return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
+
+
+def undo_steps(group: Intent, order: Order, names: Names) -> list[Step]:
+    """The steps from committed back to the originals.
+
+    U1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again;
+    ``A.log.swap`` is moved to ``out/`` (the commit). U2: the new files become ``.swap``, the log last; the originals
+    get their names again; the first ``.swap`` that becomes ``.cleaned`` commits; the ``.cleaned`` are moved to
+    ``out/``. The broker may have added or removed index files of the new segment since. So all are named, and a missing
+    one is passed over.
+    """
+    back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
+    steps: list[Step] = [*back, SyncDir("")] if back else []
+    return steps + (_u1(group, names) if order == "P1" else _u2(group, names))
+
+
+def put_back(group: Intent, names: Names) -> list[Step]:
+    """Gives the files of the segments replaced their names again, lowest base offset first."""
+    ascending = reversed(segment_originals(group))
+    return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
+
+
+def _u1(group: Intent, names: Names) -> list[Step]:
+    log = segment_name(group.base_offset, ".log")
+    steps = moved(log, log + SWAP)
+    for extension in INDEX_SUFFIXES:
+        name = segment_name(group.base_offset, extension)
+        steps += moved(name, names.out(name))
+    return steps + put_back(group, names) + moved(log + SWAP, names.out(log))
+
+
+def _u2(group: Intent, names: Names) -> list[Step]:
+    finals = [segment_name(group.base_offset, extension) for extension in reversed(SEGMENT_SUFFIXES)]
+    steps: list[Step] = []
+    for name in finals:
+        steps += moved(name, name + SWAP)
+    steps += put_back(group, names)
+    for name in finals:
+        steps += moved(name + SWAP, name + CLEANED)
+    for name in finals:
+        steps += moved(name + CLEANED, names.out(name))
+    return steps
+
+
+def litter_names(group: Intent) -> list[str]:
+    """Every ``.swap`` and ``.cleaned`` name that an interrupted swap of a group can leave."""
+    return [
+        segment_name(group.base_offset, extension) + suffix
+        for suffix in (CLEANED, SWAP)
+        for extension in reversed(SEGMENT_SUFFIXES)
+    ]
+
+
+# -- files that become others
+
+
+def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
+    """Puts every original into ``keep/``. The caller syncs before it does anything else."""
+    return [KeepOld(file, names.keep(file.name)) for file in files if file.old is not None]
+
+
+def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
+    """From kept to done. The first file leads: without it a broker makes no use of the others.
+
+    So it is the first file to be removed, and that is synced before the others go. It is the last file to be put in.
+    """
+    out: list[Step] = [TakeOld(file) for file in files if file.new is None]
+    new = [file for file in reversed(files) if file.new is not None]
+    puts: list[Step] = [PutNew(file, names.stage(file.name), names.keep(file.name)) for file in new]
+    return _behind_the_first(out) + puts
+
+
+def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
+    """From any state to the originals. The first file is the first one to be removed, and the last one to come back."""
+    out: list[Step] = [TakeNew(file, names.out(file.name)) for file in files if file.old is None]
+    back: list[Step] = [GiveBack(file, names.keep(file.name)) for file in files if file.old is not None]
+    return _behind_the_first(out) + _behind_the_first(back)[::-1]
+
+
+def _behind_the_first(steps: list[Step]) -> list[Step]:
+    return [steps[0], SyncDir(""), *steps[1:]] if len(steps) > 1 else steps
+
+
+def forget_files(file_names: Sequence[str], names: Names) -> list[Step]:
+    """Removes from ``keep/`` and ``out/`` what is there of files that are the originals again.
+
+    What goes from ``keep/`` is synced. Otherwise a kept link could come back after a power loss, without a record that
+    names it. Once a broker has written the file anew, nobody could tell what that link is.
+    """
+    kept: list[Step] = [Remove(names.keep(name)) for name in file_names]
+    return [*kept, SyncDir(names.keep()), *(Remove(names.out(name)) for name in file_names)]

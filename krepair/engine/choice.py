@@ -1,0 +1,170 @@
+"""Which engine a verb takes: ``auto`` takes Spark where that is sooner done, its start included, and says why.
+
+The figures of cost are those of ``make bench`` (docs/benchmarks.md), rounded up: a host that nobody has measured rather
+works in this process. They decide where work is done, never what is in a plan.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from krepair.engine.engine import Engine, InlineEngine
+from krepair.engine.java import prepare_java, why_no_spark
+from krepair.engine.progress import Progress
+from krepair.errors import KrepairError, RefusedError
+
+_STANDALONE: Final = "spark://"
+_PATIENCE_S: Final = 5.0
+_JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<said>\S.*)")
+
+
+def choose_engine(wanted: str, master: str, work: Load, progress: Progress | None = None) -> Engine:
+    """Make the engine for a job.
+
+    Args:
+        wanted: ``auto``, ``spark`` or ``inline``.
+        master: Spark master URL, empty for all cores of this host.
+        work: bytes of logs that the verb reads, by what is done with them. Before there are items these are the logs
+            that items will be made of.
+        progress: see ``Engine``.
+
+    Raises:
+        RefusedError: Spark was asked for and cannot start here, or its master cannot be reached.
+    """
+    if wanted == "inline":
+        return InlineEngine("inline: --engine inline", progress)
+    reason, cores = why_no_spark(), cores_here()
+    pays = spark_pays(work, cores)
+    if wanted == "spark" or (wanted == "auto" and (master or (pays and not reason))):
+        unreached = "" if reason else why_not_reached(master)
+        if unreached:
+            raise RefusedError(
+                f"the Spark master {master} cannot be reached from this host: {unreached}",
+                next_command="krepair ... --engine inline",
+            )
+        reason = reason or prepare_java()
+        if reason and wanted == "auto" and not master:
+            return InlineEngine(f"inline: {reason}", progress, reason)
+        if reason:
+            raise RefusedError(
+                f"Spark cannot be started: {reason}. Java comes with the system, or with pip install 'krepair[java]'",
+                next_command="krepair ... --engine inline",
+            )
+        asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
+        return _start_spark(master, f"spark: {asked or said_of_cost(work, cores)}", progress)
+    if reason:
+        return InlineEngine(f"inline: {reason}", progress, reason if pays else "")
+    return InlineEngine(f"inline: {said_of_cost(work, cores)}", progress)
+
+
+def _start_spark(master: str, reason: str, progress: Progress | None) -> Engine:
+    from krepair.engine.spark import SparkEngine
+
+    try:
+        return SparkEngine(master or "local[*]", reason, progress)
+    except KrepairError:
+        raise
+    except Exception as error:
+        raise RefusedError(
+            f"Spark did not start: {why_not_started(error, master)}",
+            next_command="krepair ... --engine inline",
+        ) from error
+
+
+class WorkKind(StrEnum):
+    """Kinds of work that cost much more, or much less, than others for each byte."""
+
+    READ = "read"
+    """Batches are read, checked and copied: ``check``, ``verify``, markers, indexes, tails."""
+    RECOVER = "recover"
+    """Files of a log are made anew, and read a second time: recovery."""
+    RECORDS = "records"
+    """Each record is decoded: groups, transactions."""
+    KEYS = "keys"
+    """Each record is read by its key, several times: key compaction."""
+
+
+SECONDS_PER_GB: Final[Mapping[WorkKind, float]] = {
+    WorkKind.READ: 0.6,
+    WorkKind.RECOVER: 1.2,
+    WorkKind.RECORDS: 2.0,
+    WorkKind.KEYS: 3.0,
+}
+SPARK_START_S: Final = 12.0
+"""Until the first task runs, and what the waves of a run cost together."""
+_SHARE_THAT_DIVIDES: Final = 0.85
+"""The rest is done by the driver alone: listing, joining of summaries, committing."""
+_WORTH_IT: Final = 0.8
+
+Load = Mapping[WorkKind, int]
+"""Bytes of logs by what is done with them."""
+
+
+def cores_here() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def inline_seconds(work: Load) -> float:
+    """Seconds that the work takes in this process."""
+    return sum(SECONDS_PER_GB[kind] * size / 1e9 for kind, size in work.items())
+
+
+def spark_seconds(work: Load, cores: int) -> float:
+    """Seconds that the work takes on Spark, its start included."""
+    seconds = inline_seconds(work)
+    return SPARK_START_S + seconds * (1 - _SHARE_THAT_DIVIDES + _SHARE_THAT_DIVIDES / cores)
+
+
+def spark_pays(work: Load, cores: int) -> bool:
+    """Whether Spark on so many cores of this host is clearly sooner done."""
+    return spark_seconds(work, cores) < _WORTH_IT * inline_seconds(work)
+
+
+def said_of_cost(work: Load, cores: int) -> str:
+    """Both figures, for the report."""
+    here, there = _seconds(inline_seconds(work)), _seconds(spark_seconds(work, cores))
+    return f"{here} of work, {there} with Spark on {cores} {'core' if cores == 1 else 'cores'}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"about {seconds:.0f} s" if seconds >= 1 else "less than 1 s"
+
+
+def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
+    """Why no process listens where a master should; empty if one does, or the master is of another kind.
+
+    Args:
+        master: Spark master URL, as ``spark://host:7077`` or ``spark://host:7077,other:7077``.
+        patience_s: how long one connection may take.
+    """
+    if not master.startswith(_STANDALONE):
+        return ""
+    problems = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            return f"{address!r} is not HOST:PORT"
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), patience_s):
+                return ""
+        except (OSError, OverflowError) as error:
+            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            problems.append(f"{address}: {said}")
+    return "; ".join(problems)
+
+
+def why_not_started(error: Exception, master: str) -> str:
+    """What Spark says of a session that did not start, in one line."""
+    text = str(error).strip()
+    if "stopped SparkContext" in text or "All masters are unresponsive" in text:
+        return (
+            f"{master} took no application for a minute: is it a Spark master, and of this version of Spark?"
+        )
+    causes = [found["said"] for line in text.splitlines() if (found := _JAVA_CAUSE.fullmatch(line.strip()))]
+    return causes[-1] if causes else text.partition("\n")[0]

@@ -1,0 +1,73 @@
+"""What runs in a Spark worker: bundles of items in, Arrow rows of results out."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from krepair.durable.written import noted
+from krepair.engine.place import kept_open
+from krepair.engine.same_files import SeenFiles, WrittenFile, left_by, other_than
+
+RESULT_SCHEMA: Final = "index long, done binary"
+_ARROW: Final = pa.schema([("index", pa.int64()), ("done", pa.binary())])
+_PATIENCE_S: Final = 1.0
+"""How long a worker keeps a bundle that it cannot do: meanwhile those that can take more of the others."""
+
+
+class Bundle(NamedTuple):
+    """What travels to a worker for one of Spark's tasks.
+
+    Attributes:
+        function: of a module, pickled by its name: what it needs is loaded in the worker.
+        items: (index, item).
+        seen: what a worker has to see; None on a master of this host alone.
+    """
+
+    function: Callable[[Any], Any]
+    items: Sequence[tuple[int, Any]]
+    seen: SeenFiles | None
+
+
+class ItemDone(NamedTuple):
+    """What comes back for an item.
+
+    Attributes:
+        result: of the function; or a ``Failed`` of a worker that sees something else.
+        written: the files that it made or changed.
+    """
+
+    result: Any
+    written: tuple[WrittenFile, ...] = ()
+
+
+def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Map the items of Arrow batches; what ``mapInArrow`` calls in a worker."""
+    for row in (row for batch in batches for row in batch.to_pylist()):
+        bundle: Bundle = pickle.loads(row["bundle"])  # noqa: S301 - of our own driver
+        for index, done in _mapped(bundle) if bundle.seen is None else _mapped_if_seen(bundle, bundle.seen):
+            yield pa.RecordBatch.from_pylist([{"index": index, "done": pickle.dumps(done)}], schema=_ARROW)
+
+
+def _mapped(bundle: Bundle) -> Iterator[tuple[int, ItemDone]]:
+    with kept_open():
+        for index, item in bundle.items:
+            with noted() as paths:
+                result = bundle.function(item)
+            yield index, ItemDone(result, left_by(paths))
+
+
+def _mapped_if_seen(bundle: Bundle, seen: SeenFiles) -> list[tuple[int, ItemDone]]:
+    """Results count only if the same files are seen before and after."""
+    failed = other_than(seen)
+    if failed is None:
+        found = list(_mapped(bundle))
+        failed = other_than(seen)
+        if failed is None:
+            return found
+    time.sleep(_PATIENCE_S)
+    return [(index, ItemDone(failed)) for index, _ in bundle.items]

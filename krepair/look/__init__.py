@@ -1,0 +1,1 @@
+"""Looks into logs and changes nothing: records, groups, transactions."""

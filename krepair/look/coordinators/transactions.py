@@ -1,0 +1,235 @@
+"""For ``krepair transactions``: reads one partition of ``__transaction_state``, first segment to last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.durable.tree import Tree
+from krepair.engine.items import LogsItem
+from krepair.engine.place import in_its_place
+from krepair.engine.progress import shown
+from krepair.formats import batch_v2
+from krepair.formats.transaction_state import PRODUCER_ID, RECORDS, TransactionStatus, state_name
+from krepair.kernels import dump_rows as r
+from krepair.kernels.scan import ReadInto
+from krepair.look.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
+from krepair.look.dump.log_walk import Wanted
+
+_MOST_EARLIER: Final = 16
+
+
+class TransactionState(Struct, frozen=True, kw_only=True):
+    """What the newest record of a transactional id says.
+
+    Attributes:
+        transactional_id: of the producer.
+        coordinator: folder of the partition of ``__transaction_state``.
+        record_offset: of the record.
+        state: Kafka's word; ``Dead`` when the record is a tombstone, ``unknown`` when it cannot be read.
+        producer_id: in use, -1 if that is not known; of a tombstone the last one before it.
+        producer_epoch: of the producer id, -1 if that is not known.
+        earlier_producer_ids: others of the same transactional id that the log still names, the newest 16.
+        timeout_ms: after so long the coordinator aborts a transaction that goes on, -1 if that is not known.
+        partitions: (topic, partition) that are part of the transaction, sorted.
+        start_ms: when the transaction began, by the coordinator's clock; -1 for none.
+        last_update_ms: when the coordinator wrote this, by its own clock; -1 if that is not known.
+        records: how many records the log has of the id.
+        problem: why the record could not be read, or empty.
+    """
+
+    transactional_id: str
+    coordinator: str
+    record_offset: int
+    state: str
+    producer_id: int = -1
+    producer_epoch: int = -1
+    earlier_producer_ids: tuple[int, ...] = ()
+    timeout_ms: int = -1
+    partitions: tuple[tuple[str, int], ...] = ()
+    start_ms: int = -1
+    last_update_ms: int = -1
+    records: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _TransactionEntry:
+    """One key: its newest value, and every producer id that it had, in order."""
+
+    value: bytes | None = None
+    offset: int = -1
+    records: int = 0
+    producer_ids: dict[int, None] = field(default_factory=dict)
+
+
+class TransactionBook:
+    """The transactional ids of one partition; values are decoded at the end, when only the newest are left.
+
+    Args:
+        partition: folder name.
+    """
+
+    def __init__(self, partition: str) -> None:
+        self.partition = partition
+        self.newest_ms = -1
+        self.unknown = 0
+        self._entries: dict[bytes, _TransactionEntry] = {}
+
+    def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
+        """Take one record."""
+        if key is None:
+            self.unknown += 1
+            return
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _TransactionEntry()
+        entry.value, entry.offset = value, offset
+        entry.records += 1
+        if value is not None and len(value) >= PRODUCER_ID.size:
+            _, producer_id = PRODUCER_ID.unpack_from(value)
+            ids = entry.producer_ids
+            if producer_id not in ids:
+                ids[producer_id] = None
+                if len(ids) > _MOST_EARLIER + 1:
+                    del ids[next(iter(ids))]
+
+    def states(self) -> Iterator[TransactionState]:
+        """The state of every transactional id, in the order of their first records."""
+        for key, entry in self._entries.items():
+            found = RECORDS.decode(key, entry.value)
+            if "transactional_id" not in found.key:
+                self.unknown += entry.records
+                continue
+            ids = list(entry.producer_ids)
+            state = TransactionState(
+                transactional_id=found.key["transactional_id"],
+                coordinator=self.partition,
+                record_offset=entry.offset,
+                state="unknown",
+                earlier_producer_ids=tuple(ids),
+                records=entry.records,
+            )
+            if found.tombstone:
+                yield replace(
+                    state,
+                    state=state_name(TransactionStatus.DEAD),
+                    producer_id=ids[-1] if ids else -1,
+                    earlier_producer_ids=tuple(ids[:-1]),
+                )
+            elif found.value is None:
+                yield replace(state, problem=found.problem)
+            else:
+                value = found.value
+                earlier = {*ids, value.get("previous_producer_id", -1)}
+                yield replace(
+                    state,
+                    state=state_name(value["transaction_status"]),
+                    producer_id=value["producer_id"],
+                    producer_epoch=value["producer_epoch"],
+                    earlier_producer_ids=tuple(sorted(earlier - {-1, value["producer_id"]})),
+                    timeout_ms=value["transaction_timeout_ms"],
+                    partitions=tuple(
+                        sorted(
+                            (row["topic"], number)
+                            for row in value["transaction_partitions"] or ()
+                            for number in row["partition_ids"]
+                        )
+                    ),
+                    start_ms=value["transaction_start_timestamp_ms"],
+                    last_update_ms=value["transaction_last_update_timestamp_ms"],
+                )
+
+
+_CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
+
+
+class TransactionsItem(LogsItem, frozen=True, kw_only=True):
+    """One partition.
+
+    Attributes:
+        log_start: records of lower offsets do not count.
+        high_watermark: batches that end at or behind it do not tell how far the log reaches.
+        now_ms: times behind it tell nothing.
+    """
+
+    log_start: int = 0
+    high_watermark: int = -1
+    now_ms: int = 0
+
+
+class TransactionsResult(Struct, frozen=True, kw_only=True):
+    """What one partition says.
+
+    Attributes:
+        states: the newest of each transactional id, by id.
+        newest_ms: newest time of a batch below the high watermark, by the coordinator's clock; -1 for none.
+        damaged: what was passed over, the first ``MOST_RANGES``.
+        damages: how many such parts there are.
+        unknown: records with a key that krepair does not know, or none.
+    """
+
+    states: tuple[TransactionState, ...] = ()
+    newest_ms: int = -1
+    damaged: tuple[DamagedPart, ...] = ()
+    damages: int = 0
+    unknown: int = 0
+
+
+class _TransactionWalk(RecordWalk):
+    """Hands every record of a log to the book."""
+
+    def __init__(
+        self,
+        read_into: ReadInto,
+        size: int,
+        base_offset: int,
+        wanted: Wanted,
+        book: TransactionBook,
+        item: TransactionsItem,
+    ) -> None:
+        super().__init__(read_into, size, base_offset, wanted)
+        self._book, self._item = book, item
+
+    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
+        view = buf.data
+        batches = rows[["base_offset", "last_offset", "max_timestamp", "attributes"]].tolist()
+        columns = [r.R_OFFSET_DELTA, r.R_KEY, r.R_KEY_SIZE, r.R_VALUE, r.R_VALUE_SIZE]
+        of_each = counts[: len(rows)].tolist()
+        fields = iter(records[: sum(of_each), columns].tolist())
+        for (base_offset, last_offset, time_ms, attributes), count in zip(batches, of_each, strict=True):
+            if last_offset < self._item.high_watermark and time_ms <= self._item.now_ms:
+                self._book.newest_ms = max(self._book.newest_ms, time_ms)
+            for _ in range(count):
+                delta, key, key_size, value, value_size = next(fields)
+                if attributes & batch_v2.CONTROL or base_offset + delta < self._item.log_start:
+                    continue
+                self._book.take(
+                    bytes(view[key : key + key_size]) if key_size >= 0 else None,
+                    bytes(view[value : value + value_size]) if value_size >= 0 else None,
+                    base_offset + delta,
+                )
+        yield from ()
+
+
+@shown("transactions")
+@in_its_place
+def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
+    """Read one partition."""
+    book, kept = TransactionBook(item.place.folder), KeptDamage(_CUT_BYTES)
+
+    def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _TransactionWalk:
+        return _TransactionWalk(read_into, size, base_offset, kept, book, item)
+
+    walk_segments(item, tree, kept, walk_of)
+    return TransactionsResult(
+        states=tuple(book.states()),
+        newest_ms=book.newest_ms,
+        damaged=tuple(kept.parts),
+        damages=kept.damages,
+        unknown=book.unknown,
+    )

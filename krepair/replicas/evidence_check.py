@@ -1,0 +1,189 @@
+"""The third reading of what other replicas hold: does what goes from a log need anything that they have?
+
+The decision asks which markers and tombstones have to stay. Here it is asked from the other end, and from what was
+written: which whole markers are gone, and does anybody hold a batch of the transaction that such a marker ended. Only
+the formats are shared with the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.walk import NotWholeError, headers_of
+from krepair.durable.scratch import SpilledRows, spilled
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, LogsItem, Place
+from krepair.engine.place import in_its_place
+from krepair.engine.progress import shown
+from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s
+
+_AT_ONCE: Final = 1 << 20
+_NO_OFFSETS: Final = np.empty(0, np.int64)
+
+
+class MarkersGoneItem(Struct, frozen=True, kw_only=True):
+    """Find the whole markers that new logs have lost.
+
+    Attributes:
+        place: where.
+        logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
+        results: base offset of a log that is written anew -> absolute path of its new log.
+        scratch: path of the scratch folder, empty if there is none.
+    """
+
+    place: Place
+    logs: tuple[tuple[int, str, int], ...]
+    results: dict[int, str]
+    scratch: str = ""
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Both sides, at most."""
+        return 2 * sum(size for *_, size in self.logs)
+
+
+class NeededItem(LogsItem, frozen=True, kw_only=True):
+    """Look in the log of another replica for batches of transactions whose marker is gone.
+
+    Attributes:
+        gone: (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
+    """
+
+    gone: SpilledRows
+
+
+# -- markers
+
+
+@shown("prove")
+@in_its_place
+def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> SpilledRows | Failed:
+    """The markers of the logs as they were that the new ones have lost, see ``NeededItem``."""
+    try:
+        return spilled(_gone(item, tree), item.scratch, "gone")
+    except NotWholeError as damage:
+        return Failed("verify", str(damage))
+
+
+def _gone(item: MarkersGoneItem, tree: Tree) -> Iterator[Int64s]:
+    before: dict[int, int] = {}
+    stays: Int64s = _NO_OFFSETS
+    of_result = ""
+    for base, path, size in item.logs:
+        result = item.results.get(base, "")
+        if result and result != of_result:
+            kept = [_markers(headers)[:, 1] for headers in headers_of(result, -1, tree)]
+            stays, of_result = np.concatenate([_NO_OFFSETS, *kept]), result
+        for headers in headers_of(path, size, tree):
+            found = _with_before(_markers(headers), before)
+            if result and len(found):
+                yield found[~np.isin(found[:, 2], stays)]
+
+
+def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
+    """int64[M, 3]: each marker with the one before of its producer, ascending by offset.
+
+    Args:
+        markers: int64[M, 2] of a window.
+        before: producer id -> its last marker in the windows before; this window is entered.
+    """
+    rows = markers[np.lexsort((markers[:, 1], markers[:, 0]))]
+    begins = np.ones(len(rows), bool)
+    begins[1:] = rows[1:, 0] != rows[:-1, 0]
+    firsts = np.flatnonzero(begins)
+    producers = rows[firsts, 0].tolist()
+    earlier = np.append(np.int64(-1), rows[:-1, 1])[: len(rows)]
+    earlier[firsts] = [before.get(producer, -1) for producer in producers]
+    lasts = rows[np.append(firsts[1:], len(rows))[: len(firsts)] - 1, 1]
+    before.update(zip(producers, lasts.tolist(), strict=True))
+    found = np.column_stack([rows[:, 0], earlier, rows[:, 1]])
+    return found[np.argsort(found[:, 2], kind="stable")]
+
+
+def _markers(headers: Any) -> Int64s:
+    """int64[M, 2] (producer id, offset) of the markers that hold their record."""
+    attributes = headers["attributes"]
+    both = batch_v2.CONTROL | batch_v2.TRANSACTIONAL
+    whole = headers[(attributes & both == both) & (headers["record_count"] != 0)]
+    return np.column_stack([whole["producer_id"].astype(np.int64), whole["base_offset"].astype(np.int64)])
+
+
+@shown("prove")
+@in_its_place
+def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
+    """Look for a batch of a transaction whose marker is gone; one is enough. It says what still needs the marker."""
+    try:
+        for intervals in _intervals(item.gone):
+            for path, size in item.logs:
+                for headers in headers_of(path, size, tree):
+                    data = headers[
+                        (headers["attributes"] & batch_v2.TRANSACTIONAL != 0)
+                        & (headers["attributes"] & batch_v2.CONTROL == 0)
+                    ]
+                    offsets = data["base_offset"].astype(np.int64)
+                    found = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
+                    if found:
+                        return Failed("verify", f"{found}, in {path}")
+    except NotWholeError as damage:
+        return Failed("changed", str(damage))
+    return None
+
+
+class _Intervals:
+    """Transactions whose markers are gone: each between two markers of its producer.
+
+    Args:
+        rows: int64[N, 3], see ``NeededItem``.
+    """
+
+    def __init__(self, rows: Int64s) -> None:
+        rows = rows[np.lexsort((rows[:, 2], rows[:, 0]))]
+        self._before, self._markers = rows[:, 1], rows[:, 2]
+        self._producers = np.unique(rows[:, 0])
+        self._ascending = np.unique(self._markers)
+        self._places = self._place(
+            np.searchsorted(self._producers, rows[:, 0]), np.searchsorted(self._ascending, self._markers)
+        )
+        self._of = rows[:, 0]
+
+    def _place(self, producers: Int64s, markers: Int64s) -> Int64s:
+        """One number for (place of a producer, place of a marker)."""
+        return producers * (len(self._ascending) + 1) + markers
+
+    def needed(self, producers: Int64s, firsts: Int64s, lasts: Int64s) -> str:
+        """What of another replica lies in one of them, or empty.
+
+        Args:
+            producers: int64[N].
+            firsts: int64[N], offset of the first batch of each.
+            lasts: int64[N], of the last one.
+        """
+        ranks = np.searchsorted(self._producers, producers)
+        ranks[ranks == len(self._producers)] = 0
+        ours = self._producers[ranks] == producers
+        ranks, firsts, lasts = ranks[ours], firsts[ours], lasts[ours]
+        # the first of these markers behind the batch
+        places = np.searchsorted(
+            self._places, self._place(ranks, np.searchsorted(self._ascending, firsts, "right"))
+        )
+        inside = places < len(self._places)
+        ranks, firsts, lasts, places = ranks[inside], firsts[inside], lasts[inside], places[inside]
+        wrong = (self._of[places] == self._producers[ranks]) & (self._before[places] < lasts)
+        if not wrong.any():
+            return ""
+        at = int(np.flatnonzero(wrong)[0])
+        return (
+            f"the marker at offset {int(self._markers[places[at]])} is gone, but a batch of its transaction (producer "
+            f"{int(self._producers[ranks[at]])}) is at offset {int(firsts[at])} of another replica"
+        )
+
+
+def _intervals(gone: SpilledRows) -> Iterator[_Intervals]:
+    rows = gone.rows
+    for first in range(0, len(rows), _AT_ONCE):
+        yield _Intervals(np.array(rows[first : first + _AT_ONCE]))

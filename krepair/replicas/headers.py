@@ -1,0 +1,486 @@
+"""Reads the headers of one replica: no record is parsed, every checksum is checked.
+
+Batches are summed up by ranges of offsets, so that equal ranges cost no row. A sum does not depend on the order, and a
+batch counts in the range of its base offset. Two replicas that never cleaned have equal sums, since a follower appends
+its leader's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.checks.walk import NotWholeError, headers_of
+from krepair.derive.epochs import EPOCH_COLUMNS, EpochRuns
+from krepair.derive.sums import RANGE_COLUMNS, joined_ranges, ranges_of
+from krepair.derive.transactions import (
+    ABORT,
+    EVENT_COLUMNS,
+    NONE,
+    T_FIRST,
+    T_KIND,
+    TRANSACTION_COLUMNS,
+    events_of,
+    in_order,
+    no_rows,
+    runs_of,
+    settled,
+    transactions_of,
+)
+from krepair.durable.scratch import SpilledRows, spilled
+from krepair.durable.tree import Tree
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, LogsItem, Place
+from krepair.engine.place import at_its_place, in_its_place
+from krepair.engine.progress import shown
+from krepair.formats import batch_v2, txn_index
+from krepair.formats.arrays import Int64s, Uint64s
+from krepair.formats.batch_v2 import MAGIC
+from krepair.formats.checkpoint import decode_epochs
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import log_name, segment_name
+from krepair.kernels.columns import BAD_CRC, Batches
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
+from krepair.look.dump.log_walk import LogWalk, Wanted
+from krepair.look.dump.record import Style
+from krepair.replicas.items import ReplicaItem, map_in_parts
+from krepair.rules.replicas.replica import START_COLUMNS, DamagedOffsets, ReplicaHeaders, table
+from krepair.scan.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
+
+_MOST_DAMAGES: Final = 100
+_SETTLE_ROWS: Final = 1 << 18
+_FOLD_RANGES: Final = 1 << 12
+_EPOCHS_AT_MOST: Final = 64 << 20
+
+
+_SHOWN_BYTES: Final = 256
+
+
+class NotedDamage(Wanted):
+    """Keeps what a walk finds damaged; it writes no line."""
+
+    def __init__(self, *, records: bool) -> None:
+        super().__init__(Style(as_json=True), records=records, cut=_SHOWN_BYTES)
+        self.found: list[tuple[Damage, int, int]] = []
+        self.last_offset = -1
+
+    def damage(self, found: Damage, rule: str = "") -> bytes:
+        """Keep it, with the last offset before it. The last one that is kept stands for all that follow."""
+        self.damages += 1
+        if self.damages <= _MOST_DAMAGES:
+            self.found.append((found, self.last_offset, -1))
+        else:
+            last, before, _ = self.found[-1]
+            self.found[-1] = (last, before, -1)
+        return b""
+
+    def goes_on(self, offset: int) -> None:
+        """Say at which offset the next valid batch begins."""
+        for place in range(len(self.found) - 1, -1, -1):
+            found, before, after = self.found[place]
+            if after >= 0 and not (place == len(self.found) - 1 and self.damages > _MOST_DAMAGES):
+                break
+            self.found[place] = (found, before, offset)
+
+
+class _HeaderWalk(LogWalk):
+    """Gives rows of whole, valid batches to the summary."""
+
+    def __init__(
+        self, read_into: ReadInto, size: int, base_offset: int, noted: NotedDamage, to: Headers
+    ) -> None:
+        super().__init__(read_into, size, base_offset, noted)
+        self._noted, self._to = noted, to
+        self.last = base_offset - 1
+
+    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        if len(rows) and not rows["problem"].any():
+            self._take(rows)
+            yield b""  # who reads takes what the window gave
+        else:
+            yield from super()._batches(rows, origin)
+
+    def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+        self._take(rows)
+        yield b""
+
+    def _take(self, rows: Batches) -> None:
+        if self._noted.found:
+            self._noted.goes_on(int(rows["base_offset"][0]))
+        self.last = self._noted.last_offset = int(rows["last_offset"][-1])
+        self._to.take(rows)
+
+    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
+        yield from ()
+        if row["problem"] == BAD_CRC and 0 <= row["last_offset"] - row["base_offset"] < 2**31:
+            self.last = max(self.last, int(row["last_offset"]))
+
+
+class Headers:
+    """Sums up the headers of a replica, segment after segment, window after window.
+
+    Args:
+        evidence: whether the runs of data are wanted, window by window, and of the transactions only the aborted ones.
+    """
+
+    def __init__(self, *, evidence: bool) -> None:
+        self.batches = 0
+        self.first_offset = -1
+        self.last_offset = -1
+        self.highest_hole = -1
+        self.cleaned_to = -1
+        self._evidence = evidence
+        self._runs: list[Int64s] = []
+        self._ranges: list[Uint64s] = []
+        self._epochs = EpochRuns()
+        self._settled: list[Int64s] = [no_rows(TRANSACTION_COLUMNS)]
+        self._events: list[Int64s] = [no_rows(EVENT_COLUMNS)]
+        self._event_rows = 0
+        self._settle_at = _SETTLE_ROWS
+
+    def take(self, rows: Batches) -> None:
+        """Take batches in offset order, at least one."""
+        if self.first_offset < 0:
+            self.first_offset = int(rows["base_offset"][0])
+        self.batches += len(rows)
+        self._note_holes(rows)
+        self._ranges.append(ranges_of(rows))
+        self._epochs.take(rows)
+        events = events_of(rows)
+        if len(events):
+            if self._evidence:
+                self._runs.append(runs_of(events))
+            self._events.append(events)
+            self._event_rows += len(events)
+            if self._event_rows > self._settle_at:
+                self._settle()
+        if len(self._ranges) > _FOLD_RANGES:
+            self._ranges = [joined_ranges(self._ranges)]
+
+    def _note_holes(self, rows: Batches) -> None:
+        """A broker gives the records of a batch one offset after the other, so one with fewer was cleaned."""
+        base, last = rows["base_offset"], rows["last_offset"]
+        before = np.append(self.last_offset, last[:-1])
+        missing = base[(before >= 0) & (base > before + 1)] - 1
+        fewer = last[(rows["record_count"] < last - base + 1) & (rows["magic"] >= MAGIC)]
+        self.cleaned_to = max(self.cleaned_to, int(fewer.max(initial=-2)) + 1)
+        self.highest_hole = max(self.highest_hole, int(missing.max(initial=-1)), int(fewer.max(initial=-1)))
+        self.last_offset = int(last[-1])
+
+    def ranges(self) -> Uint64s:
+        """uint64[N, RANGE_COLUMNS], ascending by the number of the range."""
+        return joined_ranges(self._ranges)
+
+    def epochs(self) -> Int64s:
+        """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
+        return self._epochs.rows
+
+    def new_runs(self) -> Iterator[Int64s]:
+        """int64[N, 3] each, see ``runs_of``: of the windows that were taken since this was asked last."""
+        found, self._runs = self._runs, []
+        yield from found
+
+    def transactions(self) -> tuple[Int64s, Int64s]:
+        """(transactions that no other segment changes, events of the others); see ``settled``."""
+        self._settle()
+        return np.concatenate(self._settled), self._events[0]
+
+    def _settle(self) -> None:
+        """Events are many, and most of them are of transactions that have ended."""
+        rows, events = settled(np.concatenate(self._events))
+        if self._evidence:
+            rows = rows[(rows[:, T_FIRST] != NONE) & (rows[:, T_KIND] == ABORT)]
+        self._settled.append(rows)
+        self._events, self._event_rows = [events], len(events)
+        self._settle_at = max(_SETTLE_ROWS, 2 * len(events))
+
+
+@shown("headers")
+@at_its_place(ReplicaHeaders)
+def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
+    """Read the headers, the epochs and the transaction indexes of a replica, or of some of its segments."""
+    reading = _Reading(item, tree)
+    runs = spilled(reading.runs(), item.scratch, "runs")
+    headers = reading.headers
+    transactions, events = headers.transactions()
+    return ReplicaHeaders(
+        log_end=reading.log_end,
+        first_offset=headers.first_offset,
+        last_offset=headers.last_offset,
+        ranges=headers.ranges().tobytes(),
+        epochs=headers.epochs().tobytes(),
+        epoch_file=_epoch_starts(item.place, tree).tobytes(),
+        transactions=transactions.tobytes(),
+        events=events.tobytes(),
+        runs=(runs,) if runs.path or runs.data else (),
+        index_aborts=_index_aborts(item, tree).tobytes(),
+        borders=np.array(reading.borders, np.int64).reshape(-1, 2).tobytes(),
+        highest_hole=headers.highest_hole,
+        cleaned_to=headers.cleaned_to,
+        damages=tuple(reading.damages),
+        batches=headers.batches,
+        log_bytes=sum(size for _, size in item.segments),
+    )
+
+
+class _Reading:
+    """Reads the logs of an item once; what they say is known when all runs were taken."""
+
+    def __init__(self, item: ReplicaItem, tree: Tree) -> None:
+        self.headers = Headers(evidence=item.evidence)
+        self.damages: list[DamagedOffsets] = []
+        self.borders: list[tuple[int, int]] = []
+        self.log_end = item.segments[0][0] if item.segments else 0
+        self._item, self._tree = item, tree
+
+    def runs(self) -> Iterator[Int64s]:
+        """The runs of data, window by window; none where they are not wanted."""
+        item = self._item
+        for number, (base, size) in enumerate(item.segments):
+            following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
+            noted = NotedDamage(records=False)
+            noted.last_offset = base - 1
+            with opened_for_reading(item.file(base, ".log"), self._tree) as descriptor:
+                walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, self.headers)
+                for _ in walk.lines():
+                    yield from self.headers.new_runs()
+            self.log_end = max(self.log_end, base, walk.last + 1)
+            self.damages += _damages(
+                noted, log_name(base), size, walk.last, following, zeros_too=item.evidence
+            )
+            if following >= 0:
+                self.borders.append((walk.last + 1, following))
+        yield from self.headers.new_runs()
+
+
+def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
+    """What the parts of one replica come to, which were read in offset order."""
+    failed = next((part for part in parts if part.failure), None)
+    if failed is not None:
+        return failed
+    epochs = EpochRuns()
+    hole, last = -1, -1
+    for part in parts:
+        epochs.add(table(part.epochs, EPOCH_COLUMNS))
+        if 0 <= last < part.first_offset - 1:
+            hole = max(hole, part.first_offset - 1)
+        hole, last = max(hole, part.highest_hole), max(last, part.last_offset)
+    ranges = joined_ranges([table(part.ranges, RANGE_COLUMNS).view(np.uint64) for part in parts])
+    events = np.concatenate([table(part.events, EVENT_COLUMNS) for part in parts])
+    of_parts = [table(part.transactions, TRANSACTION_COLUMNS) for part in parts]
+    return ReplicaHeaders(
+        log_end=max(part.log_end for part in parts),
+        first_offset=next((part.first_offset for part in parts if part.first_offset >= 0), -1),
+        last_offset=last,
+        ranges=ranges.tobytes(),
+        epochs=epochs.rows.tobytes(),
+        epoch_file=parts[0].epoch_file,
+        transactions=in_order(np.concatenate([transactions_of(events), *of_parts])).tobytes(),
+        runs=tuple(runs for part in parts for runs in part.runs),
+        index_aborts=b"".join(part.index_aborts for part in parts),
+        borders=b"".join(part.borders for part in parts),
+        highest_hole=hole,
+        cleaned_to=max(part.cleaned_to for part in parts),
+        damages=tuple(found for part in parts for found in part.damages),
+        batches=sum(part.batches for part in parts),
+        log_bytes=sum(part.log_bytes for part in parts),
+    )
+
+
+def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterator[tuple[int, ReplicaHeaders]]:
+    """Yield (index of the item, headers of its replica) in any order."""
+    return map_in_parts(engine, read_headers, items, joined_headers)
+
+
+def _damages(
+    noted: NotedDamage, name: str, size: int, last: int, following: int, *, zeros_too: bool
+) -> Iterator[DamagedOffsets]:
+    """The damages of one segment with the offsets that they may hold."""
+    for found, before, after in noted.found:
+        tail = after < 0 and following < 0 and last <= before and found.position + found.length >= size
+        if tail and found.found == "zeros" and not zeros_too:
+            continue  # a file that was made larger in advance
+        next_one = after if after >= 0 else following
+        upto = next_one - 1 if next_one >= 0 else max(last, before + 1)
+        yield DamagedOffsets(
+            first=before + 1,
+            last=-1 if tail else upto,
+            tail=tail,
+            text=f"{name} at {found.position}: {found.expected} was expected, found {found.found}",
+        )
+
+
+def _entries(item: ReplicaItem, base: int, tree: Tree) -> bytes:
+    if base not in item.swaps:
+        return read_entries(item.place, base, tree)
+    try:
+        return read_whole(item.file(base, ".txnindex"), TXN_INDEX_AT_MOST_BYTES, tree)
+    except FileNotFoundError:
+        return b""
+
+
+def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
+    found = []
+    for base, _ in item.segments:
+        try:
+            entries = _entries(item, base, tree)
+        except OSError as error:
+            raise OSError(error.errno, why(error), segment_name(base, ".txnindex")) from error
+        if entries:
+            view = txn_index.view(entries)
+            columns = [view[name].astype(np.int64) for name in ("producer_id", "first_offset", "last_offset")]
+            found.append(np.column_stack(columns))
+    return np.concatenate(found) if found else no_rows(3)
+
+
+def _epoch_starts(place: Place, tree: Tree) -> Int64s:
+    """int64[M, 2] (leader epoch, start offset) of ``leader-epoch-checkpoint``; no row if there is no such file.
+
+    Raises:
+        OSError: it cannot be read, or is larger than any broker writes it.
+    """
+    try:
+        data = read_whole(f"{place.path}/leader-epoch-checkpoint", _EPOCHS_AT_MOST, tree)
+    except FileNotFoundError:
+        return np.empty((0, START_COLUMNS), np.int64)
+    rows = [tuple(entry) for entry in decode_epochs(data).entries]
+    return np.array(rows, np.int64).reshape(-1, START_COLUMNS)
+
+
+# -- which markers of a log have to stay, because another replica still holds data of their transactions
+#
+# A marker goes or is emptied only if no other replica holds a batch of its transaction, data or emptied: such a replica
+# would never end the transaction, or would end it by the next marker of the producer. Of another replica it is enough
+# to know from where to where each producer has data without a marker in between. The first marker of the producer
+# behind such a run, on this replica, ends it. A replica that has lost a marker has several transactions in one run:
+# then the markers inside of the run stay as well.
+#
+# The log is read in the order of offsets, so that no more of its markers are held than those of a window: a log may
+# have little else.
+#
+# Source: ProducerAppendInfo.append and appendDataBatch (2.2.1, 3.9.2, 4.3.1).
+
+RUN_COLUMNS: Final = 3
+_PIECE: Final = 1 << 14
+_NO_RUNS: Final = np.empty((0, RUN_COLUMNS), np.int64)
+_NO_OFFSETS: Final = np.empty(0, np.int64)
+
+
+class MarkersItem(LogsItem, frozen=True, kw_only=True):
+    """Find the markers of a log that end transactions of others; the bytes of its segments are those of valid batches.
+
+    Attributes:
+        runs: of each of the other replicas, see ``ReplicaHeaders``.
+    """
+
+    runs: tuple[tuple[SpilledRows, ...], ...]
+
+
+@shown("markers")
+@in_its_place
+def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
+    """Of each transaction of others, the first marker of its producer behind it."""
+    kept = [_NO_OFFSETS]
+    waiting = _Waiting(item.runs)
+    try:
+        for path, size in item.logs:
+            for headers in headers_of(path, size, tree):
+                if len(headers):
+                    kept.append(waiting.ended_by(_markers(headers), int(headers["base_offset"][-1])))
+    except NotWholeError as change:
+        return Failed("changed", str(change))
+    return np.unique(np.concatenate(kept))
+
+
+def _markers(headers: Any) -> Int64s:
+    """int64[M, 2] (producer id, offset) of the markers that are not emptied."""
+    both = batch_v2.CONTROL | batch_v2.TRANSACTIONAL
+    is_marker = (headers["attributes"] & both == both) & (headers["producer_id"] >= 0)
+    markers = headers[is_marker & (headers["record_count"] > 0)]
+    return np.column_stack([markers["producer_id"].astype(np.int64), markers["base_offset"].astype(np.int64)])
+
+
+class _Waiting:
+    """The runs of others that no marker has ended yet, up to a place that moves on.
+
+    Args:
+        runs: see ``MarkersItem``.
+    """
+
+    def __init__(self, runs: Sequence[Sequence[SpilledRows]]) -> None:
+        self._replicas = [_Ascending(parts) for parts in runs]
+        self._open: Int64s = _NO_RUNS
+
+    def ended_by(self, markers: Int64s, last: int) -> Int64s:
+        """Offsets of those markers that end a run, or lie inside of one.
+
+        Args:
+            markers: int64[M, 2] of the next window.
+            last: offset up to which the window goes.
+        """
+        runs = np.concatenate([self._open, *(piece for one in self._replicas for piece in one.up_to(last))])
+        ends = np.column_stack([markers, np.full(len(markers), -1, np.int64)])
+        events = np.concatenate([runs, ends])
+        is_marker = np.arange(len(events)) >= len(runs)
+        # a run that begins at the offset of a marker is behind that marker
+        order = np.lexsort((~is_marker, events[:, 1], events[:, 0]))
+        producers, offsets, lasts = events[order].T
+        is_marker = is_marker[order]
+        begins = np.ones(len(order), bool)
+        begins[1:] = producers[1:] != producers[:-1]
+        groups = np.cumsum(begins) - 1
+        data_to = _greatest(lasts, groups)  # of the runs that began before
+        marked_to = _greatest(np.where(is_marker, offsets, -1), groups)
+        before = np.append(np.int64(-1), marked_to[:-1])
+        before[begins] = -1
+        is_last = np.append(begins[1:], True)[: len(order)]
+        waits = is_last & (data_to > marked_to)
+        self._open = np.column_stack(
+            [producers[waits], np.full(int(waits.sum()), -1, np.int64), data_to[waits]]
+        )
+        found: Int64s = offsets[is_marker & (data_to > before)]
+        return found
+
+
+def _greatest(values: Int64s, groups: Int64s) -> Int64s:
+    """Of each place the greatest value so far in its group.
+
+    Args:
+        values: int64[N].
+        groups: int64[N], ascending from 0 on.
+    """
+    known, ranks = np.unique(values, return_inverse=True)
+    shifted = groups * len(known)
+    found: Int64s = known[np.maximum.accumulate(shifted + ranks) - shifted]
+    return found
+
+
+class _Ascending:
+    """The runs of one replica, read forward, a piece at a time.
+
+    Args:
+        parts: side by side.
+    """
+
+    def __init__(self, parts: Sequence[SpilledRows]) -> None:
+        self._pieces = (
+            np.array(rows[first : first + _PIECE])
+            for part in parts
+            for rows in (part.rows,)
+            for first in range(0, len(rows), _PIECE)
+        )
+        self._piece: Int64s = _NO_RUNS
+
+    def up_to(self, last: int) -> Iterator[Int64s]:
+        """The rows that were not given yet, up to an offset."""
+        while True:
+            if len(self._piece) == 0:
+                self._piece = next(self._pieces, _NO_RUNS)
+            count = int(np.searchsorted(self._piece[:, 1], last, "right"))
+            yield self._piece[:count]
+            self._piece = self._piece[count:]
+            if count == 0 or len(self._piece):
+                return

@@ -1,0 +1,1 @@
+"""Logs and their derived files written anew, and the proof of each."""

@@ -1,0 +1,662 @@
+"""Verifies a key compaction without the code that made it: sources and results side by side, then key by key.
+
+Each group is read with its sources: every record of the result is verbatim in the source at its offset, every header is
+what it has to be, and no record without a key is missing. The rows of all groups are joined: of every key the last
+committed record is in the result, or is a tombstone that may go, and no other record of that key is.
+
+When a tombstone may go and how keys are told apart is found out anew here; the formats are shared, and what is aborted.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, Place
+from krepair.engine.place import in_its_place
+from krepair.engine.progress import shown
+from krepair.formats import batch_v2, compression
+from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.codec import Codec
+from krepair.formats.damage import Damage
+from krepair.kernels import check_compacted as v
+from krepair.kernels.check_frames import single_blocks
+from krepair.kernels.key_points import points_and_squares
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
+from krepair.rewrite.compaction.items import CheckedSource, CheckItem, CheckJoinItem, CheckResult
+from krepair.rewrite.compaction.rows import SCRATCH_NEEDED, NoScratchError, RowFile, Rows, cut, put_rows
+from krepair.scan.byte_stream import StoredBytes
+
+WINDOW_BYTES: Final = 1 << 20
+_SLACK: Final = 16
+_TABLE_ROWS: Final = 1 << 19
+_FIRST_ROWS: Final = 1 << 12
+_NOTED_ROWS: Final = 1 << 12
+_LARGEST_RECORD_BYTES: Final = 72 << 20
+_LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
+"""What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
+_PACKED_ROWS: Final = 1 << 12
+_PARTS: Final = 1 << 8
+_PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
+
+
+def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
+    """Fill a window behind what it holds, from the file position of its place 0; gives the valid bytes."""
+    view = window.data
+    wanted = min(len(window), size - position)
+    while held < wanted and (got := read_into(view[held:wanted], position + held)):
+        held += got
+    return held
+
+
+# -- one group --------------------------------------------------------------------------------------
+class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an error
+    """What is wrong, and where."""
+
+
+class _TooLarge(Exception):  # noqa: N818 - not an error either
+    """A batch takes more memory than there is beside the writer's own."""
+
+
+class _LogWindow:
+    """A log that is read forward through a window."""
+
+    def __init__(self, read_into: ReadInto, size: int) -> None:
+        self.read_into = read_into
+        self.size = size
+        self.position = 0
+        self.window: Uint8s = np.zeros(WINDOW_BYTES + _SLACK, np.uint8)[:WINDOW_BYTES]
+        self.filled = 0
+        self.go_to(0)
+
+    @property
+    def left(self) -> int:
+        """Bytes behind the window."""
+        return self.size - self.position - self.filled
+
+    def go_to(self, place: int) -> None:
+        """Let the window begin at a place of it, or behind it."""
+        held = max(self.filled - place, 0)
+        if held and place:
+            self.window.data[:held] = self.window.data[place : self.filled]
+        self.position += place
+        self.filled = _fill(self.read_into, self.window, held, self.position, self.size)
+
+    def front(self, place: int, count: int) -> bytes:
+        """So many bytes from a place on, also past the window."""
+        if place + count <= self.filled:
+            return self.window[place : place + count].tobytes()
+        return bytes(StoredBytes(self.read_into, self.position + place, self.position + place + count)[:])
+
+
+class _LentWindow(_LogWindow):
+    """A window of a log that somebody else has read, with whole batches; nothing behind it is looked at."""
+
+    def __init__(self) -> None:
+        self.read_into = lambda buffer, position: 0
+        self.position = self.size = self.filled = 0
+
+    def lend(self, window: Uint8s, filled: int) -> None:
+        """The next window of the log."""
+        self.window, self.position, self.filled = window, self.size, filled
+        self.size += filled
+
+    def go_to(self, place: int) -> None:
+        """There is no more.
+
+        Raises:
+            _Wrong: more was expected.
+        """
+        raise _Wrong(f"position {self.position + place}: whole batches were expected")
+
+
+class _CheckedContent:
+    """The uncompressed records of one batch after another, in a buffer that is moved along.
+
+    Args:
+        grows: whether a record may be larger than the buffer.
+    """
+
+    def __init__(self, *, grows: bool) -> None:
+        self._grows = grows
+        self._pieces: Iterator[bytes | Damage] = iter(())
+        self.buffer: Uint8s = np.zeros((1 << 20) + _SLACK, np.uint8)[: 1 << 20]
+        self.end = 0
+        self._most = _LARGEST_RECORD_BYTES
+
+    def begin(self, side: _LogWindow, place: int, header: batch_v2.BatchHeader) -> _CheckedContent:
+        """Begin a batch at a place of a window."""
+        first, size = place + batch_v2.HEADER_SIZE, header.size_bytes
+        if place + size <= side.filled:
+            self._pieces = compression.chunks(header.codec, side.window[first : place + size].tobytes())
+        else:
+            start = side.position + place
+            stored = StoredBytes(side.read_into, side.position + first, start + size)
+            self._pieces = compression.chunks(header.codec, stored)
+        self.end = 0
+        zstd = header.codec == Codec.ZSTD
+        self._most = _LARGEST_ZSTD_RECORD_BYTES if zstd else _LARGEST_RECORD_BYTES
+        return self
+
+    def more(self, place: int) -> bool:
+        """Forget what lies before a place and take the next piece; False if there is none."""
+        if self.end > place > 0:
+            self.buffer.data[: self.end - place] = self.buffer.data[place : self.end]
+        self.end -= place
+        piece = next(self._pieces, None)
+        if piece is None:
+            return False
+        if isinstance(piece, Damage):
+            raise _Wrong(f"{piece.expected} was expected, found {piece.found}")
+        wanted = self.end + len(piece)
+        if wanted > self._most:
+            raise _Wrong(f"a record of more than {self._most} bytes")
+        if wanted > len(self.buffer):
+            if not self._grows:
+                raise _TooLarge
+            # At once as large as it may get: what nothing is written into takes no memory.
+            larger: Uint8s = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
+            larger[: self.end] = self.buffer[: self.end]
+            self.buffer = larger
+        self.buffer[self.end : wanted] = np.frombuffer(piece, np.uint8)
+        self.end = wanted
+        return True
+
+
+@dataclass
+class _Group:
+    """Holds one group against its sources."""
+
+    item: CheckItem
+    tree: Tree
+    beside_writer: bool = False
+
+    def __post_init__(self) -> None:
+        self.points = points_and_squares(self.item.points)
+        self.state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
+        self.ranges: Int64s = np.frombuffer(self.item.aborted, np.int64).reshape(-1, 3)
+        self.noted: Rows = np.empty((_NOTED_ROWS, v.ROW_WORDS), np.uint64)
+        self.table: Rows = np.empty((0, v.ROW_WORDS), np.uint64)
+        self._larger(_FIRST_ROWS)
+        self.facts: Int64s = np.zeros(v.BATCH_FACTS, np.int64)
+        self.inputs: Int64s = np.array(
+            [self.item.now_ms, 0, self.item.transactions, self.item.elsewhere], np.int64
+        )
+        self.packed: Int64s = np.zeros((_PACKED_ROWS, v.PACKED_COLUMNS), np.int64)
+        self.unpacked, self.unpacked_kept = CheckedContents(), CheckedContents()
+        self.blocks, self.blocks_kept = (np.zeros((_PACKED_ROWS, 2), np.int64) for _ in range(2))
+        self.rows: list[RowFile] = []
+        self.content, self.kept = (_CheckedContent(grows=not self.beside_writer) for _ in range(2))
+
+    def run(self) -> None:
+        """Read all of it.
+
+        Raises:
+            _Wrong: the result is not what it has to be.
+            OSError: a file cannot be read.
+        """
+        with ExitStack() as opened:
+            descriptor = opened.enter_context(opened_for_reading(self.item.result, self.tree))
+            result = _LogWindow(read_into_from(descriptor), os.fstat(descriptor).st_size)
+            for source in self.item.sources:
+                self.inputs[v.I_HORIZON] = source.horizon_passed
+                with opened_for_reading(source.path, self.tree) as other:
+                    side = _LogWindow(read_into_from(other), source.size)
+                    self.state[v.C_SOURCE] = 0
+                    self._source(side, result, source)
+            if result.position + int(self.state[v.C_RESULT]) != result.size:
+                raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+
+    def check_windows(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        """Hold the whole batches in one window against those in the other.
+
+        Raises:
+            _Wrong: the result is not what it has to be.
+            OSError: the scratch folder cannot be written.
+        """
+        self.inputs[v.I_HORIZON] = source.horizon_passed
+        self.state[v.C_SOURCE] = self.state[v.C_RESULT] = 0
+        self._source(side, result, source)
+        if self.state[v.C_RESULT] != result.filled:
+            raise _Wrong(f"{source.path}, near position {side.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+
+    def result(self) -> CheckResult:
+        """The result.
+
+        Raises:
+            _Wrong: there is no room for the rows.
+            OSError: the scratch folder cannot be written.
+        """
+        self._drain(last=True)
+        return CheckResult(
+            rows=tuple(self.rows),
+            records=int(self.state[v.C_RECORDS]),
+            kept=int(self.state[v.C_KEPT]),
+        )
+
+    def _source(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        status = v.NEED_SOURCE
+        while status != v.DONE:
+            status = v.check_window(
+                side.window, side.filled, side.left, result.window, result.filled, result.left, self.ranges,
+                self.inputs, self.points, self.noted, self.state, self.facts, self.packed,
+            )  # fmt: skip
+            self._enter()
+            if self.state[v.C_PACKED]:
+                self._unpack(side, result, source)
+            if status == v.PACKED_FULL:
+                continue
+            if status in (v.NEED_SOURCE, v.NEED_RESULT):
+                moved, place = (side, v.C_SOURCE) if status == v.NEED_SOURCE else (result, v.C_RESULT)
+                if self.state[place] == 0:
+                    raise _Wrong(f"{source.path}, position {side.position}: {v.TEXTS[v.BAD_SOURCE]}")
+                moved.go_to(int(self.state[place]))
+                self.state[place] = 0
+            elif status == v.SLOW:
+                self._slow(side, result, source)
+            elif status not in (v.DONE, v.TABLE_FULL):
+                where = side.position + int(self.state[v.C_SOURCE])
+                raise _Wrong(f"{source.path}, near position {where}: {v.TEXTS[status]}")
+
+    # -- compressed batches that lie whole in both windows, many at a time
+    def _unpack(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        state, there = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
+        count, first = int(state[v.C_PACKED]), 0
+        state[v.C_PACKED] = 0
+        one, two = side.window.data, result.window.data
+        rows, others = self.packed[:count, : v.P_MODE].tolist(), self._without_blocks(side, result, count)
+        row = self._add_blocks(one, two, 0, others[0])
+        while row < count:
+            place, size, at, new_size, codec = rows[row]
+            content = one[place + batch_v2.HEADER_SIZE : place + size]
+            kept = two[at + batch_v2.HEADER_SIZE : at + new_size] if new_size else None
+            if not self._add(codec, content, kept):
+                self._check_unpacked(side, result, first, row, source)
+                first = row
+                if not self._add(codec, content, kept):
+                    if self.beside_writer:
+                        raise _TooLarge
+                    # large, or broken: piece by piece, and that says what is wrong
+                    state[v.C_SOURCE], state[v.C_RESULT] = place, at
+                    self._slow(side, result, source)
+                    first = row + 1
+            row += 1
+            row += self._add_blocks(one, two, row, others[bisect_left(others, row)])
+        self._check_unpacked(side, result, first, count, source)
+        state[v.C_SOURCE], state[v.C_RESULT] = there
+
+    def _without_blocks(self, side: _LogWindow, result: _LogWindow, count: int) -> list[int]:
+        """Find the frames that are one block of lz4 each; gives the rows with others, and the row after the last."""
+        single_blocks(side.window, self.packed, count, v.P_SOURCE, self.blocks)
+        single_blocks(result.window, self.packed, count, v.P_RESULT, self.blocks_kept)
+        others = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
+        return [*np.flatnonzero(others).tolist(), count]
+
+    def _add_blocks(self, one: memoryview, two: memoryview, first: int, after: int) -> int:
+        """Unpack batches, and what stays of them, that are one block each; gives how many had room."""
+        taken = self.unpacked.add_blocks(one, self.blocks[first:after].tolist())
+        kept = self.unpacked_kept.add_blocks(two, self.blocks_kept[first : first + taken].tolist())
+        self.unpacked.forget_last(taken - kept)
+        return kept
+
+    def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
+        """Unpack a batch, and what stays of it, behind the others; None: nothing stays."""
+        if not self.unpacked.add(codec, content):
+            return False
+        if self.unpacked_kept.add_nothing() if kept is None else self.unpacked_kept.add(codec, kept):
+            return True
+        self.unpacked.forget_last()
+        return False
+
+    def _check_unpacked(
+        self, side: _LogWindow, result: _LogWindow, first: int, after: int, source: CheckedSource
+    ) -> None:
+        for content, start in ((self.unpacked, v.P_START), (self.unpacked_kept, v.P_RESULT_START)):
+            ends = content.taken()
+            self.packed[first:after, start] = ends[:-1]
+            self.packed[first:after, start + 1] = ends[1:]
+        while first < after:
+            status, first = v.check_packed(
+                side.window, result.window, self.packed, first, after, self.unpacked.buffer,
+                self.unpacked_kept.buffer, self.ranges, self.inputs, self.points, self.noted, self.state, self.facts,
+            )  # fmt: skip
+            self._enter()
+            if status not in (v.DONE, v.TABLE_FULL):
+                where = side.position + int(self.packed[first, v.P_SOURCE])
+                raise _Wrong(f"{source.path}, position {where}: {v.TEXTS[status]}")
+
+    # -- batches that are compressed, or pass a window
+    def _slow(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
+        place, at = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
+        where = f"{source.path}, position {side.position + place}"
+        size = _size_at(side, place)
+        there = result.position + at < result.size
+        result_size = _size_at(result, at) if there else 0
+        header = batch_v2.decode_header(side.front(place, batch_v2.HEADER_SIZE))
+        new = _header_at(result, at) if there else None
+        if new is not None and new.base_offset < header.base_offset:
+            raise _Wrong(f"{where}: {v.TEXTS[v.NOT_IN_SOURCE]}")
+        if new is not None and new.base_offset != header.base_offset:
+            new = None
+        self._batch(side, place, header, result, at, new, where)
+        used = new is not None
+        self.state[v.C_SOURCE] = place + size
+        self.state[v.C_RESULT] = at + (result_size if used else 0)
+        for moved, end in ((side, v.C_SOURCE), (result, v.C_RESULT)):
+            if self.state[end] > moved.filled:
+                moved.go_to(int(self.state[end]))
+                self.state[end] = 0
+
+    def _batch(
+        self,
+        side: _LogWindow,
+        place: int,
+        header: batch_v2.BatchHeader,
+        result: _LogWindow,
+        at: int,
+        new: batch_v2.BatchHeader | None,
+        where: str,
+    ) -> None:
+        identical = new == header and _same(side, place, result, at, header.size_bytes)
+        head = np.frombuffer(side.front(place, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
+        if not header.is_control and not header.is_empty:
+            v.batch_facts(head, 0, self.ranges, self.inputs, self.facts)
+            self.facts[v.B_MODE] = v.SAME if identical else v.COMPARE if new is not None else v.ALL_GONE
+            self.state[v.C_LEFT], self.state[v.C_MAX_TIME] = header.record_count, -1
+            self.state[v.C_RESULT_LEFT] = 0 if identical or new is None else new.record_count
+            if new is not None and new.record_count > 0 and new.codec != header.codec:
+                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+            kept = None
+            if new is not None and not identical and new.record_count:
+                kept = self.kept.begin(result, at, new)
+            self._records(self.content.begin(side, place, header), kept, where)
+        if new is not None and not identical:
+            new_head = np.frombuffer(result.front(at, batch_v2.HEADER_SIZE) + bytes(8), np.uint8)
+            if header.is_control and not new.is_empty:
+                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+            if not v.header_is_right(head, 0, new_head, 0, self.state[v.C_MAX_TIME]):
+                raise _Wrong(f"{where}: {v.TEXTS[v.HEADER_CHANGED]}")
+
+    def _records(self, source: _CheckedContent, kept: _CheckedContent | None, where: str) -> None:
+        state, saved = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
+        state[v.C_SOURCE] = state[v.C_RESULT] = 0
+        nothing = np.zeros(_SLACK, np.uint8)
+        status = v.NEED_SOURCE
+        while status != v.DONE:
+            if status == v.NEED_SOURCE:
+                if not source.more(int(state[v.C_SOURCE])):
+                    raise _Wrong(f"{where}: {v.TEXTS[v.BAD_SOURCE]}")
+                state[v.C_SOURCE] = 0
+            elif status == v.NEED_RESULT:
+                if kept is None or not kept.more(int(state[v.C_RESULT])):
+                    raise _Wrong(f"{where}: {v.TEXTS[v.CHANGED]}")
+                state[v.C_RESULT] = 0
+            elif status != v.TABLE_FULL:
+                raise _Wrong(f"{where}: {v.TEXTS[status]}")
+            status = v.check_records(
+                source.buffer, source.end, kept.buffer if kept else nothing, kept.end if kept else 0, self.facts,
+                self.points, self.noted, state,
+            )  # fmt: skip
+            self._enter()
+        for content, end in ((source, v.C_SOURCE), (kept, v.C_RESULT)):
+            if content is not None and (state[end] != content.end or content.more(content.end)):
+                raise _Wrong(f"{where}: bytes are left behind the last record")
+        state[v.C_SOURCE], state[v.C_RESULT] = saved
+
+    # -- rows
+    def _enter(self) -> None:
+        """Enter the keys that were noted."""
+        count = int(self.state[v.C_NOTED])
+        if count == 0:
+            return
+        while (held := int(self.state[v.C_ROWS])) + count > len(self.table):
+            if held and len(self.table) >= _TABLE_ROWS:
+                self._drain()
+            else:
+                self._larger(4 * len(self.table))
+        v.join_rows(self.noted[:count], self.table, self.slots, self.state)
+        self.state[v.C_NOTED] = 0
+
+    def _larger(self, rows: int) -> None:
+        held = int(self.state[v.C_ROWS])
+        old, self.table = self.table, np.empty((rows, v.ROW_WORDS), np.uint64)
+        self.table[:held] = old[:held]
+        self.slots = np.full(2 * rows, -1, np.int32)
+        v.enter_slots(self.table, held, self.slots)
+
+    def _drain(self, *, last: bool = False) -> None:
+        held = self.table[: self.state[v.C_ROWS]]
+        # numbers this small are sorted without comparing
+        parts = (held[:, 0] >> _PART_SHIFT).astype(np.uint8)
+        rows: Rows = held[np.argsort(parts, kind="stable")]
+        if not last:
+            self.slots[:] = -1
+        self.state[v.C_ROWS] = 0
+        if len(rows) == 0:
+            return
+        starts = np.append(0, np.cumsum(np.bincount(parts, minlength=_PARTS))).astype(np.int64)
+        inline = not self.rows and len(rows) <= self.item.rows_inline
+        try:
+            self.rows.append(put_rows(rows, starts, "checked", self.item.scratch, inline=inline))
+        except NoScratchError:
+            raise _Wrong(SCRATCH_NEEDED) from None
+
+
+def _size_at(side: _LogWindow, place: int) -> int:
+    return int.from_bytes(side.front(place + 8, 4), "big", signed=True) + batch_v2.LOG_OVERHEAD
+
+
+def _header_at(side: _LogWindow, place: int) -> batch_v2.BatchHeader | None:
+    raw = side.front(place, min(batch_v2.HEADER_SIZE, side.size - side.position - place))
+    return batch_v2.decode_header(raw) if len(raw) == batch_v2.HEADER_SIZE else None
+
+
+def _same(side: _LogWindow, place: int, result: _LogWindow, at: int, size: int) -> bool:
+    for done in range(0, size, WINDOW_BYTES):
+        count = min(WINDOW_BYTES, size - done)
+        if side.front(place + done, count) != result.front(at + done, count):
+            return False
+    return True
+
+
+@shown("prove")
+@in_its_place
+def check_group(item: CheckItem, tree: Tree) -> CheckResult | Failed:
+    """Hold one new segment against its sources."""
+    group = _Group(item, tree)
+    try:
+        group.run()
+        return group.result()
+    except (_Wrong, OSError) as problem:
+        return _failed(item, problem)
+
+
+def _failed(item: CheckItem, problem: Exception) -> Failed:
+    if isinstance(problem, OSError):
+        return Failed("unreadable", f"{problem.filename or item.result}: {why(problem)}")
+    return Failed("verify", str(problem))
+
+
+class SourceProof:
+    """Holds what is written of one source against it, window by window, while both are in memory.
+
+    It is given the bytes, and nothing else of what their writer knows. That the file holds what was written, and that
+    its CRCs are right, has to be found by who reads it later. The writer holds large records at the same time, so where
+    one comes, it gives up, and the files are read for the proof.
+
+    Args:
+        item: of one source. Its files are not read.
+        tree: below which the scratch folder is not.
+    """
+
+    def __init__(self, item: CheckItem, tree: Tree) -> None:
+        self._item = item
+        self._group = _Group(item, tree, beside_writer=True)
+        self._source, self._result = _LentWindow(), _LentWindow()
+        self._outcome: Failed | None = None
+        self._goes_on = True
+
+    def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
+        """Hold the batches of one window of the source against what was written of them.
+
+        Args:
+            window: uint8[W] with 16 bytes more, from its first byte on; it is not changed.
+            end: place after its last batch; more than W if that passes the window: then nothing is proven.
+            result: uint8[V] with 16 bytes more.
+            result_end: bytes of it that are valid.
+        """
+        if end > len(window):
+            self.give_up()
+        if not self._goes_on:
+            return
+        self._source.lend(window, end)
+        self._result.lend(result, result_end)
+        try:
+            self._group.check_windows(self._source, self._result, self._item.sources[0])
+        except (_Wrong, OSError) as problem:
+            self._outcome, self._goes_on = _failed(self._item, problem), False
+        except _TooLarge:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Prove nothing: the files have to be read for it."""
+        self._outcome, self._goes_on = None, False
+
+    def end(self) -> CheckResult | Failed | None:
+        """The result; None if nothing was proven."""
+        if not self._goes_on:
+            return self._outcome
+        source = self._item.sources[0]
+        if self._source.size != source.size:
+            text = f"{source.path}: {self._source.size} of {source.size} bytes were read"
+            return Failed("verify", text)
+        try:
+            return self._group.result()
+        except (_Wrong, OSError) as problem:
+            return _failed(self._item, problem)
+
+
+_INTO: Final = {int(Codec.LZ4): compression.lz4_into, int(Codec.SNAPPY): compression.snappy_into}
+_CONTENT_SLACK: Final = 16
+_CONTENT_BYTES: Final = 1 << 20
+
+
+class CheckedContents:
+    """Contents of compressed batches, unpacked one behind the other.
+
+    It shares no code with the unpacking where keys are found and where what stays is written: that has kernels for lz4
+    and snappy and for the walk over zstd frames, this has another library and a walk in Python. zstd itself and gzip
+    have one library for all.
+
+    Attributes:
+        buffer: uint8[V], with 16 bytes behind it.
+        ends: place after each content, with 0 in front.
+    """
+
+    def __init__(self) -> None:
+        self._make(_CONTENT_BYTES)
+        self.ends = [0]
+
+    def _make(self, size: int) -> None:
+        self.buffer: Uint8s = np.zeros(size + _CONTENT_SLACK, np.uint8)[:size]
+        self._view = self.buffer.data
+
+    def add(self, codec: int, stored: memoryview) -> bool:
+        """Unpack one more behind the others.
+
+        Args:
+            codec: of the batch.
+            stored: its records as they are stored.
+
+        Returns:
+            Whether it is there. If not, there is no room, or it has to be read in pieces: it is large, or broken. Where
+            there are no others, there is always room.
+        """
+        into = _INTO.get(codec)
+        if into and (end := into(stored, self._view, self.ends[-1])) >= 0:
+            self.ends.append(end)
+            return True
+        content = compression.at_once(codec, stored)
+        return content is not None and self._take(content)
+
+    def _take(self, content: bytes) -> bool:
+        start = self.ends[-1]
+        end = start + len(content)
+        if end > len(self.buffer):
+            if start:
+                return False
+            self._make(end)
+        self._view[start:end] = content
+        self.ends.append(end)
+        return True
+
+    def add_nothing(self) -> bool:
+        """A batch without records."""
+        self.ends.append(self.ends[-1])
+        return True
+
+    def add_blocks(self, window: memoryview, blocks: Iterable[tuple[int, int]]) -> int:
+        """Unpack lz4 blocks one behind the other, see ``compression.lz4_blocks_into``; gives how many."""
+        ends = compression.lz4_blocks_into(window, blocks, self._view, self.ends[-1])
+        self.ends += ends
+        return len(ends)
+
+    def forget_last(self, count: int = 1) -> None:
+        """Take back the last that were added."""
+        del self.ends[len(self.ends) - count :]
+
+    def taken(self) -> list[int]:
+        """Where the contents begin, with the end of the last; from now on there are none."""
+        ends, self.ends = self.ends, [0]
+        return ends
+
+
+@shown("prove")
+def check_join(item: CheckJoinItem) -> int | Failed:
+    """Judge the keys of some parts; gives how many there are."""
+    size = 1 << 10
+    while size < 2 * item.count:
+        size *= 2
+    every: Rows = np.empty((item.count, v.ROW_WORDS), np.uint64)
+    slots = np.full(size, -1, np.int32)
+    state: Int64s = np.zeros(v.CHECK_STATE, np.int64)
+    try:
+        for rows in item.rows:
+            v.join_rows(rows.rows(item.first, item.after), every, slots, state)
+    except OSError as error:
+        return Failed("disk", f"{error.filename}: {why(error)}")
+    table = every[: state[v.C_ROWS]]
+    offset, wrong, keys = v.judge_rows(table, len(table))
+    texts = (
+        "",
+        f"the last record of a key, at offset {offset}, is gone, and it is no tombstone that may go",
+        f"of the key whose last record is at offset {offset} the result has another one",
+        f"the record at offset {offset} has a key that no committed record of the source has",
+        f"the tombstone at offset {offset} is gone, but an older record of its key stays",
+    )
+    return Failed("verify", texts[wrong]) if wrong else int(keys)
+
+
+def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19) -> Iterator[CheckJoinItem]:
+    """The items that judge the keys of one partition.
+
+    Args:
+        place: of the partition.
+        rows: of all its groups.
+        rows_at_once: about so many go into one item.
+    """
+    if not rows:
+        return
+    counts = np.sum([np.diff(file.starts()) for file in rows], axis=0)
+    for first, after in cut(counts, rows_at_once):
+        if counts[first:after].any():
+            count = int(counts[first:after].sum())
+            yield CheckJoinItem(place=place, rows=tuple(rows), first=first, after=after, count=count)

@@ -1,0 +1,161 @@
+"""What compaction reads of one batch that lies compressed, or is larger than a window: its records, buffer by buffer.
+
+Memory is one buffer, which takes the largest record. Everything that is held of one record, in any step, has to stay
+below 256 MB: the record, what is left of it, and what its codec looks back at. With a larger record the partition is
+left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
+
+import numpy as np
+
+from krepair.formats import batch_v2, compression
+from krepair.formats.arrays import Uint8s
+from krepair.formats.codec import Codec
+from krepair.formats.damage import Damage
+from krepair.formats.words import count_text
+from krepair.kernels.compact_keys import BAD_ORDER, NEED_BYTES, OLD_FORMAT
+from krepair.kernels.compact_records import SLACK
+from krepair.kernels.scan import ReadInto
+from krepair.scan.byte_stream import StoredBytes
+
+LARGEST_RECORD_BYTES: Final = 64 << 20
+LARGEST_ZSTD_RECORD_BYTES: Final = 24 << 20
+"""A zstd stream may look back 128 MiB."""
+TOO_LARGE: Final = "compaction does not take larger ones"
+_FIRST_BYTES: Final = 1 << 20
+
+Take = Callable[[Uint8s, int, int], tuple[int, int, int]]
+"""(buffer, end, records left) -> (status, records taken, place after them)."""
+
+
+class ContentError(Exception):
+    """A batch whose records cannot be read: its position, and what was expected and found."""
+
+    def __init__(self, position: int, text: str) -> None:
+        super().__init__(f"position {position}: {text}")
+        self.position = position
+        self.text = text
+
+
+class ContentBuffer:
+    """The buffer for records outside of a window, kept from batch to batch."""
+
+    def __init__(self) -> None:
+        self.bytes: Uint8s = _with_slack(_FIRST_BYTES)
+
+    def read(
+        self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
+    ) -> None:
+        """Give all records of one v2 batch to ``take``, see ``reading``."""
+        for _ in self.reading(pieces, codec, count, position, take):
+            pass
+
+    def reading(
+        self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
+    ) -> Iterator[None]:
+        """Give all records of one v2 batch to ``take``, and stop for the caller after each piece.
+
+        Args:
+            pieces: of the batch's records, uncompressed.
+            codec: that they came from.
+            count: records that the header names.
+            position: of the batch in the file.
+            take: takes whole records at the front of the buffer.
+
+        Raises:
+            ContentError: the records cannot be read, or are not as many.
+        """
+        with contextlib.closing(
+            pieces
+        ):  # what a codec looks back at goes with it, before the next batch is read
+            yield from self._reading(pieces, codec, count, position, take)
+
+    def _reading(
+        self, pieces: Iterator[bytes | Damage], codec: int, count: int, position: int, take: Take
+    ) -> Iterator[None]:
+        left, end = count, 0
+        for piece in pieces:
+            if isinstance(piece, Damage):
+                raise ContentError(position, f"{piece.expected} was expected, found {piece.found}")
+            done = 0
+            while done < len(piece):
+                room = min(len(piece) - done, len(self.bytes) - end)
+                self.bytes[end : end + room] = np.frombuffer(piece, np.uint8, room, done)
+                end += room
+                done += room
+                status, taken, place = take(self.bytes, end, left)
+                left -= taken
+                if status != NEED_BYTES:
+                    raise ContentError(position, record_problem(status))
+                if place:
+                    view = self.bytes.data
+                    view[: end - place] = view[place:end]
+                end -= place
+                if end == len(self.bytes):
+                    self._grow(largest_record(codec), position)
+                yield
+        if left or end:
+            raise ContentError(position, wrong_count(count, left, end))
+
+    def _grow(self, most: int, position: int) -> None:
+        """To the largest record at once: memory that nothing is written into is not taken, and none is held twice."""
+        if len(self.bytes) >= most:
+            raise ContentError(position, too_large("record", most))
+        larger = _with_slack(most)
+        larger[: len(self.bytes)] = self.bytes
+        self.bytes = larger
+
+
+def _with_slack(size: int) -> Uint8s:
+    return np.empty(size + SLACK, np.uint8)[:size]
+
+
+def largest_record(codec: int) -> int:
+    """Bytes of the largest record that is taken from batches of a codec."""
+    return LARGEST_ZSTD_RECORD_BYTES if codec == Codec.ZSTD else LARGEST_RECORD_BYTES
+
+
+def too_large(what: str, most: int) -> str:
+    """What is said of a record or message of more bytes than are taken."""
+    return f"a {what} of more than {most} bytes; {TOO_LARGE}"
+
+
+def wrong_count(count: int, left: int, end: int) -> str:
+    """What is wrong with a batch of so many records, of which some are not there, or that has bytes behind them."""
+    found = f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
+    was = "was" if count == 1 else "were"
+    return f"{count_text(count, 'record')} {was} expected, found {found}"
+
+
+def record_problem(status: int) -> str:
+    """What a status of the kernels says of a batch."""
+    if status == BAD_ORDER:
+        return "offsets that ascend within the batch were expected, found others"
+    if status == OLD_FORMAT:
+        return "a batch of v2 was expected, found a message of v0 or v1"
+    return "a record within its batch was expected, found one that does not fit"
+
+
+def content_of(
+    codec: int, window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
+) -> Generator[bytes | Damage, None, None]:
+    """The uncompressed records of a v2 batch, in pieces.
+
+    Args:
+        codec: id from the attributes.
+        window: uint8[W]; the batch begins at ``place`` and may pass its end.
+        place: of the batch in the window.
+        size: bytes of the batch.
+        filled: bytes of the window that are valid.
+        read_into: reads the file.
+        position: of the batch in the file.
+    """
+    start = batch_v2.HEADER_SIZE
+    if place + size <= filled:
+        return compression.chunks(codec, window[place + start : place + size].tobytes())
+    return compression.chunks(codec, StoredBytes(read_into, position + start, position + size))

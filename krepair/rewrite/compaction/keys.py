@@ -1,0 +1,270 @@
+"""The keys of one segment: for each, its hash and the offset of its last record of committed data.
+
+Memory is one window, one table and one buffer, whatever the segment holds: a full table is handed to ``Rows`` and begun
+anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.batch_front import batch_front
+from krepair.kernels import compact_keys as k
+from krepair.kernels.compact_records import SLACK
+from krepair.kernels.scan import ReadInto, fill
+from krepair.rewrite.compaction.content import ContentBuffer, ContentError, content_of, record_problem
+from krepair.rewrite.compaction.headers import Noted, Notes
+from krepair.rewrite.compaction.rows import BUCKETS, Rows
+from krepair.scan.unpacked_batches import UnpackedBatches
+
+WINDOW_BYTES: Final = 1 << 20
+TABLE_ROWS: Final = 1 << 22
+_FIRST_ROWS: Final = 1 << 14
+_PACKED_ROWS: Final = 1 << 12
+_NOTED_ROWS: Final = 1 << 12
+BUCKET_SHIFT: Final = np.uint64(64 - 10)
+
+Words = np.ndarray[Any, np.dtype[np.uint64]]
+OnRows = Callable[[Rows, Int64s], None]
+"""Takes the rows of one table (two halves of the hash of a key, offset + 1) by bucket, the highest bits of the first
+half, and int64[BUCKETS + 1]: rows before each bucket."""
+
+
+class TransactionError(Exception):
+    """There is a batch of a transaction, and nobody has looked for the aborted ones."""
+
+
+@dataclass
+class KeyWalk:
+    """Walks one ``.log``.
+
+    Attributes:
+        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
+        file_size: bytes of the log; all of it must be valid batches.
+        aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
+        secret: uint64[2], the key of the hash.
+        on_rows: takes the rows of a table before it is begun anew.
+        table_rows: size of the largest table, a power of two.
+        notes: takes the headers, and a word of each record.
+        aborted_known: whether ``aborted`` was looked for.
+        lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
+    """
+
+    read_into: ReadInto
+    file_size: int
+    aborted: Int64s
+    secret: Rows
+    on_rows: OnRows
+    table_rows: int = TABLE_ROWS
+    notes: Notes = field(default_factory=lambda: Notes(0))
+    aborted_known: bool = True
+    lowest: bool = False
+    _state: Int64s = field(default_factory=lambda: np.zeros(k.STATE_SIZE, np.int64))
+    _buffer: ContentBuffer = field(default_factory=ContentBuffer)
+
+    def run(self) -> int:
+        """Walk the whole log; gives how many records have no key.
+
+        Raises:
+            ContentError: a record cannot be read.
+            OSError: the file cannot be.
+        """
+        self.begin()
+        window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
+        position = 0
+        while position < self.file_size:
+            filled = fill(self.read_into, window.data, position, self.file_size)
+            self._state[k.K_PLACE] = 0
+            while self._step(window, filled, position):
+                pass
+            if self._state[k.K_PLACE] == 0:
+                raise ContentError(position, "a whole batch was expected, found the end of the file")
+            self.notes.take(window, int(self._state[k.K_PLACE]))
+            position += int(self._state[k.K_PLACE])
+        return self.end()
+
+    def begin(self) -> None:
+        """Make the tables; then give all windows to ``take``."""
+        self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._rows: Rows = np.empty((min(_NOTED_ROWS, self.table_rows // 2), k.ROW_WORDS), np.uint64)
+        self._sizes: Words = np.empty(len(self._rows), np.uint64)
+        self._packed: Int64s = np.zeros((_PACKED_ROWS, k.PACKED_COLUMNS), np.int64)
+        self._unpacked = UnpackedBatches(_PACKED_ROWS)
+        self._state[k.K_ABORTED_UNKNOWN] = not self.aborted_known
+        self._state[k.K_LOWEST] = self.lowest
+        self._state[k.K_SIZES] = self.notes.wants_sizes
+        self._position = 0
+
+    def take(self, window: Uint8s, end: int) -> None:
+        """Enter the keys of the next window of batches that somebody else has read.
+
+        Args:
+            window: uint8[W], with ``SLACK`` bytes behind it.
+            end: place after its last batch; more than W if it holds the front of one larger batch.
+
+        Raises:
+            ContentError: a record cannot be read.
+            TransactionError: there is a batch of a transaction, and what is aborted is not known.
+            OSError: the file cannot be.
+        """
+        self._state[k.K_PLACE] = 0
+        while self._step(window, min(end, len(window)), self._position):
+            pass
+        if self._state[k.K_PLACE] != end:
+            raise ContentError(self._position, "whole batches were expected, found others than the scan")
+        self.notes.take(window, end)
+        self._position += end
+
+    @property
+    def noted(self) -> Noted:
+        """What was noted of the whole log."""
+        return self.notes.found(sizes=bool(self._state[k.K_SIZES]))
+
+    def end(self) -> int:
+        """The rest of the rows goes to ``on_rows``; gives how many records have no key."""
+        self._drain()
+        return int(self._state[k.K_KEYLESS])
+
+    def _step(self, window: Uint8s, filled: int, position: int) -> bool:
+        """Go on in a window; whether there is more to do in it."""
+        state = self._state
+        status = k.keys_window(
+            window,
+            filled,
+            position,
+            self.file_size,
+            self.aborted,
+            self.secret,
+            self._rows,
+            state,
+            self._sizes,
+            self._packed,
+        )
+        self._enter_rows()
+        if state[k.K_PACKED]:
+            self._unpack(window, filled, position)
+        if status in (k.PACKED_FULL, k.TABLE_FULL):
+            return True
+        if status == k.OTHER:
+            self._one(window, filled, position)
+            return bool(state[k.K_PLACE] < filled)
+        if status == k.TRANSACTION:
+            raise TransactionError
+        if status != k.NEED_BYTES:
+            here = position + int(state[k.K_PLACE])
+            if status == k.NO_BATCH:
+                raise ContentError(here, "a batch was expected, found none")
+            raise ContentError(here, record_problem(status))
+        return False
+
+    def _unpack(self, window: Uint8s, filled: int, position: int) -> None:
+        """Read the compressed batches that the kernel has noted, many in one call of it."""
+        state, there = self._state, int(self._state[k.K_PLACE])
+        count = int(state[k.K_PACKED])
+        state[k.K_PACKED] = 0
+        first = 0
+        while first < count:
+            after = self._unpacked.unpack(window, self._packed, first, count)
+            self._enter(window, first, after, position)
+            if after == first:
+                state[k.K_PLACE] = self._packed[first, k.P_PLACE]
+                self._one(window, filled, position)
+                after += 1
+            first = after
+        state[k.K_PLACE] = there
+
+    def _enter(self, window: Uint8s, first: int, after: int, position: int) -> None:
+        """Enter the keys of batches that were unpacked."""
+        while first < after:
+            status, first = k.keys_of_packed(
+                window, self._packed, first, after, self._unpacked.bytes, self.secret, self._rows, self._state
+            )
+            self._enter_rows()
+            if status not in (k.TABLE_FULL, k.NEED_BYTES):
+                raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
+
+    def _enter_rows(self) -> None:
+        """Enter the keys that were noted, and take the words of their records."""
+        while 2 * int(self._state[k.K_KEYS] + self._state[k.K_NOTED]) > len(self._table):
+            self._make_room()
+        k.merge_rows(self._rows[: self._state[k.K_NOTED]], self._table, self._state)
+        if self._state[k.K_SIZES] and self._state[k.K_SIZED]:
+            self.notes.take_sizes(self._sizes[: self._state[k.K_SIZED]])
+            self._state[k.K_SIZES] = self.notes.wants_sizes
+        self._state[k.K_NOTED] = self._state[k.K_SIZED] = 0
+
+    def _make_room(self) -> None:
+        """A larger table, or the same one emptied."""
+        if len(self._table) >= self.table_rows:
+            self._drain()
+            return
+        old = self._table
+        self._table = np.zeros((min(len(old) * 8, self.table_rows), k.ROW_WORDS), np.uint64)
+        self._state[k.K_KEYS] = 0
+        k.merge_rows(old[old[:, 2] != 0], self._table, self._state)
+
+    def _drain(self) -> None:
+        count = int(self._state[k.K_KEYS])
+        if count:
+            rows: Rows = np.empty((count, k.ROW_WORDS), np.uint64)
+            starts = np.zeros(BUCKETS + 1, np.int64)
+            k.drain_by_bucket(self._table, BUCKET_SHIFT, starts, rows)
+            self.on_rows(rows, starts)
+        self._state[k.K_KEYS] = 0
+
+    def _one(self, window: Uint8s, filled: int, position: int) -> None:
+        """A batch that is compressed, or passes the window."""
+        place = int(self._state[k.K_PLACE])
+        here = position + place
+        front = batch_front(window.data, place)
+        assert front is not None  # a kernel has found it
+        size = front.size
+        header = batch_v2.decode_header(window[place : place + batch_v2.HEADER_SIZE].tobytes())
+        self._state[k.K_LAST_OFFSET] = header.base_offset - 1
+        self._state[k.K_BATCH_LAST] = header.last_offset
+        pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
+        sizes = self._sizes[:0] if header.codec else self._sizes
+
+        def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
+            return self._take(buffer, end, left, header.base_offset, sizes)
+
+        self._buffer.read(pieces, header.codec, header.record_count, here, take)
+        self._state[k.K_PLACE] = place + size
+
+    def _take(
+        self, buffer: Uint8s, end: int, left: int, base_offset: int, sizes: Words
+    ) -> tuple[int, int, int]:
+        taken = place = 0
+        status = k.TABLE_FULL
+        while status == k.TABLE_FULL:
+            status, more, place = k.keys_of_records(
+                buffer, place, end, left - taken, base_offset, self.secret, self._rows, self._state, sizes
+            )
+            self._enter_rows()
+            taken += more
+        return status, taken, place
+
+
+def whole_batch(
+    window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
+) -> bytes:
+    """The bytes of a batch, from the window or, where it passes that, from the file.
+
+    Raises:
+        ContentError: the file ends inside it.
+    """
+    if place + size <= filled:
+        return window[place : place + size].tobytes()
+    raw = bytearray(size)
+    view, done = memoryview(raw), 0
+    while done < size and (got := read_into(view[done:], position + done)):
+        done += got
+    if done < size:
+        raise ContentError(position, f"a message of {size} bytes was expected, found {done} to the end")
+    return bytes(raw)

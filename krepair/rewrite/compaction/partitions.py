@@ -1,0 +1,548 @@
+"""Key compaction of partitions: what is decided, staged and known of it, on any engine.
+
+Three waves over the segments below the bound: the keys of each segment, the join of each partition's keys, and each
+segment as it is left. ``Prepared`` holds what the third wave needs; planning runs that wave once to know its exact
+bytes, and applying makes ``Prepared`` anew and runs it again to write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+from msgspec.structs import replace
+
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, FailureKind, LogsItem, Place
+from krepair.formats import txn_index
+from krepair.formats.arrays import Int64s
+from krepair.formats.filenames import log_name
+from krepair.formats.offset_set import MOST_BYTES, as_text
+from krepair.kernels.scan import SegmentSummary
+from krepair.plan.model import CompactedSource, SourceSegment
+from krepair.rewrite.compaction.content import TOO_LARGE
+from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
+from krepair.rewrite.compaction.items import (
+    CheckItem,
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    JoinItem,
+    JoinResult,
+    KeysItem,
+    KeysResult,
+    OffsetFile,
+    Result,
+    ranges_of,
+    touching,
+)
+from krepair.rewrite.compaction.rows import BUCKETS, ROW_BYTES, RowFile, cut
+from krepair.rules.compaction import (
+    Bound,
+    RecordTally,
+    bound_of,
+    compacted_facts,
+    tally_of,
+    tombstone_horizons,
+    too_large,
+)
+from krepair.rules.markers import decide
+from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
+from krepair.rules.outcome import TombstoneHorizon
+
+_INLINE_BYTES: Final = 64 << 20
+_ROWS_INLINE_AT_LEAST: Final = 1 << 10
+_JOIN_ROWS: Final = 1 << 21
+_MOST_PACKED: Final = 6 << 20
+"""Bytes of the offsets that stay, of all partitions of a plan, in which they take a third more."""
+_NO_RANGES: Final = np.empty((0, 3), np.int64)
+
+
+@dataclass(frozen=True)
+class CompactionInput:
+    """One partition that is to be compacted.
+
+    Attributes:
+        place: where.
+        segments: all of it, scanned with checksums, ascending; the last one is active.
+        policy: inputs that do not come from the log.
+        secret: 16 bytes, see ``rules.compaction.secret_of``.
+        keys: base offset -> keys that were found with this secret when the segment was scanned.
+        elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
+            see ``kernels.compact_keys.LARGEST``.
+    """
+
+    place: Place
+    segments: tuple[SegmentFacts, ...]
+    policy: MarkerPolicy
+    secret: bytes
+    keys: Mapping[int, KeysResult] = field(default_factory=dict)
+    elsewhere: tuple[RowFile, ...] = ()
+
+
+@dataclass
+class Prepared:
+    """What the third wave needs of one partition.
+
+    Attributes:
+        partition: it.
+        bound: up to where, and what follows from the whole partition.
+        aborted: int64[N, 3] of aborted transactions.
+        stays: offsets of the last record of each key.
+        held: those of them of whose key an older record stays: here, or in another replica. A tombstone there stays.
+        found: base offset -> keys of the segment.
+        keys: how many distinct keys there are.
+        keyless: base offset -> records without a key.
+        planned: base offset -> offsets of the last record of each key as a plan has them; no others are known then.
+        noted: base offset -> what was noted of its batches.
+        problem: why it is left alone, None if it is not.
+        scratch: path of the scratch folder, empty if there is none.
+    """
+
+    partition: CompactionInput
+    bound: Bound | None = None
+    aborted: Int64s = field(default_factory=lambda: _NO_RANGES)
+    stays: tuple[OffsetFile, ...] = ()
+    held: tuple[OffsetFile, ...] = ()
+    found: dict[int, KeysResult] = field(default_factory=dict)
+    keys: int = 0
+    keyless: dict[int, int] = field(default_factory=dict)
+    planned: dict[int, OffsetFile] = field(default_factory=dict)
+    noted: dict[int, Noted] = field(default_factory=dict)
+    problem: LeftAlone | None = None
+    scratch: str = ""
+
+    @property
+    def span(self) -> tuple[SegmentFacts, ...]:
+        """The segments below the bound."""
+        return self.partition.segments[: self.bound.span.segments] if self.bound is not None else ()
+
+    @property
+    def follows_from_keys(self) -> bool:
+        """Whether the last record of each key, and nothing else that is not in every log, decides on its records."""
+        return (
+            self.bound is not None
+            and not self.bound.transactions
+            and not self.partition.elsewhere
+            and not len(self.partition.policy.held_markers)
+            and not any(file.path or file.data for file in self.held)
+        )
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was decided for one partition.
+
+    Attributes:
+        decision: the rules of markers over the compacted segments: groups, sizes, reasons; its outcomes' ``log_bytes``
+            are those of the compacted streams.
+        sources: base offset -> what a plan says of each source.
+        tallies: base offset -> what becomes of its records.
+        keys: distinct keys below the bound.
+        horizons: what each horizon would do to tombstones.
+        changed: base offsets of the first source of each group that changes.
+    """
+
+    decision: PartitionDecision
+    sources: dict[int, CompactedSource]
+    tallies: dict[int, RecordTally]
+    keys: int
+    horizons: tuple[TombstoneHorizon, ...]
+    changed: tuple[int, ...]
+
+    @property
+    def total(self) -> RecordTally:
+        """What becomes of all records below the bound."""
+        return sum(self.tallies.values(), RecordTally())
+
+
+# -- the first two waves ----------------------------------------------------------------------------
+def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str) -> list[Prepared]:
+    """Find the bound, the aborted transactions and the last offset of each key of every partition.
+
+    Args:
+        engine: where tasks run.
+        partitions: scanned.
+        scratch: path of a scratch folder on their hosts, empty if there is none.
+    """
+    prepared = [Prepared(partition) for partition in partitions]
+    for each in prepared:
+        bound = bound_of(each.partition.segments, each.partition.policy)
+        if isinstance(bound, LeftAlone):
+            each.problem = bound
+        else:
+            each.bound = bound
+    _find_aborted(
+        engine,
+        [
+            partition
+            for partition in prepared
+            if partition.bound and partition.bound.transactions and partition.span
+        ],
+    )
+    _find_keys(engine, [partition for partition in prepared if partition.problem is None], scratch)
+    for each in prepared:
+        each.scratch = scratch
+    _join(engine, [each for each in prepared if each.problem is None])
+    return prepared
+
+
+def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
+    from krepair.rewrite.compaction.tasks import find_aborted
+
+    items = [
+        LogsItem(
+            place=partition.partition.place,
+            segments=tuple(
+                (facts.base_offset, facts.summary.valid_bytes) for facts in partition.partition.segments
+            ),
+        )
+        for partition in prepared
+    ]
+    for index, result in engine.map(find_aborted, items):
+        if isinstance(result, Failed):
+            prepared[index].problem = _failed(result.kind, result.why)
+        else:
+            prepared[index].aborted = ranges_of(result)
+
+
+def rows_inline_of(segments: int) -> int:
+    """How many rows each of so many segments may give without a scratch folder."""
+    return max(_INLINE_BYTES // ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
+
+
+def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> None:
+    from krepair.rewrite.compaction.tasks import find_keys
+
+    every = [(partition, facts) for partition in prepared for facts in partition.span]
+    rows_inline = rows_inline_of(len(every))
+
+    def take(each: Prepared, base_offset: int, result: KeysResult) -> None:
+        each.problem = each.problem or _problem(result, log_name(base_offset), each)
+        each.keyless[base_offset] = result.keyless
+        each.noted[base_offset] = result.noted
+        each.found[base_offset] = result
+
+    work = []
+    for each, facts in every:
+        known = each.partition.keys.get(facts.base_offset, KeysResult())
+        # keys that had no room beside those above the bound may have it now
+        if known.found and known.failure != "disk":
+            take(each, facts.base_offset, known)
+        else:
+            work.append((each, facts))
+    items = [
+        KeysItem(
+            place=each.partition.place,
+            base_offset=facts.base_offset,
+            size=facts.summary.file_size,
+            aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
+            secret=each.partition.secret,
+            rows_inline=rows_inline,
+            scratch=scratch,
+            note_bytes=note_bytes_of(len(every)),
+        )
+        for each, facts in work
+    ]
+    for index, result in engine.map(find_keys, items):
+        take(work[index][0], work[index][1].base_offset, result)
+
+
+def _join(engine: Engine, work: Sequence[Prepared]) -> None:
+    """Join the keys of partitions."""
+    from krepair.rewrite.compaction.tasks import join_keys
+
+    items: list[JoinItem] = []
+    owners: list[Prepared] = []
+    parts: dict[int, JoinResult] = {}
+    for each in work:
+        each.held = ()
+        for item in _join_items(each):
+            items.append(item)
+            owners.append(each)
+    for index, result in engine.map(join_keys, items):
+        each = owners[index]
+        each.problem = each.problem or _problem(result, "", each)
+        each.keys += result.keys
+        parts[index] = result
+    for index in sorted(parts):
+        owners[index].stays += (parts[index].offsets,)
+        owners[index].held += (parts[index].held,)
+
+
+def _join_items(each: Prepared) -> Iterator[JoinItem]:
+    elsewhere = each.partition.elsewhere
+    mine, others = np.zeros(BUCKETS, np.int64), np.zeros(BUCKETS, np.int64)
+    files: list[RowFile] = []
+    for result in each.found.values():
+        mine += np.frombuffer(result.buckets, np.int64)
+        files += result.files
+    for file in elsewhere:
+        others += np.diff(file.starts())
+    counts = np.where(mine > 0, mine + others, 0)  # a key that is not here has no tombstone here
+    for first, after in cut(counts, _JOIN_ROWS):
+        rows = int(mine[first:after].sum())
+        if rows:
+            yield JoinItem(
+                place=each.partition.place,
+                files=tuple(file.part(first, after) for file in files),
+                first_bucket=first,
+                after_bucket=after,
+                rows=rows,
+                offsets_inline=_INLINE_BYTES // 8 // 64,
+                scratch=each.scratch,
+                elsewhere=tuple(file.part(first, after) for file in elsewhere),
+                elsewhere_rows=int(others[first:after].sum()),
+            )
+
+
+def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
+    if result.problem:
+        where = f"{name}, position {result.position}" if name else each.partition.place.folder
+        too = "" if result.problem.endswith(TOO_LARGE) else "Kafka's cleaner would stop here too, so "
+        return LeftAlone(
+            "compacted-content",
+            f"{where}: {result.problem}; {too}the partition is left alone whole",
+            "krepair check LOGDIR --deep",
+            damaged=True,
+        )
+    return _failed(result.failure, result.why) if result.failure else None
+
+
+def _failed(kind: FailureKind, why: str) -> LeftAlone:
+    return LeftAlone(kind, why, damaged=kind == "unreadable")
+
+
+# -- the third wave ---------------------------------------------------------------------------------
+def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactItem:
+    """How segment ``number`` of the span is read."""
+    assert each.bound is not None
+    facts, policy = each.partition.segments[number], each.partition.policy
+    next_base = each.partition.segments[number + 1].base_offset
+    return CompactItem(
+        place=each.partition.place,
+        base_offset=facts.base_offset,
+        next_base=next_base,
+        size=facts.summary.file_size,
+        now_ms=policy.now_ms,
+        high_watermark=policy.high_watermark,
+        protected=each.bound.protected,
+        drop_unstamped=each.bound.drop_unstamped[number],
+        aborted=touching(each.aborted, facts.base_offset, facts.summary.last_offset + 1),
+        stays=_stays(each, facts.base_offset, next_base),
+        keyless=each.keyless.get(facts.base_offset, 1) > 0,
+        noted=each.noted.get(facts.base_offset, NOTHING_NOTED),
+        keeps_all=policy.keeps_all,
+        held=tuple(_between(file, facts.base_offset, next_base) for file in each.held),
+        held_markers=_held_markers(policy, facts.base_offset, next_base),
+        most_packed=most_packed,
+    )
+
+
+def _stays(each: Prepared, first: int, after: int) -> tuple[OffsetFile, ...]:
+    if first in each.planned:
+        return (each.planned[first],)
+    return tuple(_between(file, first, after) for file in each.stays)
+
+
+def _held_markers(policy: MarkerPolicy, first: int, after: int) -> bytes:
+    start, end = np.searchsorted(policy.held_markers, [first, after])
+    return policy.held_markers[start:end].tobytes()
+
+
+def _between(file: OffsetFile, first: int, after: int) -> OffsetFile:
+    if file.path:
+        return file
+    offsets = np.frombuffer(file.data, np.int64)
+    start, end = np.searchsorted(offsets, [first, after])
+    return OffsetFile(data=offsets[start:end].tobytes())
+
+
+@dataclass
+class _Deciding:
+    """One partition while its segments are read."""
+
+    prepared: Prepared
+    results: dict[int, CompactResult] = field(default_factory=dict)
+    packed: int = 0
+    outcome: LeftAlone | None = None
+
+
+def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | LeftAlone]:
+    """Decide on partitions that were prepared: exact sizes, groups, tallies.
+
+    Args:
+        engine: where tasks run.
+        prepared: see ``prepare``.
+
+    Returns:
+        For each the decisions, or why it is left alone.
+    """
+    work = [_Deciding(partition, outcome=partition.problem) for partition in prepared]
+    _read(engine, work)
+    return [one.outcome or _decide(one) for one in work]
+
+
+def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
+    from krepair.rewrite.compaction.tasks import compact
+
+    todo = [(one, number) for one in work if one.outcome is None for number in range(len(one.prepared.span))]
+    most_packed = _most_packed(len(work))
+    items = [
+        compact_item(
+            one.prepared,
+            number,
+            most_packed if one.prepared.follows_from_keys else 0,
+        )
+        for one, number in todo
+    ]
+    for index, result in engine.map(compact, items):
+        one, _ = todo[index]
+        base_offset = items[index].base_offset
+        one.outcome = one.outcome or _problem(result, log_name(base_offset), one.prepared)
+        one.packed += len(result.stays or b"")
+        one.results[base_offset] = replace(result, stays=None) if one.packed > most_packed else result
+
+
+def _most_packed(partitions: int) -> int:
+    """How many bytes the offsets that stay may take in a plan, of each of so many partitions."""
+    return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
+
+
+def _decide(one: _Deciding) -> Compaction | LeftAlone:
+    each = one.prepared
+    assert each.bound is not None
+    segments = tuple(
+        _as_compacted(facts, one.results[facts.base_offset]) if facts.base_offset in one.results else facts
+        for facts in each.partition.segments
+    )
+    policy = each.partition.policy
+    protected = np.array(each.bound.protected, np.int64).reshape(-1, 2)
+    decision = decide(segments, policy, protected)
+    if isinstance(decision, NeedsRescan) or (
+        isinstance(decision, PartitionDecision) and decision.span.segments != len(each.span)
+    ):
+        decision = LeftAlone(
+            "changed", "the partition changed while it was read", "krepair plan LOGDIR --out PLAN"
+        )
+    if isinstance(decision, LeftAlone):
+        return decision
+    return too_large(decision) or _compaction(one, decision)
+
+
+def _as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
+    entries = txn_index.view(result.entries)
+    columns = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    table = np.column_stack([entries[name].astype(np.int64) for name in columns])
+    return compacted_facts(facts, _summary(result), table)
+
+
+def _summary(result: CompactResult) -> SegmentSummary:
+    assert result.summary is not None, "a segment that could not be read is not decided on"
+    return result.summary
+
+
+def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
+    each = one.prepared
+    assert each.bound is not None
+    tallies: dict[int, RecordTally] = {}
+    sources: dict[int, CompactedSource] = {}
+    for facts in each.span:
+        base, result = facts.base_offset, one.results[facts.base_offset]
+        tallies[base] = tally_of(np.frombuffer(result.tallies, np.int64))
+        sources[base] = CompactedSource(
+            file_bytes=facts.summary.file_size,
+            records=tallies[base].records,
+            kept=tallies[base].kept,
+            headers=_summary(result).headers,
+            superseded=tallies[base].superseded,
+            tombstones=tallies[base].tombstones_dropped,
+            aborted=tallies[base].aborted,
+            keyless=tallies[base].keyless,
+            emptied=tallies[base].emptied,
+        )
+    changed = tuple(
+        group.sources[0].base_offset
+        for group in decision.groups
+        if group.changes or any(tallies[source.base_offset].changes for source in group.sources)
+    )
+    return Compaction(
+        decision=decision,
+        sources=_with_stays(one, sources),
+        tallies=tallies,
+        keys=each.keys,
+        horizons=tombstone_horizons(
+            each.partition.segments, list(tallies.values()), each.bound.span, each.partition.policy
+        ),
+        changed=changed,
+    )
+
+
+def _with_stays(one: _Deciding, sources: dict[int, CompactedSource]) -> dict[int, CompactedSource]:
+    """With the offsets that stay, if those of all segments have room, and nothing else decides on records."""
+    packed = {base: one.results[base].stays for base in sources}
+    if None in packed.values() or not one.prepared.follows_from_keys:
+        return sources
+    return {base: replace(source, stays=as_text(packed[base] or b"")) for base, source in sources.items()}
+
+
+# -- applying ---------------------------------------------------------------------------------------
+def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, CompactItem]:
+    """Base offset -> how it is read, of the sources of which a plan says more.
+
+    Args:
+        each: prepared anew, from the files as they are now.
+        compacted: base offset -> what the plan says of its keys.
+    """
+    return {
+        facts.base_offset: replace(compact_item(each, number), source_headers=facts.summary.headers)
+        for number, facts in enumerate(each.span)
+        if facts.base_offset in compacted
+    }
+
+
+def stage_items(
+    readings: Mapping[int, CompactItem],
+    sources: Sequence[SourceSegment],
+    compacted: Mapping[int, CompactedSource],
+    target: str,
+    checks: Mapping[int, CheckItem] = MappingProxyType({}),
+) -> list[CompactStageItem]:
+    """The items that write one group.
+
+    Args:
+        readings: base offset -> how it is read.
+        sources: of the group, from the plan.
+        compacted: base offset -> what the plan says on top.
+        target: absolute path of the new ``.log``, which is there.
+        checks: base offset -> what proves the source while it is written; without it the source is read again for that.
+    """
+    positions = accumulate((source.kept_bytes for source in sources), initial=0)
+    return [
+        CompactStageItem(
+            compact=readings[source.base_offset],
+            source=source,
+            target=target,
+            out_position=position,
+            headers=compacted[source.base_offset].headers,
+            check=checks.get(source.base_offset),
+        )
+        for source, position in zip(sources, positions, strict=False)
+    ]
+
+
+def scratch_bytes_at_most(partitions: Sequence[CompactionInput]) -> int:
+    """What a scratch folder may have to hold: of each record its hash and offset, and its offset once more.
+
+    A record of v2 takes at least 7 bytes in a log, and a key that occurs twice in a table is in it once; so this is
+    much more than is commonly needed. It is known before anything is read.
+    """
+    records = 0
+    for partition in partitions:
+        for facts in partition.segments:
+            records += int(facts.summary.tallies[0, 2])
+    return records * (ROW_BYTES + 8)

@@ -1,0 +1,384 @@
+"""What one task of key compaction does: aborted transactions, keys, join, the compacted segment read or written.
+
+The same functions run inline and on Spark. Each opens the files itself and returns its failure as a value.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from msgspec.structs import asdict, replace
+
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.scratch import write_scratch
+from krepair.durable.tree import Tree
+from krepair.durable.writing_error import WritingError
+from krepair.engine.items import Failed, FailureKind, LogsItem, ScanResult
+from krepair.engine.place import at_its_place, in_its_place, reached
+from krepair.engine.progress import shown
+from krepair.formats.arrays import Int32s, Int64s, Uint8s
+from krepair.formats.filenames import log_name
+from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
+from krepair.kernels import compact_keys as k
+from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
+from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
+from krepair.rewrite.compaction.check import SourceProof
+from krepair.rewrite.compaction.content import ContentError
+from krepair.rewrite.compaction.headers import Notes
+from krepair.rewrite.compaction.items import (
+    CompactItem,
+    CompactResult,
+    CompactStageItem,
+    CompactStageResult,
+    JoinItem,
+    JoinResult,
+    KeysItem,
+    KeysResult,
+    OffsetFile,
+    ranges_of,
+)
+from krepair.rewrite.compaction.keys import TABLE_ROWS, KeyWalk, TransactionError
+from krepair.rewrite.compaction.log import CompactedLog, Stay
+from krepair.rewrite.compaction.rows import BUCKETS, SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
+from krepair.rewrite.compaction.written import Written
+from krepair.rewrite.segments.stage import not_as_decided, not_as_planned
+from krepair.scan.scan import scan_beside
+from krepair.scan.segment_files import entry_pairs, pairs, sound_entries
+
+_ANY_SIZE: Final = 1 << 40
+
+
+@shown("transactions")
+@in_its_place
+def find_aborted(item: LogsItem, tree: Tree) -> bytes:
+    """Replay the markers of all segments in offset order; their bytes are those of valid batches.
+
+    Returns:
+        int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two, as bytes.
+    """
+    first = item.segments[0][0] if item.segments else 0
+    replay = TransactionReplay(first)
+    found: list[Int64s] = []
+    for base_offset, size in item.segments:
+        with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
+            entries = replay.segment(size, read_into_from(descriptor)).entries
+        found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
+    ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
+    ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
+    return np.ascontiguousarray(ranges).tobytes()
+
+
+@shown("keys")
+@at_its_place(KeysResult)
+def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
+    """The keys of one segment."""
+    name = log_name(item.base_offset)
+    files: list[RowFile] = []
+    buckets = np.zeros(BUCKETS, np.int64)
+
+    def on_rows(rows: Rows, starts: Int64s) -> None:
+        buckets.__iadd__(np.diff(starts))
+        inline = not files and len(rows) <= item.rows_inline
+        files.append(put_rows(rows, starts, f"keys-{item.base_offset}", item.scratch, inline=inline))
+
+    secret = np.frombuffer(item.secret, np.uint64)
+    scanned: ScanResult | Failed | None = None
+    try:
+        with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+            walk = KeyWalk(
+                read_into_from(descriptor), item.size, ranges_of(item.aborted), secret, on_rows, TABLE_ROWS,
+                Notes(item.note_bytes), aborted_known=item.scan is None, lowest=item.lowest,
+            )  # fmt: skip
+            if item.scan is None:
+                keyless: int | None = walk.run()
+            else:
+                beside = _KeysBesideScan(walk)
+                scanned = scan_beside(item.scan, beside.take)
+                whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
+                keyless = beside.end() if whole else None
+    except NoScratchError:
+        return KeysResult(failure="disk", why=f"{item.place.folder}/{name}: {SCRATCH_NEEDED}", scan=scanned)
+    except ContentError as problem:
+        return KeysResult(position=problem.position, problem=problem.text, scan=scanned)
+    except OSError as error:
+        return KeysResult(
+            failure="unreadable", why=_where(error, f"{item.place.folder}/{name}"), scan=scanned
+        )
+    if keyless is None:
+        return KeysResult(scan=scanned)
+    return KeysResult(
+        scan=scanned,
+        files=tuple(files),
+        buckets=buckets.tobytes(),
+        keyless=keyless,
+        noted=walk.noted,
+    )
+
+
+class _KeysBesideScan:
+    """Takes the windows of a scan until there is a batch of a transaction: what is aborted is not known yet."""
+
+    def __init__(self, walk: KeyWalk) -> None:
+        self._walk = walk
+        self._ended = False
+        self._problem: Exception | None = None
+        walk.begin()
+
+    def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
+        """Enter the keys of one window; see ``scan_segment`` for the arguments."""
+        del starts, batch_classes
+        if self._ended:
+            return
+        try:
+            self._walk.take(window, end)
+        except TransactionError:
+            self._ended = True
+        except (ContentError, OSError, NoScratchError) as problem:
+            # the scan is not to blame, and goes on
+            self._problem, self._ended = problem, True
+
+    def end(self) -> int | None:
+        """The result, None if there was such a batch.
+
+        Raises:
+            Exception: what went wrong on the way.
+        """
+        if self._problem is not None:
+            raise self._problem
+        return None if self._ended else self._walk.end()
+
+
+def _where(error: OSError, name: str) -> str:
+    return f"{error.filename or name}: {why(error)}"
+
+
+@shown("join")
+def join_keys(item: JoinItem) -> JoinResult:
+    """Of each key of some buckets the last offset of all segments."""
+    try:
+        table = _joined(item, item.files, item.rows)
+        offsets: Int64s = table[table[:, 2] != 0, 2].astype(np.int64) - 1
+        offsets.sort()
+        held: Int64s = np.empty(len(offsets) if item.elsewhere else 0, np.int64)
+        if item.elsewhere:
+            others = _joined(item, item.elsewhere, item.elsewhere_rows)
+            held = np.sort(held[: k.held_offsets(table, others, held)])
+        kept = _offset_file(item, "stays", offsets)
+        return JoinResult(offsets=kept, keys=len(offsets), held=_offset_file(item, "held", held))
+    except NoScratchError:
+        return JoinResult(failure="disk", why=f"{item.place.folder}: {SCRATCH_NEEDED}")
+    except OSError as error:
+        return JoinResult(failure="disk", why=_where(error, item.scratch))
+
+
+def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
+    """The rows of some buckets in one table: of each hash the greatest number."""
+    size = 1 << 10
+    while size < 2 * rows:
+        size *= 2
+    table: Rows = np.zeros((size, k.ROW_WORDS), np.uint64)
+    state = np.zeros(k.STATE_SIZE, np.int64)
+    for file in files:
+        k.merge_rows(file.rows(item.first_bucket, item.after_bucket), table, state)
+    return table
+
+
+def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
+    """Offsets in memory, or in the scratch folder."""
+    if len(offsets) <= item.offsets_inline:
+        return OffsetFile(data=offsets.tobytes())
+    if not item.scratch:
+        raise NoScratchError
+    return OffsetFile(path=write_scratch(item.scratch, f"{name}-{item.first_bucket}", (offsets,)))
+
+
+@shown("records")
+@at_its_place(CompactResult)
+def compact(item: CompactItem, tree: Tree) -> CompactResult:
+    """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
+    try:
+        with _opened(item, tree) as read_into:
+            stay = stay_of(item)
+            log = CompactedLog(read_into, item.size, stay, item.noted, sums=False)
+            entries, _ = sound_entries(item.place, item.base_offset, tree)
+            inputs = _inputs(item, entries)
+            summary = scan_segment(inputs, log.read_into)
+    except (ContentError, OffsetSetError, OSError) as problem:
+        return CompactResult(**_failure(item, problem))
+    stays = packed(stay.offsets, item.base_offset) if _has_room(item, stay) else None
+    if stays is not None and len(stays) > item.most_packed:
+        stays = None
+    return replace(_as_left(item, entries, log, summary)[0], stays=stays)
+
+
+def _has_room(item: CompactItem, stay: Stay) -> bool:
+    return item.most_packed > 0 and len(stay.offsets) <= MOST_OFFSETS
+
+
+@shown("stage")
+def stage_compacted(item: CompactStageItem) -> CompactStageResult:
+    """Write what stays of one segment, and prove it; the decisions are made anew and must be the plan's.
+
+    The CRC of every batch and the digest of the headers are checked on the bytes that are written and proven.
+    """
+    tree, wrong = reached(item.compact.place)
+    if wrong:
+        return CompactStageResult(failure="elsewhere", why=wrong)
+    proof = SourceProof(item.check, tree) if item.check else None
+    try:
+        found, source, copy = _staged(item, tree, proof)
+    except (ContentError, OffsetSetError, OSError) as problem:
+        return CompactStageResult(**_failure(item.compact, problem))
+    if source.summary.headers != item.compact.source_headers or not source.summary.is_whole:
+        why = f"{_name(item.compact)}{not_as_planned(source.summary)}"
+        return CompactStageResult(failure="changed", why=why)
+    return CompactStageResult(
+        **asdict(found),
+        written_crc=copy.crc,
+        checked=proof.end() if proof else None,
+        source=source,
+    )
+
+
+def _staged(
+    item: CompactStageItem, tree: Tree, proof: SourceProof | None
+) -> tuple[CompactResult, ScanResult, Written]:
+    """What is left of a source, once it was written; the scan of the source; what wrote it.
+
+    Raises:
+        ContentError: a batch cannot be read.
+        OffsetSetError: the offsets that a plan has are none.
+        OSError: a file cannot be read or written.
+    """
+    compact = item.compact
+    entries, damage = sound_entries(compact.place, compact.base_offset, tree)
+    inputs = _inputs(compact, entries)
+    with _opened(compact, tree) as read_into:
+        source = WholeWindows(
+            ScanInputs(
+                compact.base_offset,
+                compact.size,
+                compact.now_ms,
+                compact.high_watermark,
+                entries=inputs.entries,
+            ),
+            read_into,
+        )
+        log = CompactedLog(read_into, compact.size, stay_of(compact))
+        copy = Written(item, log.read_into, RealDisk(tree), proof, source)
+        log.on_source = copy.take_source
+        inputs = replace(
+            inputs,
+            carried=np.array(item.source.carried_open, np.int64),
+            keep_positions=np.array(item.source.keep_positions, np.int64),
+            last_position=item.source.last_position,
+        )
+        try:
+            summary = scan_segment(inputs, log.read_into, on_window=copy.take)
+        finally:
+            log.on_source = None  # they know each other, and would keep their buffers after this
+        copy.finish()
+    found, summary = _as_left(compact, entries, log, summary)
+    if not found.failure:
+        kind, text = _stage_problem(item, summary)
+        found = replace(found, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
+    return found, ScanResult(summary=source.summary(), entries=entries, txn_damage=damage), copy
+
+
+def _name(item: CompactItem) -> str:
+    return f"{item.place.folder}/{log_name(item.base_offset)}"
+
+
+def _failure(item: CompactItem, problem: ContentError | OffsetSetError | OSError) -> dict[str, Any]:
+    if isinstance(problem, OffsetSetError):
+        return {"failure": "changed", "why": f"{_name(item)}: which of its records stay: {problem}"}
+    if isinstance(problem, ContentError):
+        return {"position": problem.position, "problem": problem.text}
+    if isinstance(problem, WritingError):
+        return {"failure": "disk", "why": f"{problem.filename}: {why(problem)}"}
+    return {"failure": "unreadable", "why": _where(problem, _name(item))}
+
+
+@contextlib.contextmanager
+def _opened(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
+    with opened_for_reading(f"{item.place.stem(item.base_offset)}.log", tree) as descriptor:
+        yield read_into_from(descriptor)
+
+
+def _inputs(item: CompactItem, entries: bytes) -> ScanInputs:
+    """The inputs of the scan of a compacted log, with the entries of its transaction index."""
+    return ScanInputs(
+        base_offset=item.base_offset,
+        file_size=_ANY_SIZE,
+        now_ms=item.now_ms,
+        high_watermark=item.high_watermark,
+        check_crc=False,
+        digests_crc=False,
+        entries=entry_pairs(entries),
+        protected=pairs(item.protected),
+        held=np.frombuffer(item.held_markers, np.int64).copy(),
+    )
+
+
+def _as_left(
+    item: CompactItem, entries: bytes, log: CompactedLog, summary: SegmentSummary
+) -> tuple[CompactResult, SegmentSummary]:
+    """A segment as compaction leaves it, with the scan of that."""
+    if summary.valid_bytes != log.size:
+        text = f"the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
+        return CompactResult(failure="verify", why=f"{_name(item)}: {text}"), summary
+    # the scan was not told where the stream ends, so it took the end for a torn batch
+    summary = replace(summary, file_size=log.size, damage=0, damage_text="")
+    return CompactResult(summary=summary, entries=entries, tallies=log.tallies.tobytes()), summary
+
+
+def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[FailureKind, str]:
+    if summary.headers != item.headers:
+        return "changed", "its records are not those that the plan was made of"
+    return not_as_decided(summary, item.source)
+
+
+def stay_of(item: CompactItem) -> Stay:
+    """What decides which records of a segment stay.
+
+    Raises:
+        OSError: a file of the scratch folder cannot be read.
+        OffsetSetError: offsets that a plan has are none.
+    """
+    return Stay(
+        offsets=offsets_between(item.stays, item.base_offset, item.next_base),
+        aborted=ranges_of(item.aborted),
+        now_ms=item.now_ms,
+        drop_unstamped=item.drop_unstamped,
+        keyless=item.keyless,
+        drop_stamped=not item.keeps_all,
+        held=offsets_between(item.held, item.base_offset, item.next_base),
+    )
+
+
+def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
+    """The offsets of some files that lie in a segment, ascending.
+
+    Raises:
+        OSError: a file cannot be read.
+        OffsetSetError: packed offsets are none.
+    """
+    parts: list[Int64s] = []
+    for file in files:
+        if file.path and os.path.getsize(file.path) == 0:
+            continue
+        if file.packed:
+            every: Any = unpacked(file.packed, first)
+        else:
+            every = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
+        start, end = np.searchsorted(every, [first, after])
+        parts.append(np.array(every[start:end]))
+    found: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if len(parts) > 1:
+        found.sort()
+    return found

@@ -1,0 +1,711 @@
+"""Damaged logs: a map of what is valid; the files of a log that was cut or freed of its damage, made and read again.
+
+The map is made by the scan itself, begun anew behind each damaged range, so what it calls valid is what every other
+part of krepair calls valid. Valid ranges and damaged ranges together are the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.index_judge import CompanionAudit
+from krepair.checks.walk import walk
+from krepair.derive.index_entries import IndexEntries
+from krepair.derive.segment import RecoveredSegment, recover_segment
+from krepair.durable.attributes import read_attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, FailureKind, LogItem, Place
+from krepair.engine.place import at_its_place, in_its_place, what_failed
+from krepair.engine.progress import shown
+from krepair.formats import batch_v2, offset_index, txn_index
+from krepair.formats.batch_front import batch_front
+from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
+from krepair.formats.filenames import log_name, offset_name
+from krepair.formats.java_numbers import INT32_MAX
+from krepair.kernels import classes as c
+from krepair.kernels.columns import BatchWalk
+from krepair.kernels.resync import checksummed_end, find_batch, search_budget
+from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
+from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes, digest_file
+from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from, status_of
+from krepair.plan.model import MendLog
+from krepair.rewrite.segments.verify import companion_audit
+from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
+from krepair.scan.segment_files import kept_ranges, read_entries, reader_without
+
+MOST_RANGES = 4096
+CUT = ".cut"
+"""Ends the name under which the cut bytes of a log are kept."""
+LARGEST_LOG_BYTES = 2**31 - 1
+"""Of a segment (FileRecords); what is longer no broker wrote, and it is not searched."""
+_CHUNK_BYTES = 1 << 20
+_UNKNOWN = -1
+
+
+class MapItem(LogItem, frozen=True, kw_only=True):
+    """Map one damaged log.
+
+    Attributes:
+        first: the valid range at its start, as the scan found it (may be empty).
+        damage: kind of what is wrong behind it.
+        text: what was expected and found there.
+        highest: largest offset that the log may have: below the next segment's base offset.
+        interval_bytes: ``index.interval.bytes``.
+        next_base: base offset of the next segment, -1 if it is the last.
+    """
+
+    first: ValidRange
+    damage: int
+    text: str
+    highest: int
+    interval_bytes: int
+    next_base: int = -1
+
+
+class MapResult(DamageMap, frozen=True, kw_only=True):
+    """What is valid in a damaged log, and what is not.
+
+    Attributes:
+        failure: kind of failure, empty if the log could be read.
+    """
+
+    failure: FailureKind = ""
+
+
+@shown("damage")
+@at_its_place(MapResult)
+def map_damage(item: MapItem, tree: Tree) -> MapResult:
+    """Map one damaged log. An I/O error is a failure, never damage."""
+    name = log_name(item.base_offset)
+    with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
+        if status.st_size != item.size:
+            text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
+            return MapResult(failure="changed", why=text)
+        if item.size > LARGEST_LOG_BYTES:
+            return MapResult(valid=(item.first,) if item.first.end else (), complete=False)
+        return damage_map(item, read_into_from(descriptor))
+
+
+def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
+    """The map of a log that can be read at any position."""
+    valid = [item.first] if item.first.end else []
+    damaged: list[DamagedRange] = []
+    start, kind, text, last = item.first.end, item.damage, item.text, item.first.last_offset
+    complete = True
+    budget = _Budget(search_budget(item.size))
+    while start < item.size:
+        found, after, complete = _next_valid(item, read_into, start, last, budget)
+        jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
+        if jump is not None and jump.start < start and start - jump.start < found - start:
+            after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
+            if after is not None:
+                ran, kind, text = after
+                valid.append(ran)
+                start, last = ran.end, ran.last_offset
+                continue
+            found, after, complete = _next_valid(item, read_into, start, last, budget)
+        damaged.append(_damaged(read_into, start, found, item, kind, text, last, after))
+        if after is None:
+            break
+        ran, kind, text = after
+        valid.append(ran)
+        start, last = ran.end, ran.last_offset
+        if len(damaged) == MOST_RANGES:
+            complete = False
+            if start < item.size:
+                damaged.append(_damaged(read_into, start, item.size, item, kind, text, last, None))
+            break
+    recovery: OffsetsRecovery = ""
+    cut = _cut_by_checksums(read_into, damaged, item.size)
+    if any(one.checksummed for one in damaged):
+        recovery = recovery_of_offsets(
+            read_into, item.size, cut, item.base_offset, item.interval_bytes, next_base=item.next_base
+        )
+    return MapResult(
+        valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery, cut=cut
+    )
+
+
+@dataclass
+class _Budget:
+    """How many bytes the searches in one log may still checksum."""
+
+    left: int
+
+
+class _Jump(Struct, frozen=True):
+    """Batches whose offsets lie above one that follows.
+
+    Attributes:
+        start: position of the first.
+        offset: its last offset.
+        before: the last offset before it.
+    """
+
+    start: int
+    offset: int
+    before: int
+
+
+def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: int) -> _Jump | None:
+    """Find the batch whose offset is implausibly high; None if that cannot be told.
+
+    One wrong bit in an offset, which no checksum covers, makes a batch seem later than all that follow. Then it is the
+    one that is wrong, not they.
+    """
+    if not valid or valid[-1].end != start:
+        return None
+    here = int.from_bytes(_read(read_into, start, 8), "big", signed=True)
+    before = item.base_offset - 1 if len(valid) == 1 else valid[-2].last_offset
+    for rows in BatchWalk(read_into, start, valid[-1].start):
+        for position, last_offset in rows[["position", "last_offset"]].tolist():
+            if last_offset >= here:
+                alone = position == valid[-1].start and len(valid) > 1
+                return None if here <= before or alone else _Jump(position, last_offset, before)
+            before = last_offset
+    return None
+
+
+def _leave_out_jump(
+    item: MapItem,
+    read_into: ReadInto,
+    valid: list[ValidRange],
+    damaged: list[DamagedRange],
+    jump: _Jump,
+    end: int,
+) -> _Next | None:
+    """Make the batches of a jump the damaged ones; what follows them, or None (and nothing changed) if nothing does."""
+    after = _valid_from(item, read_into, end, jump.before)
+    if after is None:
+        return None
+    ran = valid.pop()
+    if jump.start > ran.start:
+        front = _valid_from(item, read_into, ran.start, item.base_offset - 1, until=jump.start)
+        assert front is not None
+        valid.append(front[0])
+    text = f"offset {jump.offset} lies above those of the batches behind it"
+    damaged.append(_damaged(read_into, jump.start, end, item, c.D_OFFSET_ORDER, text, jump.before, after))
+    return after
+
+
+def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size: int) -> int:
+    """Position of the first batch that recovery does not get past, the size of the log if there is none.
+
+    A damaged range may have right checksums, and only its offsets or its records are wrong. Recovery does not see that,
+    and reads on, as long as the checksums are right.
+    """
+    for one in damaged:
+        end = checksummed_end(read_into, one.start, one.end, size) if one.checksummed else one.start
+        if end < one.end:
+            return end
+    return size
+
+
+def recovery_of_offsets(
+    read_into: ReadInto, size: int, cut: int, base_offset: int, interval_bytes: int, *, next_base: int = -1
+) -> OffsetsRecovery:
+    """What a broker's recovery does with offsets that are wrong under right checksums, which do not cover them.
+
+    It does not compare the offsets of batches. An index entry that goes back makes it empty the segment. An offset that
+    does not fit the base makes it split the segment, if the last offset does not fit either (``splits``; ``strays`` if
+    nothing shows that the log really went that far); else the start fails.
+    Source: LogSegment.recover, OffsetIndex.append, TimeIndex.maybeAppend, Log.splitOverflowedSegment (2.2.1, 3.9); seen
+    on 2.2.1, 3.9.2 and 4.3.1.
+
+    Args:
+        read_into: of the log.
+        size: bytes of it.
+        cut: position of the first batch that recovery does not get past: its checksum is wrong.
+        base_offset: of the segment.
+        interval_bytes: ``index.interval.bytes``.
+        next_base: base offset of the next segment, -1 if it is the last.
+    """
+    entries, fits = IndexEntries(interval_bytes), True
+    for rows in BatchWalk(read_into, cut):
+        last = rows["last_offset"]
+        wrong = np.flatnonzero((last < base_offset) | (last - base_offset > INT32_MAX))
+        fits = not len(wrong)
+        entries.take(rows if fits else rows[: wrong[0]])
+        if not fits:
+            break
+    offsets, times = entries.entries() if fits else entries.so_far()
+    if (np.diff(offsets[:, 0], prepend=base_offset) <= 0).any() or (np.diff(times[:, 1]) < 0).any():
+        return "empties"
+    if fits:
+        return ""
+    end = _last_offset(read_into, size, base_offset)
+    if end + 1 - base_offset <= INT32_MAX:
+        return "stops"
+    return "splits" if end < next_base else "strays"
+
+
+def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:
+    """Of the last batch, as a broker reads it: by the headers alone."""
+    last = base_offset
+    for rows in BatchWalk(read_into, size):
+        last = int(rows["last_offset"][-1])
+    return last
+
+
+_Next = tuple[ValidRange, int, str]
+
+
+def _next_valid(
+    item: MapItem, read_into: ReadInto, start: int, last: int, budget: _Budget
+) -> tuple[int, _Next | None, bool]:
+    """Where the next valid batch begins, what follows from there on, and whether the search came to an end."""
+    position = _declared_end(read_into, start, item.size)
+    if position:
+        after = _valid_from(item, read_into, position, last)
+        if after is not None:
+            return position, after, True
+    position = start + 1
+    while True:
+        found = find_batch(read_into, position, item.size, last + 1, item.highest, budget=budget.left)
+        budget.left -= found.checksummed
+        if found.position < 0:
+            return item.size, None, found.complete
+        after = _valid_from(item, read_into, found.position, last)
+        if after is not None:
+            return found.position, after, True
+        position = found.position + 1
+
+
+def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
+    """Where the damaged batch says that it ends, 0 if that is not in the log."""
+    head = _read(read_into, start, HEADER.size)
+    front = batch_front(head)
+    if front is None or len(head) < HEADER.size or not front.is_known:
+        return 0
+    end = start + front.size
+    return end if start + LOG_OVERHEAD < end < size else 0
+
+
+def _valid_from(
+    item: MapItem, read_into: ReadInto, position: int, last: int, *, until: int = -1
+) -> _Next | None:
+    """The valid batches from a position on whose offsets go on from the last one, None if there are none."""
+    size = (item.size if until < 0 else until) - position
+    inputs = ScanInputs(base_offset=item.base_offset, file_size=size, now_ms=0)
+    summary = scan_segment(inputs, lambda buffer, at: read_into(buffer, at + position))
+    if not summary.batches or summary.first_offset <= last or summary.first_offset > item.highest:
+        return None
+    return valid_range(summary, position), summary.damage, summary.damage_text
+
+
+def _damaged(
+    read_into: ReadInto,
+    start: int,
+    end: int,
+    item: MapItem,
+    kind: int,
+    text: str,
+    last: int,
+    after: _Next | None,
+) -> DamagedRange:
+    next_offset = after[0].first_offset if after is not None else -1
+    records, last_lost = _declared(read_into, start, end, last, next_offset if after else item.highest + 1)
+    return DamagedRange(
+        start=start,
+        end=end,
+        damage=kind,
+        text=text,
+        first_lost=last + 1,
+        next_offset=next_offset,
+        records=records,
+        last_lost=last_lost,
+        zeros=_all_zeros(read_into, start, end),
+    )
+
+
+def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int) -> tuple[int, int]:
+    """Records and last offset by the header of a range that is one v2 batch, -1 where it cannot be one."""
+    head = _read(read_into, start, HEADER.size)
+    if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
+        return _UNKNOWN, _UNKNOWN
+    header = batch_v2.decode_header(head, 0)
+    last_offset = header.base_offset + header.last_offset_delta
+    fits = header.size_bytes >= end - start and last < header.base_offset <= last_offset < before
+    if not fits or not 0 <= header.record_count <= header.last_offset_delta + 1:
+        return _UNKNOWN, _UNKNOWN
+    return header.record_count, last_offset
+
+
+def _all_zeros(read_into: ReadInto, start: int, end: int) -> bool:
+    return not any(piece.strip(b"\0") for piece in _pieces(read_into, start, end))
+
+
+def _pieces(read_into: ReadInto, start: int, end: int) -> Iterator[bytes]:
+    while start < end:
+        piece = _read(read_into, start, min(_CHUNK_BYTES, end - start))
+        if not piece:
+            return
+        yield piece
+        start += len(piece)
+
+
+def _read(read_into: ReadInto, position: int, count: int) -> bytes:
+    buffer = bytearray(count)
+    got = read_into(memoryview(buffer), position)
+    return bytes(buffer[:got])
+
+
+# -- the files of a log that was cut or freed of its damage
+
+
+class MendedItem(LogItem, frozen=True, kw_only=True):
+    """Work out what a log and its indexes become without some of its bytes, or make them.
+
+    Attributes:
+        without: (start, end) of the ranges that go, ascending.
+        interval_bytes: ``index.interval.bytes``.
+        target: folder that new files are written into, empty if nothing is to be written.
+        with_log: whether the log itself is written too.
+        torn: whether the last range goes as a torn tail, without consent: then no valid batch may be in it.
+    """
+
+    without: tuple[tuple[int, int], ...]
+    interval_bytes: int
+    target: str = ""
+    with_log: bool = False
+    torn: bool = False
+
+
+class MendedCompanion(Struct, frozen=True, kw_only=True):
+    """One index of the new log.
+
+    Attributes:
+        suffix: of the file.
+        size_before: bytes, -1 if there is no file.
+        size_after: bytes.
+        digest_after: 32 hex digits over the new bytes.
+        same: whether the file has these bytes already.
+        front_bytes: of an ``.index``: how much of the new one is also true of the old log.
+    """
+
+    suffix: str
+    size_before: int
+    size_after: int
+    digest_after: str
+    same: bool
+    front_bytes: int = 0
+
+
+class MendedResult(Struct, frozen=True, kw_only=True):
+    """What a log becomes.
+
+    Attributes:
+        size: bytes of the new log.
+        digest: 32 hex digits over them.
+        digest_gone: the same over the bytes that go, in order.
+        last_offset: of the last batch that stays, one less than the base offset if none does.
+        batches: that stay.
+        companions: the indexes.
+    """
+
+    size: int = 0
+    digest: str = ""
+    digest_gone: str = ""
+    last_offset: int = -1
+    batches: int = 0
+    companions: tuple[MendedCompanion, ...] = ()
+
+
+class _LogReader:
+    """Reads a log, and knows whether that failed."""
+
+    def __init__(self, read_into: ReadInto) -> None:
+        self.read_into = read_into
+        self.failed = False
+
+    def read(self, buffer: memoryview, position: int) -> int:
+        try:
+            return self.read_into(buffer, position)
+        except OSError:
+            self.failed = True
+            raise
+
+
+@shown("damage")
+@in_its_place
+def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
+    """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
+    name = log_name(item.base_offset)
+    reader: _LogReader | None = None
+    try:
+        with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
+            if status.st_size != item.size:
+                text = f"{item.place.folder}/{name}: has {status.st_size} bytes, not {item.size}"
+                return Failed("changed", text)
+            reader = _LogReader(read_into_from(descriptor))
+            return _mended(item, reader.read, RealDisk(tree))
+    except OSError as error:
+        # What could not be written is not a log that could not be read.
+        kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
+        return Failed(kind, what_failed(item.place, error, name))
+
+
+def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResult | Failed:
+    kept = kept_ranges(item.size, item.without)
+    reader = reader_without(read_into, kept)
+    size = sum(end - start for start, end in kept)
+    made = recover_segment(item.base_offset, size, item.interval_bytes, reader)
+    if made.damage or made.valid_bytes != size:
+        text = f"position {made.valid_bytes} of what would stay: {made.damage_text or 'not valid'}"
+        return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
+    lost = _whole_batch_in(item, read_into, made.last_offset) if item.torn else -1
+    if lost >= 0:
+        text = f"offset {lost} is in a valid batch, and would go as a torn tail"
+        return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
+    stem = f"{item.place.path}/{offset_name(item.base_offset)}"
+    first = item.without[0][0] if item.without else size
+    front = int((made.positions < first).sum()) * offset_index.ENTRY.size
+    files = {".index": made.index, ".timeindex": made.time_index}
+    entries = _entries_up_to(read_entries(item.place, item.base_offset, disk.tree), made)
+    if entries is not None:
+        files[".txnindex"] = entries
+    companions = [_companion(stem, suffix, data, front, disk.tree) for suffix, data in files.items()]
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    write = _writer(item, size, digest.update, disk)
+    position = 0
+    for piece in _pieces(reader, 0, size):
+        write(piece, position)
+        position += len(piece)
+    gone = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for start, end in item.without:
+        for piece in _pieces(read_into, start, end):
+            gone.update(piece)
+    if item.target:
+        changed = {
+            companion.suffix: files[companion.suffix] for companion in companions if not companion.same
+        }
+        _finish(item, stem, changed, disk)
+    return MendedResult(
+        size=size,
+        digest=digest.hexdigest(),
+        digest_gone=gone.hexdigest(),
+        last_offset=made.last_offset,
+        batches=made.batches,
+        companions=tuple(companions),
+    )
+
+
+def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
+    """First offset of a valid batch in the last range that goes, by the search of ``damage_map``; -1 if none is."""
+    start = item.without[-1][0]
+    none = ValidRange(
+        start=start, end=start, first_offset=-1, first_is_old=False, last_offset=last, batches=0, records=0
+    )
+    whole = MapItem(
+        place=item.place,
+        base_offset=item.base_offset,
+        size=item.size,
+        first=none,
+        damage=c.D_NONE,
+        text="",
+        highest=item.base_offset + INT32_MAX,
+        interval_bytes=item.interval_bytes,
+    )
+    found = _valid_from(whole, read_into, start, last)
+    if found is None:
+        _, found, _ = _next_valid(whole, read_into, start, last, _Budget(search_budget(item.size)))
+    return -1 if found is None else found[0].first_offset
+
+
+def _entries_up_to(entries: bytes, made: RecoveredSegment) -> bytes | None:
+    """The entries of aborts that are still in the log; None where there are none, or they cannot be read."""
+    if not entries or len(entries) % txn_index.ENTRY_SIZE:
+        return None
+    lasts = txn_index.view(entries)["last_offset"]
+    return entries[: int((lasts <= made.last_offset).sum()) * txn_index.ENTRY_SIZE]
+
+
+def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> MendedCompanion:
+    found = tree.status(stem + suffix)
+    size = -1 if found is None else found.st_size
+    same = size == len(data)
+    if same and data:
+        with opened_for_reading(stem + suffix, tree) as descriptor:
+            same = os.pread(descriptor, len(data) + 1, 0) == data
+    return MendedCompanion(
+        suffix=suffix,
+        size_before=size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        same=same,
+        front_bytes=front if suffix == ".index" else 0,
+    )
+
+
+def _writer(
+    item: MendedItem, size: int, digest: Callable[[bytes], None], disk: RealDisk
+) -> Callable[[bytes, int], None]:
+    if not item.with_log:
+        return lambda piece, position: digest(piece)
+    target = f"{item.target}/{log_name(item.base_offset)}"
+    # A task that is run again meets what it made before.
+    if disk.tree.is_there(target):
+        disk.unlink(target)
+    disk.reserve(target, size)
+
+    def write(piece: bytes, position: int) -> None:
+        digest(piece)
+        disk.write_at(target, position, [memoryview(piece)])
+
+    return write
+
+
+def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: RealDisk) -> None:
+    """The new files with the attributes of what they replace, and durable."""
+    tree = disk.tree
+    if item.with_log:
+        log = f"{item.target}/{log_name(item.base_offset)}"
+        disk.set_attributes(log, read_attributes(f"{stem}.log", tree))
+        disk.sync_file(log)
+    for suffix, data in companions.items():
+        path = f"{item.target}/{offset_name(item.base_offset)}{suffix}"
+        if tree.is_there(path):
+            disk.unlink(path)
+        like = stem + suffix if tree.is_there(stem + suffix) else f"{stem}.log"
+        disk.create(path, data, like=read_attributes(like, tree))
+    disk.sync_dir(item.target)
+
+
+# -- a mended log, read again by code that did not make it
+
+
+class MendedLogItem(Struct, frozen=True, kw_only=True):
+    """Read a log that was cut, or freed of damage in its middle, and its three indexes.
+
+    Attributes:
+        place: of the partition.
+        change: of the plan.
+        interval_bytes: ``index.interval.bytes``.
+        keep: absolute path of the folder with the kept originals, empty if there is none.
+        next_base: base offset of the next segment, -1 if it is the last.
+    """
+
+    place: Place
+    change: MendLog
+    interval_bytes: int
+    keep: str = ""
+    next_base: int = -1
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The new log, and what is kept of the old one."""
+        return self.change.size_before
+
+
+class MendedLogRead(Struct, frozen=True, kw_only=True):
+    """What was read.
+
+    Attributes:
+        problems: one line each; empty if all is as it should be.
+        bytes: of the log.
+    """
+
+    problems: tuple[str, ...] = ()
+    bytes: int = 0
+
+
+@shown("verify")
+@in_its_place
+def verify_mended_log(item: MendedLogItem, tree: Tree) -> MendedLogRead:
+    """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
+    with tree.keeping_folders():
+        return MendedLogRead(problems=tuple(_mended_problems(item, tree)), bytes=item.change.size_after)
+
+
+def _mended_problems(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+    change, path = item.change, f"{item.place.path}/{item.change.name}"
+    status = status_of(path, tree)
+    if status.st_size != change.size_after:
+        yield f"{change.name}: {change.size_after} bytes were expected, found {status.st_size}"
+        return
+    audit = companion_audit(path.removesuffix(".log"), change.base_offset, status.st_size, tree)
+    problems = [*_log_problems(item, audit, tree)]
+    if status.st_mtime_ns != change.mtime_ns:
+        problems.append(f"{change.name}: does not have the modification time that the plan says")
+    yield from problems
+    if not problems:
+        stem = offset_name(change.base_offset)
+        for suffix, position, text in audit.finish(change.size_after, item.interval_bytes):
+            yield f"{stem}{suffix}, position {position}: {text}"
+        yield from _files_against_plan(item, tree)
+        yield from _against_originals(item, tree)
+
+
+def _log_problems(item: MendedLogItem, audit: CompanionAudit, tree: Tree) -> Iterator[str]:
+    change = item.change
+    first, last = -1, change.base_offset - 1
+    with opened_for_reading(f"{item.place.path}/{change.name}", tree) as descriptor:
+        for walked in walk(read_into_from(descriptor), change.size_after):
+            if len(walked.positions):
+                first = int(walked.firsts[0]) if first < 0 else first
+                last = int(walked.lasts[-1])
+            if walked.problem:
+                yield f"{change.name}, position {walked.position}: {walked.problem}"
+                return
+            audit.feed(walked)
+    if 0 <= first < change.base_offset:
+        yield f"{change.name}: its first batch has offset {first}"
+    if last != change.last_offset:
+        yield f"{change.name}: a last offset of {change.last_offset} was expected, found {last}"
+    if 0 <= item.next_base <= last:
+        yield f"{change.name}: its last offset {last} is not below the next segment's {item.next_base}"
+
+
+def _files_against_plan(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+    change = item.change
+    planned = [(change.name, change.size_after, change.digest_after)]
+    planned += [(new.name, new.size_after, new.digest_after) for new in change.companions]
+    for name, size, digest in planned:
+        path = f"{item.place.path}/{name}"
+        if status_of(path, tree).st_size != size or digest_file(path, tree) != digest:
+            yield f"{name}: is not the file of {size} bytes that the plan makes"
+
+
+def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
+    """The log is its original without the ranges."""
+    if not item.keep:
+        return
+    change = item.change
+    kept = f"{item.keep}/{change.name}"
+    if change.method == "excise" and tree.is_there(kept):
+        yield from _same_ranges(item, kept, tree)
+    elif change.method == "cut" and tree.is_there(kept + CUT):
+        gone = change.size_before - change.size_after
+        if (
+            status_of(kept + CUT, tree).st_size != gone
+            or digest_file(kept + CUT, tree) != change.digest_removed
+        ):
+            yield f"{change.name}: the kept bytes are not the {gone} that were cut"
+
+
+def _same_ranges(item: MendedLogItem, kept: str, tree: Tree) -> Iterator[str]:
+    """Whether the new log is the original without the ranges that go, byte for byte."""
+    change, position = item.change, 0
+    edges = [0, *(edge for one in change.removed for edge in (one.start, one.end)), change.size_before]
+    with (
+        opened_for_reading(kept, tree) as old,
+        opened_for_reading(f"{item.place.path}/{change.name}", tree) as new,
+    ):
+        if os.fstat(old).st_size != change.size_before:
+            yield f"{change.name}: the kept original does not have {change.size_before} bytes"
+            return
+        for start, end in [*pairwise(edges)][::2]:
+            while start < end:
+                count = min(_CHUNK_BYTES, end - start)
+                if os.pread(old, count, start) != os.pread(new, count, position):
+                    yield f"{change.name}, position {position}: is not the original's bytes at position {start}"
+                    return
+                start, position = start + count, position + count

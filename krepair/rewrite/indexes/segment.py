@@ -1,0 +1,629 @@
+"""Tasks on the index files of one segment: look at them, say how each can be mended, make and verify the new bytes.
+
+``look_at_segment`` scans the log and holds the indexes against it in one reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.index_judge import (
+    CompanionAudit,
+    IndexFile,
+    IndexProblem,
+    SegmentIndexes,
+    byte_problems,
+    entries_of,
+    last_timestamp_read,
+    offset_entries,
+    time_entries,
+)
+from krepair.checks.walk import walk
+from krepair.derive.index_entries import IndexEntries, index_bytes
+from krepair.durable.attributes import read_attributes
+from krepair.durable.disk import Attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, FailureKind, Place, ScanItem, ScanResult
+from krepair.engine.place import in_its_place, reached
+from krepair.engine.progress import shown
+from krepair.formats import time_index, txn_index
+from krepair.formats.arrays import Int32s, Uint8s
+from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name
+from krepair.kernels.columns import BatchWalk
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
+from krepair.plan.model import ReplaceFile
+from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+from krepair.scan.scan import scan, scan_below
+from krepair.scan.segment_files import SpotCheck, read_front, read_index, regenerate_offset_and_time
+
+Depth = Literal["check", "truncate", "auto", "regenerate"]
+SUFFIXES = (INDEX, TIME_INDEX)
+
+
+class InspectItem(Struct, frozen=True, kw_only=True):
+    """Look at the offset and the time index of one segment.
+
+    Attributes:
+        place: where.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log`` as it was listed.
+        interval_bytes: ``index.interval.bytes``.
+        active: whether it is the last of its partition.
+        clean: whether the broker was cleanly stopped.
+        depth: ``check``: every entry against the whole log. ``truncate``: the entries against the log at the places
+            they point to. ``auto``: the same, and the whole log where that is not enough. ``regenerate``: the whole
+            log, and new bytes for every file that is not true.
+    """
+
+    place: Place
+    base_offset: int
+    log_bytes: int
+    interval_bytes: int
+    active: bool
+    depth: Depth
+    clean: bool = False
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log, though ``truncate`` and ``auto`` may need less of it."""
+        return self.log_bytes
+
+
+class IndexMend(Struct, frozen=True, kw_only=True):
+    """How one file can be mended.
+
+    Attributes:
+        suffix: of the file.
+        method: ``truncate`` or ``regenerate``.
+        size_before: bytes, -1 if there is no file.
+        size_after: bytes.
+        digest_after: 32 hex digits over the new bytes.
+        rule: the finding it answers.
+        reason: its evidence.
+    """
+
+    suffix: str
+    method: Literal["truncate", "regenerate"]
+    size_before: int
+    size_after: int
+    digest_after: str
+    rule: str
+    reason: str
+
+
+class InspectResult(Struct, frozen=True, kw_only=True):
+    """The result of looking at a segment's indexes.
+
+    Attributes:
+        problems: (suffix, rule, position, evidence) of each finding.
+        mends: how the files can be mended; empty for ``check``.
+        unmended: why a finding is not mended, empty if all are.
+        has_index: whether there is an ``.index``.
+        padded: whether one of the files has zeros behind its entries.
+        first_timestamp: of the time index's first entry as a broker reads it, -1 if it has none.
+        last_timestamp: of its last entry, zeros included; -1 if it has none. A broker takes it for the largest.
+        torn: whether a size is no multiple of its entry.
+        largest: largest timestamp of the log, -1 if none; only if ``whole``.
+        whole: whether the whole log was read, and ends with a whole batch.
+        needs_reading: whether cutting files to their entries is not enough.
+    """
+
+    problems: tuple[tuple[str, str, int, str], ...] = ()
+    mends: tuple[IndexMend, ...] = ()
+    unmended: str = ""
+    has_index: bool = True
+    padded: bool = False
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+    torn: bool = False
+    largest: int = -1
+    whole: bool = False
+    needs_reading: bool = False
+
+
+class _Segment:
+    """The files of one segment while it is looked at."""
+
+    def __init__(self, item: InspectItem, tree: Tree) -> None:
+        self.item = item
+        self.tree = tree
+        self.stem = f"{item.place.path}/{offset_name(item.base_offset)}"
+        self.files = {
+            suffix: read_index(self.stem + suffix, suffix, item.log_bytes, tree) for suffix in SUFFIXES
+        }
+        self.judged = SegmentIndexes(item.base_offset, self.files, active=item.active)
+        self.largest = -1
+        self.whole = False
+        self.made: tuple[dict[str, bytes], str] | None = None
+        """Both files as recovery would write them, once that is known."""
+
+    @property
+    def problems(self) -> list[IndexProblem]:
+        """What was found so far."""
+        return self.judged.problems
+
+    def look_at_places(self) -> bool:
+        """Hold the entries against the log where they point to; false if only the whole log can tell."""
+        if self.item.active or self.judged.broken:
+            return not self.judged.broken
+        offsets, times = self.judged.audit.offsets, self.judged.audit.times
+        with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
+            spots = SpotCheck(descriptor, self.item.log_bytes, offsets, times)
+        last = int(times[-1, 0]) if len(times) else -1
+        return spots.certain and spots.largest <= last and self.files[INDEX].size >= 0
+
+    def look_at_all(self) -> None:
+        """Hold every entry against every batch."""
+        item = self.item
+        with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
+            walk = BatchWalk(read_into_from(descriptor), item.log_bytes)
+            for rows in walk:
+                self.judged.audit.feed(rows["position"], rows["last_offset"], rows["max_timestamp"])
+        self.ends(walk.position, whole=walk.is_at_end)
+
+    def ends(self, position: int, *, whole: bool) -> None:
+        """All batches were fed, the last of which ends there."""
+        self.whole = whole
+        self.largest = self.judged.audit.largest
+        self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
+
+    def result(self, mends: tuple[IndexMend, ...] = (), unmended: str = "") -> InspectResult:
+        """The result."""
+        times = self.files[TIME_INDEX]
+        first = -1
+        if times.padded or entries_of(times, TIME_INDEX):
+            first = int(time_index.view(times.data)["timestamp"][0]) if times.data else 0
+        return InspectResult(
+            problems=tuple(
+                (problem.suffix, problem.rule, problem.position, problem.text) for problem in self.problems
+            ),
+            mends=mends,
+            unmended=unmended,
+            has_index=self.files[INDEX].size >= 0,
+            padded=any(file.padded for file in self.files.values()),
+            first_timestamp=first,
+            last_timestamp=last_timestamp_read(times),
+            torn=any(file.torn for file in self.files.values()),
+            largest=self.largest,
+            whole=self.whole,
+            needs_reading=not all(problem.tail for problem in self.problems),
+        )
+
+    def mends(self) -> tuple[tuple[IndexMend, ...], str]:
+        """How each file that has a problem is mended, and why not."""
+        wrong = {
+            suffix: problems
+            for suffix in SUFFIXES
+            if (problems := [problem for problem in self.problems if problem.suffix == suffix])
+        }
+        remake = {
+            suffix
+            for suffix, problems in wrong.items()
+            if self.item.depth == "regenerate" or not all(problem.tail for problem in problems)
+        }
+        if remake and self.item.depth == "truncate":
+            return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
+        made: dict[str, bytes] = {}
+        if remake:
+            made, problem = self.made or regenerated(self.stem, self.item, self.tree)
+            if problem:
+                return (), problem
+        mends = []
+        for suffix, problems in wrong.items():
+            data = made[suffix] if suffix in remake else self.files[suffix].data
+            mends.append(_mend(suffix, problems, data, self.files[suffix].size, remade=suffix in remake))
+        return tuple(mends), ""
+
+
+def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, remade: bool) -> IndexMend:
+    return IndexMend(
+        suffix=suffix,
+        method="regenerate" if remade else "truncate",
+        size_before=size,
+        size_after=len(data),
+        digest_after=digest_bytes(data),
+        rule=problems[0].rule,
+        reason="; ".join(problem.text for problem in problems[:2]),
+    )
+
+
+def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, bytes], str]:
+    """Both files as the broker's recovery would write them, or why they cannot be made.
+
+    Raises:
+        OSError: the log cannot be read.
+    """
+    made = regenerate_offset_and_time(
+        f"{stem}.log", item.log_bytes, item.base_offset, item.interval_bytes, tree=tree
+    )
+    if made.damage_text:
+        return {}, damaged_log(item.base_offset, made.valid_bytes, made.damage_text)
+    return {INDEX: made.index, TIME_INDEX: made.time_index}, ""
+
+
+def damaged_log(base_offset: int, position: int, text: str) -> str:
+    """Why the indexes of a segment cannot be made."""
+    log = log_name(base_offset)
+    return (
+        f"{log}: the log is damaged at position {position} ({text}): first --fix tail; its indexes are left"
+    )
+
+
+@shown("indexes")
+@in_its_place
+def inspect(item: InspectItem, tree: Tree) -> InspectResult:
+    """Look at the indexes of one segment."""
+    segment = _Segment(item, tree)
+    if item.depth in ("check", "regenerate"):
+        segment.look_at_all()
+    elif not segment.look_at_places():
+        if item.depth == "truncate":
+            text = f"{log_name(item.base_offset)}: its entries do not check out where they point to"
+            return segment.result(unmended=text)
+        segment.look_at_all()
+    if item.depth == "check" or (item.active and not segment.problems):
+        return segment.result()
+    return segment.result(*segment.mends())
+
+
+class FedInspection:
+    """A look at the indexes of one segment by a scan that reads the whole log anyway: give it every window.
+
+    Args:
+        item: of depth ``check`` or ``regenerate``.
+        segment: its files, which were read.
+    """
+
+    def __init__(self, item: InspectItem, segment: _Segment) -> None:
+        self._item = item
+        self._segment = segment
+        self._entries = IndexEntries(item.interval_bytes)
+
+    @classmethod
+    def begin(cls, item: InspectItem, tree: Tree) -> FedInspection | None:
+        """Read the files; None where that fails: ``inspect`` says why. ``tree`` is the log directory of its place."""
+        try:
+            return cls(item, _Segment(item, tree))
+        except OSError:
+            return None
+
+    def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
+        """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
+        del batch_classes
+        self._segment.judged.audit.feed(*self._entries.take_window(window, end, starts))
+
+    def result(self) -> InspectResult:
+        """The result, if the scan has found no damage."""
+        segment, item = self._segment, self._item
+        segment.ends(item.log_bytes, whole=True)
+        if item.depth == "check" or (item.active and not segment.problems):
+            return segment.result()
+        index, times = index_bytes(item.base_offset, *self._entries.entries())
+        segment.made = {INDEX: index, TIME_INDEX: times}, ""
+        return segment.result(*segment.mends())
+
+
+class MendItem(Struct, frozen=True, kw_only=True):
+    """Make the bytes of one replaced index file again.
+
+    Attributes:
+        place: where.
+        change: of the plan.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log``.
+        interval_bytes: ``index.interval.bytes``.
+        target: absolute path of the new file.
+        attributes: what it takes over.
+        segments: of a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
+        synced: whether the new file is synced when it is made; else whoever asked for it sees to that.
+    """
+
+    place: Place
+    change: ReplaceFile
+    base_offset: int
+    log_bytes: int
+    interval_bytes: int
+    target: str
+    attributes: Attributes
+    segments: tuple[tuple[int, int], ...] = ()
+    synced: bool = True
+
+
+class MendItems(Struct, frozen=True, kw_only=True):
+    """Files that one reading of the log serves: both indexes of a segment, or transaction indexes of a partition.
+
+    Attributes:
+        items: at least one, all of one partition, each file once.
+    """
+
+    items: tuple[MendItem, ...]
+
+    @property
+    def bytes_to_read(self) -> int:
+        """What is read of the log, once."""
+        first = self.items[0]
+        return sum(size for _, size in first.segments) or first.log_bytes
+
+
+class MendResults(Struct, frozen=True, kw_only=True):
+    """What is wrong with files.
+
+    Attributes:
+        results: of each file, in the order of the items; None where it is right.
+        bytes: of ``.log`` that a verification read: 0 where the places that the entries point to were enough.
+    """
+
+    results: tuple[Failed | None, ...]
+    bytes: int = 0
+
+
+@shown("indexes")
+def mend_indexes(item: MendItems) -> tuple[Failed | None, ...]:
+    """Make index files again, hold them against the plan and the log, and stage them, synced.
+
+    Returns:
+        Of each file why it was not staged, or None, in the order of the items.
+    """
+    tree, wrong = reached(item.items[0].place)
+    if wrong:
+        return (Failed("elsewhere", wrong),) * len(item.items)
+    try:
+        made = _made_again(item.items, tree)
+        good = [one for one in item.items if not _unlike_planned(one, *made[one.change.name])]
+        untrue, _ = _untrue([(one, made[one.change.name][0]) for one in good], tree)
+    except OSError as error:
+        text = why(error)
+        return tuple(_failed(one, "disk", text) for one in item.items)
+    return tuple(
+        staged_as_planned(one, *made[one.change.name], untrue.get(one.change.name, ""), tree)
+        for one in item.items
+    )
+
+
+def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> Failed | None:
+    """Stage one file that was made again, synced, if it is the plan's and true to its log; else why it is not staged.
+
+    Args:
+        item: of the file.
+        data: its bytes.
+        problem: why they could not be made, or empty.
+        untrue: what is wrong with them by the log, or empty.
+        tree: below which everything is.
+    """
+    problem = _unlike_planned(item, data, problem)
+    if problem:
+        return _failed(item, "changed", problem)
+    if untrue:
+        return _failed(item, "verify", untrue)
+    try:
+        _stage(item, data, RealDisk(tree))
+    except OSError as error:
+        return _failed(item, "disk", why(error))
+    return None
+
+
+def _failed(item: MendItem, kind: FailureKind, text: str) -> Failed:
+    return Failed(kind, f"{item.change.change_id}: {text}")
+
+
+def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
+    if not problem and digest_bytes(data) != item.change.digest_after:
+        return "the bytes, made again, are not those of the plan"
+    return problem
+
+
+def _suffix(change: ReplaceFile) -> str:
+    return change.name[change.name.rindex(".") :]
+
+
+def _made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+    """Of each file its bytes, or why they cannot be made; the log is read once for all of them."""
+    made: dict[str, tuple[bytes, str]] = {}
+    from_log: list[MendItem] = []
+    aborts: list[MendItem] = []
+    for item in items:
+        if _suffix(item.change) == TXN_INDEX:
+            aborts.append(item)
+        elif item.change.method == "truncate":
+            path = f"{item.place.path}/{item.change.name}"
+            made[item.change.name] = read_front(path, item.change.size_after, tree), ""
+        else:
+            from_log.append(item)
+    if from_log:
+        made |= _indexes_made_again(from_log, tree)
+    if aborts:
+        made |= _txn_made_again(aborts)
+    return made
+
+
+def _indexes_made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
+    first = items[0]
+    look = InspectItem(
+        place=first.place,
+        base_offset=first.base_offset,
+        log_bytes=first.log_bytes,
+        interval_bytes=first.interval_bytes,
+        active=False,
+        depth="regenerate",
+    )
+    made, problem = regenerated(f"{first.place.path}/{offset_name(first.base_offset)}", look, tree)
+    return {item.change.name: (made.get(_suffix(item.change), b""), problem) for item in items}
+
+
+def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
+    bases = tuple(item.base_offset for item in items)
+    result = inspect_txn(TxnItem(place=items[0].place, segments=items[0].segments, present=(), make=bases))
+    made, why_not = {}, "the log is damaged before its end"
+    if isinstance(result, Failed):
+        why_not = result.why
+    else:
+        made = result.made
+    return {
+        item.change.name: (made[item.base_offset], "") if item.base_offset in made else (b"", why_not)
+        for item in items
+    }
+
+
+def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
+    """What is wrong with new bytes: of a cut file at the places it points to, of new ones against the whole log.
+
+    Returns:
+        Name -> what is wrong, or empty; and the bytes of the log, if it was read whole.
+    """
+    found: dict[str, str] = {}
+    left: dict[str, bytes] = {}
+    for item, data in made:
+        suffix = _suffix(item.change)
+        if suffix == TXN_INDEX:
+            damage = txn_index.damage(data, item.base_offset)
+            found[item.change.name] = damage[0].expected if damage else ""
+        elif item.change.method == "truncate" and _is_true_at_its_places(item, data, tree):
+            found[item.change.name] = ""
+        else:
+            left[suffix] = data
+    if left:
+        problems = _untrue_to_log(made[0][0], left, tree)
+        found |= {
+            item.change.name: problems.get(suffix, "")
+            for item, _ in made
+            if (suffix := _suffix(item.change)) in left
+        }
+    return found, made[0][0].log_bytes if left else 0
+
+
+def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
+    """Whether a cut file is certain to be right; if not, the whole log has to tell."""
+    suffix = _suffix(item.change)
+    stem, file = f"{item.place.path}/{offset_name(item.base_offset)}", IndexFile(len(data), data)
+    index = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
+    offsets = offset_entries(index, item.base_offset)
+    times = time_entries(file if suffix == TIME_INDEX else IndexFile(0), item.base_offset)
+    if byte_problems(suffix, file, active=False):
+        return False
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
+        return SpotCheck(descriptor, item.log_bytes, offsets, times).certain
+
+
+def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
+    """Suffix -> the first thing that is wrong with a file of one segment, each judged as if it were alone."""
+    none = IndexFile(0)
+    files = {
+        one: IndexFile(len(contents[one]), contents[one]) if one in contents else none for one in SUFFIXES
+    }
+    audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
+    end, whole = 0, True
+    with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
+        # Not by the walk that made the entries.
+        for walked in walk(read_into_from(descriptor), item.log_bytes, check_crc=False):
+            audit.feed(walked)
+            end, whole = walked.position, not walked.problem
+    # Behind a damaged batch nothing can be told; what is before it was held against the log.
+    found: dict[str, str] = {}
+    for suffix, _, text in audit.finish(end, item.interval_bytes, whole=whole):
+        found.setdefault(suffix, text)
+    return found
+
+
+def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
+    # A task that is run again meets what it made before.
+    if disk.tree.is_there(item.target):
+        disk.unlink(item.target)
+    disk.create(item.target, data, like=item.attributes, synced=item.synced)
+
+
+@shown("verify")
+def verify_mended(item: MendItems) -> MendResults:
+    """Read replaced files where they are: the plan's bytes and attributes, and true to their log."""
+    tree, wrong = reached(item.items[0].place)
+    if wrong:
+        return MendResults(results=(Failed("elsewhere", wrong),) * len(item.items))
+    done: dict[str, Failed | None] = {}
+    read = 0
+    same: list[tuple[MendItem, bytes]] = []
+    for one in item.items:
+        try:
+            data, text = _as_planned(one, tree)
+        except OSError as error:
+            done[one.change.name] = _failed(one, "unreadable", why(error))
+            continue
+        if text:
+            done[one.change.name] = _failed(one, "verify", text)
+        else:
+            same.append((one, data))
+    try:
+        untrue, read = _untrue(same, tree)
+        for name, text in untrue.items():
+            one = next(each for each, _ in same if each.change.name == name)
+            done[name] = _failed(one, "verify", text) if text else None
+    except OSError as error:
+        done |= {one.change.name: _failed(one, "unreadable", why(error)) for one, _ in same}
+    return MendResults(results=tuple(done[one.change.name] for one in item.items), bytes=read)
+
+
+def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
+    """The bytes of a replaced file, and how they or their attributes are not the plan's.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = status_of(item.target, tree).st_size
+    data = read_front(item.target, item.change.size_after + 1, tree)
+    if size != item.change.size_after or digest_bytes(data) != item.change.digest_after:
+        return data, f"its {size} bytes are not the {item.change.size_after} of the plan"
+    if read_attributes(item.target, tree) != item.attributes:
+        return data, "owner, group, mode, mtime or xattrs are not those of the file it replaces"
+    return data, ""
+
+
+class LookItem(Struct, frozen=True, kw_only=True):
+    """Both of one segment.
+
+    Attributes:
+        scan: the scan.
+        inspect: the look at its offset and time index.
+    """
+
+    scan: ScanItem
+    inspect: InspectItem
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log is read once for both."""
+        return self.scan.bytes_to_read
+
+
+class LookResult(Struct, frozen=True, kw_only=True):
+    """The results of both; each holds its own failure."""
+
+    scan: ScanResult | Failed
+    inspect: InspectResult | Failed
+
+
+@shown("scan")
+def look_at_segment(item: LookItem) -> LookResult:
+    """Scan one segment and hold its indexes against the batches that the scan finds.
+
+    A log in which the scan finds damage is read once more for its indexes: what is before the damage tells of them.
+    """
+    tree, wrong = reached(item.scan.place)
+    fed = None if wrong else _fed(item, tree)
+    if fed is None:
+        return LookResult(scan=scan(item.scan), inspect=inspect(item.inspect))
+    scanned = scan_below(tree, item.scan, fed.take)
+    whole = isinstance(scanned, ScanResult) and scanned.summary.is_whole
+    return LookResult(scan=scanned, inspect=fed.result() if whole else inspect(item.inspect))
+
+
+def _fed(item: LookItem, tree: Tree) -> FedInspection | None:
+    """What takes the windows of the scan, None where the indexes are to be looked at by themselves."""
+    scanned, inspected = item.scan, item.inspect
+    same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
+    if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:
+        return None
+    return FedInspection.begin(inspected, tree)

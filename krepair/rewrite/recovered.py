@@ -1,0 +1,202 @@
+"""Segments that a start will no longer read: every batch is read from the disk, and what depends on it is made.
+
+It is done right before a recovery point is raised, after everything was written out; and once more by ``verify``. The
+reading shares no code with what reads the logs for the plan. What is made is made of the same windows: facts and index
+entries by the scan, which checks no CRC, held against the batches whose CRCs the reading has checked. Nothing is staged
+of a log that the reading does not find whole.
+
+Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): what a start would have held against what.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from krepair.checks.index_judge import MadeIndexes
+from krepair.checks.walk import walk
+from krepair.derive.index_entries import IndexEntries, index_bytes
+from krepair.durable.medium import forget_pages, make_sure_it_is_written
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, Place, ScanItem, ScanResult
+from krepair.engine.place import in_its_place
+from krepair.engine.progress import shown
+from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.filenames import INDEX, TIME_INDEX, log_name, offset_name
+from krepair.kernels.scan import ReadInto, WholeWindows
+from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
+from krepair.rewrite.indexes.segment import MendItem, damaged_log, staged_as_planned
+from krepair.rewrite.segments.verify import companion_audit
+from krepair.scan.scan import scan_inputs
+from krepair.scan.segment_files import sound_entries
+
+
+class RecoveredItem(Struct, frozen=True, kw_only=True):
+    """Read one segment that a start will no longer read.
+
+    Attributes:
+        place: of the partition.
+        base_offset: of the segment.
+        log_bytes: size that its ``.log`` has, or will have once its torn tail is cut.
+        log_end: offset at which the next segment begins, or the log ends.
+        exact: whether the last offset must be right before it: of the last segment with batches.
+        interval_bytes: ``index.interval.bytes``.
+        files: names of the small files of the partition that have to be on the disk too.
+        settle: whether all is written out, and dropped from the page cache, before it is read.
+        barrier: whether each file needs a barrier of its own.
+        audit: whether its indexes are held against it: not before they are in their places.
+        scan: of the same bytes, whose facts are wanted; None: none are.
+        makes: those of its ``.index`` and ``.timeindex`` that are made anew; only with ``scan``.
+    """
+
+    place: Place
+    base_offset: int
+    log_bytes: int
+    log_end: int
+    exact: bool
+    interval_bytes: int
+    files: tuple[str, ...] = ()
+    settle: bool = False
+    barrier: bool = False
+    audit: bool = True
+    scan: ScanItem | None = None
+    makes: tuple[MendItem, ...] = ()
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The log, once."""
+        return self.log_bytes
+
+    @property
+    def stem(self) -> str:
+        """Path of its files without their suffixes."""
+        return f"{self.place.path}/{offset_name(self.base_offset)}"
+
+
+class RecoveredResult(Struct, frozen=True, kw_only=True):
+    """The result.
+
+    Attributes:
+        problems: one line each; empty if all is as it should be. Then there is nothing else.
+        bytes: of ``.log`` that were read.
+        scan: facts of the log, if they were wanted.
+        files: why each file was not staged, or None, in the order of ``RecoveredItem.makes``.
+    """
+
+    problems: tuple[str, ...] = ()
+    bytes: int = 0
+    scan: ScanResult | None = None
+    files: tuple[Failed | None, ...] = ()
+
+
+@shown("read again")
+@in_its_place
+def read_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
+    """Read the segment; what cannot be written out is a problem. Stage its indexes if they are the plan's and true."""
+    with tree.keeping_folders():
+        problem = _why_not_settled(item, tree)
+        if not problem and item.audit:
+            size = status_of(f"{item.stem}.log", tree).st_size
+            if size != item.log_bytes:
+                name = log_name(item.base_offset)
+                problem = f"{name}: {item.log_bytes} bytes were expected, found {size}"
+        return RecoveredResult(problems=(problem,)) if problem else _read(item, tree)
+
+
+def _why_not_settled(item: RecoveredItem, tree: Tree) -> str:
+    """Write out what the item wants to be on the disk, and drop it from the page cache; why that failed, or empty."""
+    for name in (log_name(item.base_offset), *item.files) if item.settle else ():
+        try:
+            with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+                make_sure_it_is_written(descriptor, barrier=item.barrier)
+                forget_pages(descriptor)
+        except OSError as error:
+            return f"{name}: could not be written to the disk: {error.strerror}"
+    return ""
+
+
+def _read(item: RecoveredItem, tree: Tree) -> RecoveredResult:
+    name = log_name(item.base_offset)
+    audit = companion_audit(item.stem, item.base_offset, item.log_bytes, tree) if item.audit else None
+    first, last, end, problem = -1, item.base_offset - 1, 0, ""
+    with opened_for_reading(f"{item.stem}.log", tree) as descriptor:
+        read_into = read_into_from(descriptor)
+        making = None if item.scan is None else _Making(item, item.scan, read_into, tree)
+        on_places = None if making is None else making.take
+        for walked in walk(read_into, item.log_bytes, on_places=on_places):
+            if len(walked.positions):
+                first = int(walked.firsts[0]) if first < 0 else first
+                last = int(walked.lasts[-1])
+            end, problem = walked.position, walked.problem
+            if audit is not None:
+                audit.feed(walked)
+            if making is not None:
+                making.judge.feed(walked)
+    if problem:
+        problems = [f"{name}, position {end}: {problem}"]
+    else:
+        problems = [f"{name}: {text}" for text in _misplaced(item, first, last)]
+    if audit is not None and not problem:
+        problems += [
+            f"{offset_name(item.base_offset)}{suffix}, position {position}: {text}"
+            for suffix, position, text in audit.finish(item.log_bytes, item.interval_bytes)
+        ]
+    found = RecoveredResult(problems=tuple(problems), bytes=item.log_bytes)
+    return found if making is None or problems else making.result(found)
+
+
+def _misplaced(item: RecoveredItem, first: int, last: int) -> list[str]:
+    """What is wrong with the offsets of a log all of whose batches are valid."""
+    found = []
+    if 0 <= first < item.base_offset:
+        found.append(f"its first batch has offset {first}")
+    if last >= item.log_end or (item.exact and last + 1 != item.log_end):
+        found.append(f"its last offset is {last}, and what follows begins at {item.log_end}")
+    return found
+
+
+class _Making:
+    """What is made of the windows of one log while they are read.
+
+    Attributes:
+        judge: is told of the entries; who reads the log feeds it the batches.
+    """
+
+    def __init__(self, item: RecoveredItem, scan: ScanItem, read_into: ReadInto, tree: Tree) -> None:
+        self._item = item
+        self._tree = tree
+        self._aborted, self._damage = (
+            sound_entries(item.place, item.base_offset, tree) if scan.has_txn_index else (b"", "")
+        )
+        self._scan = WholeWindows(scan_inputs(scan, self._aborted, item.log_bytes), read_into)
+        self._entries = IndexEntries(item.interval_bytes)
+        self.judge = MadeIndexes(item.base_offset)
+
+    def take(self, window: Uint8s, places: Int64s, end: int) -> None:
+        """One window before its CRCs are checked; see ``walk``."""
+        self._scan.take(window, end)
+        self._entries.take_window(window, end, places.astype("int32"))
+        self.judge.tell(*self._entries.so_far())
+
+    def result(self, found: RecoveredResult) -> RecoveredResult:
+        """With the facts, and with the files that are the plan's and true, staged."""
+        item, entries, summary = self._item, self._entries, self._scan.summary()
+        contents = dict(
+            zip((INDEX, TIME_INDEX), index_bytes(item.base_offset, *entries.entries()), strict=True)
+        )
+        problem = (
+            ""
+            if summary.is_whole
+            else damaged_log(item.base_offset, summary.valid_bytes, summary.damage_text)
+        )
+        untrue = self.judge.problems(contents, entries.position, item.interval_bytes)
+        files = []
+        for one in item.makes:
+            suffix = one.change.name[one.change.name.rindex(".") :]
+            files.append(
+                staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), self._tree)
+            )
+        return RecoveredResult(
+            bytes=found.bytes,
+            scan=ScanResult(summary=summary, entries=self._aborted, txn_damage=self._damage),
+            files=tuple(files),
+        )

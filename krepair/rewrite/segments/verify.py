@@ -1,0 +1,515 @@
+"""Verification: every new file read again, by code that shares nothing with the kernels that made it.
+
+The CRC of a batch does not cover its base offset and its leader epoch. So while a source is copied, the bytes that are
+written are summed, and whoever reads the new log later sums them again (``PartsCheck``). Where the originals are kept,
+the new log is held against them batch by batch (``compare_with_sources``): the proof behind ``verify PLAN``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from krepair.checks.index_judge import CompanionAudit
+from krepair.checks.walk import OnPlaces, Walked, walk
+from krepair.durable.attributes import read_attributes
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
+from krepair.engine.place import in_its_place, reached
+from krepair.engine.progress import shown
+from krepair.formats import batch_v2, txn_index
+from krepair.formats.arrays import Int64s
+from krepair.formats.batch_v2 import HEADER_SIZE
+from krepair.formats.castagnoli import crc32c
+from krepair.formats.filenames import INDEX, TIME_INDEX, log_name, offset_name
+from krepair.formats.words import count_text
+from krepair.logdir.fingerprint import digest_file
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
+from krepair.plan.model import RewriteSegments, SourceSegment
+from krepair.rules.reasons import Reason
+from krepair.scan.segment_files import index_bytes_needed, read_index
+
+Parts = tuple[tuple[int, int], ...]
+"""(bytes, CRC-32C) of each source's part of the new log, in order."""
+ReadInto = Callable[[memoryview, int], int]
+
+
+class PartsCheck:
+    """Sums a log while somebody reads it from its beginning to its end.
+
+    Args:
+        parts: what is expected; empty if that is not known, then nothing is checked.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._found: list[int] = [0]
+        self._summed = 0
+        self._in_part = 0
+
+    def watching(self, read_into: ReadInto) -> ReadInto:
+        """A reader that does as the given one, and sums every byte once, also where windows overlap."""
+
+        def read(buffer: memoryview, position: int) -> int:
+            got = read_into(buffer, position)
+            fresh = self._summed - position
+            if 0 <= fresh < got:
+                self._sum(buffer[fresh:got])
+            return got
+
+        return read if self._parts else read_into
+
+    def _sum(self, piece: memoryview) -> None:
+        self._summed += len(piece)
+        while len(piece) and len(self._found) <= len(self._parts):
+            room = self._parts[len(self._found) - 1][0] - self._in_part
+            taken = piece[:room]
+            self._found[-1] = crc32c(taken, self._found[-1])
+            self._in_part += len(taken)
+            piece = piece[len(taken) :]
+            if len(taken) == room:
+                self._found.append(0)
+                self._in_part = 0
+
+    def problem(self) -> str:
+        """What is not as it was written, or empty; to be asked after the last byte was read."""
+        position = 0
+        for number, (size, expected) in enumerate(self._parts):
+            found = self._found[number] if number < len(self._found) else 0
+            if found != expected:
+                return (
+                    f"the bytes from position {position} to {position + size} are not those that were written"
+                )
+            position += size
+        return ""
+
+
+def companion_audit(
+    stem: str, base_offset: int, log_bytes: int, tree: Tree | None = None, *, active: bool = False
+) -> CompanionAudit:
+    """The entries of a segment's indexes, ready to be held against its log.
+
+    Args:
+        stem: path of the segment without the suffix.
+        base_offset: of the segment.
+        log_bytes: size of its ``.log``.
+        tree: below which the files are; None: anywhere.
+        active: whether the segment is the last of its partition.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    files = {suffix: read_index(stem + suffix, suffix, log_bytes, tree) for suffix in (INDEX, TIME_INDEX)}
+    aborted = b"" if active else _entries_of_aborts(stem, tree)
+    return CompanionAudit(base_offset, files, abort_pairs(aborted), active=active)
+
+
+def abort_pairs(entries: bytes) -> Int64s:
+    """int64[N, 2] (producer id, offset of the abort marker) of the entries of a ``.txnindex``."""
+    aborted = txn_index.view(entries)
+    return np.column_stack([aborted["producer_id"], aborted["last_offset"]]).astype(np.int64)
+
+
+def _entries_of_aborts(stem: str, tree: Tree | None) -> bytes:
+    """The bytes of a ``.txnindex``, and of one longer than its log could need only the first."""
+    try:
+        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
+    except FileNotFoundError:
+        return b""
+
+
+class _SourceCounts:
+    """What the new log holds, by source segment."""
+
+    def __init__(self, change: RewriteSegments) -> None:
+        self.change = change
+        self.bases = np.array([source.base_offset for source in change.sources], np.int64)
+        # batches, records, markers, emptied control batches
+        self.found = np.zeros((len(self.bases), 4), np.int64)
+        self.last_offset = -1
+
+    def add(self, walked: Walked) -> None:
+        headers, base = walked.headers, walked.firsts
+        if len(headers) == 0:
+            return
+        control = (headers["attributes"] & batch_v2.CONTROL) != 0
+        count = headers["record_count"].astype(np.int64)
+        # a window rarely meets more than two sources, so each is a slice of it
+        cuts = [0, *np.searchsorted(base, self.bases[1:]).tolist(), len(base)]
+        for source, (first, after) in enumerate(itertools.pairwise(cuts)):
+            if first < after:
+                of_markers = control[first:after]
+                counts = count[first:after]
+                self.found[source] += (
+                    after - first,
+                    int(counts[~of_markers].sum()),
+                    np.count_nonzero(of_markers & (counts > 0)),
+                    np.count_nonzero(of_markers & (counts == 0)),
+                )
+        self.last_offset = int(walked.lasts[-1])
+
+    def problem(self) -> str:
+        for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
+            planned = [source.kept_batches, source.kept_records, source.kept_markers]
+            if found[:2] != planned[:2] or not _markers_fit(source, *found[2:]):
+                return (
+                    f"of segment {source.base_offset} {planned} (batches, records, markers) were to stay, "
+                    f"the new log has {found[:3]}"
+                )
+        if not self.change.base_offset <= self.last_offset <= self.change.last_offset:
+            return (
+                f"a last offset of at most {self.change.last_offset} was expected, found {self.last_offset}"
+            )
+        return ""
+
+
+def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
+    """Whether so many markers, and such as are emptied, are those that were to stay of a source.
+
+    A marker that a broker emptied still counts as one where it is of the current epoch of a living producer.
+    """
+    of_an_epoch = sum(tally.batches for tally in source.reasons if tally.reason == Reason.MARKER_EPOCH.value)
+    missing = source.kept_markers - markers
+    return 0 <= missing <= min(of_an_epoch, emptied)
+
+
+def verify_group(item: FinishItem, tree: Tree) -> FinishResult | Failed:
+    """Read a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    change, stem, name = item.change, _stem(item), new_name(item)
+    audit = companion_audit(stem, change.base_offset, change.log_bytes, tree)
+    problem = read_new_log(item, tree, audit.feed)
+    if problem:
+        return wrong(problem)
+    for suffix, position, text in audit.finish(change.log_bytes, item.index_interval_bytes):
+        return wrong(f"{name}{suffix}, position {position}: {text}")
+    problem = (
+        aborts_missing(item, len(audit.aborted))
+        or not_those_made(item, tree)
+        or attribute_problem(item, tree)
+    )
+    return wrong(problem) if problem else FinishResult(batches=change.batches, bytes=change.log_bytes)
+
+
+def _stem(item: FinishItem) -> str:
+    return f"{item.stage}/{offset_name(item.change.base_offset)}"
+
+
+def new_name(item: FinishItem) -> str:
+    """How a new segment is called in messages."""
+    return f"{item.place.folder}: new {offset_name(item.change.base_offset)}"
+
+
+def read_new_log(
+    item: FinishItem, tree: Tree, feed: Callable[[Walked], None], on_places: OnPlaces | None = None
+) -> str:
+    """Read a new ``.log``: every CRC, the sums of its parts, ascending offsets, the plan's counts.
+
+    Args:
+        item: which one.
+        tree: below which it is.
+        feed: is given all batches in order, their CRCs checked.
+        on_places: see ``walk``.
+
+    Returns:
+        What is wrong, with file and position, or empty.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    change, log = item.change, f"{new_name(item)}.log"
+    counts, parts = _SourceCounts(change), PartsCheck(item.parts)
+    with opened_for_reading(f"{_stem(item)}.log", tree) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size != change.log_bytes:
+            return f"{log}: {change.log_bytes} bytes were expected, found {size}"
+        read_into = parts.watching(read_into_from(descriptor))
+        for walked in walk(read_into, size, on_places=on_places):
+            if walked.problem:
+                return f"{log}, position {walked.position}: {walked.problem}"
+            below = below_base(walked, change.base_offset)
+            if below:
+                return f"{log}, {below}"
+            counts.add(walked)
+            feed(walked)
+    problem = counts.problem() or parts.problem()
+    return f"{log}: {problem}" if problem else ""
+
+
+def aborts_missing(item: FinishItem, found: int) -> str:
+    """What is wrong with the number of entries of the new ``.txnindex``, or empty."""
+    kept = sum(len(source.aborted_kept) for source in item.change.sources)
+    if found == kept:
+        return ""
+    return f"{new_name(item)}.txnindex: expected {count_text(kept, 'entry', 'entries')}, found {found}"
+
+
+def not_those_made(item: FinishItem, tree: Tree) -> str:
+    """Which index has other bytes than were made for it, or empty.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    for index, digest in item.made.items():
+        if digest_file(f"{item.stage}/{index}", tree) != digest:
+            return f"{item.place.folder}: new {index}: its bytes are not those that were made"
+    return ""
+
+
+def attribute_problem(item: FinishItem, tree: Tree) -> str:
+    """What is wrong with owner, mode, time and attributes of the new files, or empty.
+
+    Raises:
+        OSError: one cannot be looked at.
+    """
+    stem, name = _stem(item), new_name(item)
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        if not tree.is_there(stem + suffix):
+            continue
+        found = read_attributes(stem + suffix, tree)
+        if found != item.attributes:
+            wanted = f"owner, group, mode, mtime and xattrs {item.attributes} were expected"
+            return f"{name}{suffix}: {wanted}, found {found}"
+    return ""
+
+
+def wrong(text: str) -> Failed:
+    """New files that are not as they must be."""
+    return Failed("verify", text)
+
+
+@shown("verify")
+@in_its_place
+def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
+    """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
+
+    Behind damage in the log nothing is said of the indexes. Offsets that no record has are no problem here: compaction
+    makes such gaps, and no file contradicts another. ``check`` tells of them, by the topic's policy (KR310, KR311).
+    """
+    stem = f"{item.place.path}/{offset_name(item.base_offset)}"
+    batches = end = 0
+    end_offset = item.base_offset
+    problems: list[tuple[str, int, str]] = []
+    name = offset_name(item.base_offset)
+    with opened_for_reading(f"{stem}.log", tree) as descriptor:
+        size = os.fstat(descriptor).st_size
+        audit = companion_audit(stem, item.base_offset, size, tree, active=item.active)
+        for walked in walk(read_into_from(descriptor), size):
+            batches += len(walked.positions)
+            audit.feed(walked)
+            end = walked.position
+            if len(walked.lasts):
+                end_offset = int(walked.lasts[-1]) + 1
+            if walked.problem:
+                end_offset = -1
+                problems.append((f"{name}.log", walked.position, walked.problem))
+            elif not problems and (text := below_base(walked, item.base_offset)):
+                problems.append((f"{name}.log", int(walked.positions[0]), text))
+    found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
+    problems += [(name + suffix, position, text) for suffix, position, text in found]
+    return VerifyResult(problems=tuple(problems), batches=batches, bytes=size, end_offset=end_offset)
+
+
+def below_base(walked: Walked, base_offset: int) -> str:
+    """What is wrong with batches in ascending order that begin below the base offset of their segment, or empty."""
+    first = int(walked.firsts[0]) if len(walked.positions) else base_offset
+    return f"offset {first} is below the segment's base offset {base_offset}" if first < base_offset else ""
+
+
+def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
+    """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
+    with opened_for_reading(path, tree) as descriptor:
+        size = os.fstat(descriptor).st_size
+        yield from walk(read_into_from(descriptor), size, check_crc=False)
+
+
+_PIECE_BYTES = 1 << 20
+
+
+class OriginalsItem(Struct, frozen=True, kw_only=True):
+    """Hold one new segment against its kept originals.
+
+    Attributes:
+        place: where.
+        change: the group.
+        keep: absolute path of the folder with the originals.
+    """
+
+    place: Place
+    change: RewriteSegments
+    keep: str
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The kept logs and the new one."""
+        return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
+
+
+@shown("verify")
+def compare_originals(item: OriginalsItem) -> Failed | None:
+    """As ``compare_with_sources``."""
+    tree, wrong = reached(item.place)
+    wrong = wrong or compare_with_sources(item.change, item.place.path, item.keep, tree)
+    return Failed("verify", wrong) if wrong else None
+
+
+def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: Tree | None = None) -> str:
+    """Check that the new log is its sources less batches without records.
+
+    Args:
+        change: the group.
+        folder: where the new segment is.
+        keep: where the originals are.
+        tree: below which both are; None: anywhere.
+
+    Returns:
+        What is wrong, or empty.
+    """
+    new_path = f"{folder}/{log_name(change.base_offset)}"
+    try:
+        with opened_for_reading(new_path, tree) as new:
+            cursor = _Cursor(new, batches_to_compare(new_path, tree))
+            for source in change.sources:
+                path = f"{keep}/{log_name(source.base_offset)}"
+                with opened_for_reading(path, tree) as old:
+                    for walked in batches_to_compare(path, tree):
+                        problem = walked.problem or cursor.take(old, walked)
+                        if problem:
+                            return f"{log_name(source.base_offset)}: {problem}"
+    except OSError as error:
+        return f"{error.filename}: {why(error)}"
+    return cursor.rest()
+
+
+class _Cursor:
+    """Walks the new log beside its sources."""
+
+    def __init__(self, descriptor: int, windows: Iterator[Walked]) -> None:
+        self.descriptor = descriptor
+        self.windows = windows
+        self.bases = np.empty(0, np.int64)
+        self.positions = np.empty(0, np.int64)
+        self.sizes = np.empty(0, np.int64)
+
+    def _fill(self, last_base: int) -> None:
+        while len(self.bases) == 0 or self.bases[-1] <= last_base:
+            walked = next(self.windows, None)
+            if walked is None:
+                return
+            self.bases = np.append(self.bases, walked.firsts)
+            self.positions = np.append(self.positions, walked.positions)
+            self.sizes = np.append(self.sizes, walked.sizes)
+
+    def take(self, old: int, walked: Walked) -> str:
+        """Hold one window of a source against the new log; what it covers is left behind."""
+        if len(walked.positions) == 0:
+            return ""
+        bases = walked.firsts
+        self._fill(int(bases[-1]))
+        count = int(np.searchsorted(self.bases, bases[-1], side="right"))
+        at = np.searchsorted(bases, self.bases[:count])
+        if (bases[np.minimum(at, len(bases) - 1)] != self.bases[:count]).any():
+            return "the new log has a batch that the original has not"
+        stays = np.zeros(len(bases), bool)
+        stays[at] = True
+        with_records = ((walked.headers["attributes"] & batch_v2.CONTROL) == 0) & (
+            walked.headers["record_count"] > 0
+        )
+        if (with_records & ~stays).any():
+            return "a batch with records is not in the new log"
+        problem = self._same_bytes(old, walked, at)
+        self.bases, self.positions, self.sizes = (
+            self.bases[count:],
+            self.positions[count:],
+            self.sizes[count:],
+        )
+        return problem
+
+    def _same_bytes(self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> str:
+        count = len(at)
+        if count == 0:
+            return ""
+        positions, sizes = self.positions[:count], self.sizes[:count]
+        sources, source_sizes = walked.positions[at], walked.sizes[at]
+        follows = (
+            (sources[1:] == sources[:-1] + source_sizes[:-1])
+            & (source_sizes == sizes)[1:]
+            & (source_sizes == sizes)[:-1]
+        )
+        firsts = np.flatnonzero(np.append(True, ~follows))
+        lasts = np.append(firsts[1:], count) - 1
+        spans = sources[lasts] + source_sizes[lasts] - sources[firsts]
+        like = source_sizes[firsts] == sizes[firsts]
+        read_old = _Ahead(old, int(sources[0]), int(sources[-1] + source_sizes[-1]))
+        read_new = _Ahead(self.descriptor, int(positions[0]), int(positions[-1] + sizes[-1]))
+        stretches = zip(
+            sources[firsts].tolist(), positions[firsts].tolist(), spans.tolist(), like.tolist(), strict=True
+        )
+        for number, (position, new_position, size, same_size) in enumerate(stretches):
+            if same_size and _same_piecewise(read_old, position, read_new, new_position, size):
+                continue
+            first, after = int(firsts[number]), int(lasts[number]) + 1
+            problem = self._differs(old, walked, at[first:after], first)
+            if problem:
+                return problem
+        return ""
+
+    def _differs(
+        self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]], first: int
+    ) -> str:
+        """Which batch of a stretch is neither the same nor the emptied one."""
+        for number, source in enumerate(at.tolist(), first):
+            size, position = int(walked.sizes[source]), int(walked.positions[source])
+            new_size, new_position = int(self.sizes[number]), int(self.positions[number])
+            if size == new_size and _same_piecewise(
+                _Ahead(old, position, position), position, _Ahead(self.descriptor, 0, 0), new_position, size
+            ):
+                continue
+            header = os.pread(old, HEADER_SIZE, position)
+            if (
+                walked.headers["magic"][source] != batch_v2.MAGIC
+                or new_size != HEADER_SIZE
+                or os.pread(self.descriptor, new_size, new_position)
+                != batch_v2.empty_batch(batch_v2.decode_header(header))
+            ):
+                return f"the batch at position {position} is not byte for byte in the new log (position {new_position})"
+        return ""
+
+    def rest(self) -> str:
+        """Whether the new log has batches that no original has."""
+        self._fill(2**63 - 1)
+        return "the new log has batches after its sources' last one" if len(self.bases) else ""
+
+
+class _Ahead:
+    """Bytes of a file, a window of them read at once."""
+
+    def __init__(self, descriptor: int, start: int, end: int) -> None:
+        self.descriptor = descriptor
+        self.start = start
+        self.data = os.pread(descriptor, end - start, start) if 0 < end - start <= 2 * _PIECE_BYTES else b""
+
+    def at(self, position: int, count: int) -> bytes:
+        """These bytes of the file."""
+        place = position - self.start
+        if place >= 0 and place + count <= len(self.data):
+            return self.data[place : place + count]
+        return os.pread(self.descriptor, count, position)
+
+
+def _same_piecewise(old: _Ahead, position: int, new: _Ahead, new_position: int, size: int) -> bool:
+    """Compare in pieces: a batch may be larger than memory should be."""
+    if size <= _PIECE_BYTES:
+        return old.at(position, size) == new.at(new_position, size)
+    for done in range(0, size, _PIECE_BYTES):
+        count = min(_PIECE_BYTES, size - done)
+        if old.at(position + done, count) != new.at(new_position + done, count):
+            return False
+    return True

@@ -1,0 +1,307 @@
+"""Tasks on a swap that a broker did not finish: read it, stage the indexes made for it, verify it once completed.
+
+A ``.log.swap`` is as large as a segment, so it is read where the work runs, never by the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from krepair.checks.side_by_side import batches_of, side_by_side
+from krepair.checks.walk import walk
+from krepair.durable.attributes import read_attributes
+from krepair.durable.real_disk import RealDisk
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, LogItem, Place
+from krepair.engine.place import in_its_place, reached
+from krepair.engine.progress import shown
+from krepair.formats import txn_index
+from krepair.formats.filenames import SWAP, log_name, offset_name, segment_name
+from krepair.formats.words import count_text
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.fingerprint import digest_bytes
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
+from krepair.plan.model import CompleteSwap, NewFile
+from krepair.rewrite.segments.verify import below_base, companion_audit
+from krepair.scan.segment_files import TXN_INDEX_AT_MOST_BYTES, regenerate_offset_and_time
+
+MadeIndexes = dict[str, bytes]
+"""File name -> bytes."""
+
+
+class SwapItem(LogItem, frozen=True, kw_only=True):
+    """Read one ``.log.swap``; the size is its own, as it was listed.
+
+    Attributes:
+        interval_bytes: ``index.interval.bytes``.
+        segments: (base offset, size of the ``.log``) of the segments to hold it against; empty: it is only read.
+    """
+
+    interval_bytes: int
+    segments: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The swap, and the logs that it is held against."""
+        return self.size + sum(size for _, size in self.segments)
+
+
+class SwapResult(Struct, frozen=True, kw_only=True):
+    """What a swap holds.
+
+    Attributes:
+        problem: what is wrong with it, or why it could not be read; empty if it is valid to its end.
+        end_offset: the offset after its last batch; the base offset if it has none.
+        batches: valid batches.
+        missing: batches of it that none of ``SwapItem.segments`` has, by their last offsets; 0 if none were given.
+        makes: the indexes that a recovery would make of it, with the ``.txnindex`` that belongs to the swap.
+    """
+
+    problem: str = ""
+    end_offset: int
+    batches: int = 0
+    missing: int = 0
+    makes: tuple[NewFile, ...] = ()
+
+
+class StageSwapItem(Struct, frozen=True, kw_only=True):
+    """Make the indexes of a swap again, and stage them.
+
+    Attributes:
+        place: where.
+        change: of the plan.
+        interval_bytes: ``index.interval.bytes``.
+        stage: absolute path of the folder that the indexes are written into.
+    """
+
+    place: Place
+    change: CompleteSwap
+    interval_bytes: int
+    stage: str
+
+    @property
+    def bytes_to_read(self) -> int:
+        """The swap."""
+        return self.change.log_bytes
+
+
+class VerifySwapItem(Struct, frozen=True, kw_only=True):
+    """Verify a swap that was completed.
+
+    Attributes:
+        place: where.
+        change: of the plan.
+        interval_bytes: ``index.interval.bytes``.
+        mtime_ns: modification time of the ``.log.swap`` when the plan was made.
+    """
+
+    place: Place
+    change: CompleteSwap
+    interval_bytes: int
+    mtime_ns: int
+
+    @property
+    def bytes_to_read(self) -> int:
+        """What was the swap."""
+        return self.change.log_bytes
+
+
+class VerifySwapResult(Struct, frozen=True, kw_only=True):
+    """A finished swap that is as the plan says.
+
+    Attributes:
+        batches: of its log.
+        bytes: of its log.
+    """
+
+    batches: int
+    bytes: int
+
+
+# -- look
+
+
+@shown("swaps")
+def look_at_swap(item: SwapItem) -> SwapResult:
+    """Read a ``.log.swap`` whole, every CRC checked. What cannot be read is a problem of the swap."""
+    tree, wrong = reached(item.place)
+    if wrong:
+        return SwapResult(problem=wrong, end_offset=item.base_offset)
+    result, made = _read(item, tree)
+    result = replace(result, makes=new_files(made))
+    if result.problem or not item.segments:
+        return result
+    try:
+        return replace(result, missing=_missing_batches(item, tree))
+    except OSError as error:
+        return replace(result, problem=f"it could not be held against the segments: {why(error)}")
+
+
+def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
+    """What a swap holds, and the indexes made for it; none if there is a problem with its log."""
+    base = item.base_offset
+    path = f"{item.place.path}/{log_name(base)}{SWAP}"
+    try:
+        made = regenerate_offset_and_time(path, item.size, base, item.interval_bytes, tree=tree)
+    except OSError as error:
+        return SwapResult(problem=f"it could not be read: {why(error)}", end_offset=base), {}
+    result = SwapResult(end_offset=made.last_offset + 1, batches=made.batches)
+    if made.damage_text:
+        text = f"position {made.valid_bytes} of {item.size}: {made.damage_text}"
+        return replace(result, problem=text), {}
+    files = {segment_name(base, ".index"): made.index, segment_name(base, ".timeindex"): made.time_index}
+    entries, problem = _aborted(f"{item.place.path}/{segment_name(base, '.txnindex')}{SWAP}", base, tree)
+    if entries:
+        files[segment_name(base, ".txnindex")] = entries
+    return replace(result, problem=problem), files
+
+
+def _missing_batches(item: SwapItem, tree: Tree) -> int:
+    """Batches of a swap that no segment has. Cleaning may rewrite a batch, but it keeps its offsets."""
+    with ExitStack() as opened:
+        path = f"{item.place.path}/{log_name(item.base_offset)}{SWAP}"
+        pending = opened.enter_context(opened_for_reading(path, tree))
+
+        def logs() -> Iterator[tuple[ReadInto, int]]:
+            for base, size in item.segments:
+                with opened_for_reading(f"{item.place.path}/{log_name(base)}", tree) as descriptor:
+                    yield read_into_from(descriptor), size
+
+        swap = batches_of([(read_into_from(pending), item.size)])
+        seen = side_by_side(swap, batches_of(logs()))
+    return seen.only_first + seen.after_second
+
+
+def _aborted(path: str, base_offset: int, tree: Tree) -> tuple[bytes, str]:
+    try:
+        entries = read_whole(path, TXN_INDEX_AT_MOST_BYTES, tree)
+    except FileNotFoundError:
+        return b"", ""
+    except OSError as error:
+        return b"", f"its .txnindex{SWAP} could not be read: {why(error)}"
+    damage = txn_index.damage(entries, base_offset)
+    if damage:
+        text = f"expected {damage[0].expected}, found {damage[0].found}"
+        return b"", f"its .txnindex{SWAP}, position {damage[0].position}: {text}"
+    return entries, ""
+
+
+def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
+    """The indexes as a plan names them."""
+    return tuple(
+        NewFile(name=name, size=len(data), digest=digest_bytes(data)) for name, data in sorted(made.items())
+    )
+
+
+# -- stage
+
+
+@shown("swaps")
+@in_its_place
+def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
+    """Make the indexes of a swap again, hold them against the plan, stage them, and have them read by other code."""
+    change, path = item.change, f"{item.place.path}/{log_name(item.change.base_offset)}{SWAP}"
+    try:
+        look = SwapItem(
+            place=item.place,
+            base_offset=change.base_offset,
+            size=status_of(path, tree).st_size,
+            interval_bytes=item.interval_bytes,
+        )
+    except OSError as error:
+        return Failed("changed", f"{path}: {why(error)}")
+    found, made = _read(look, tree)
+    if found.problem or new_files(made) != change.makes or found.batches != change.batches:
+        text = f"{path}: the indexes, made again, are not those of the plan {found.problem}".rstrip()
+        return Failed("changed", text)
+    try:
+        _write(item, made, path, RealDisk(tree))
+        wrong = _audited(
+            path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
+        )
+    except OSError as error:
+        return Failed("disk", f"{error.filename or path}: {why(error)}")
+    if wrong:
+        return Failed("verify", f"{path}: {wrong}; nothing was changed")
+    return None
+
+
+def _write(item: StageSwapItem, made: MadeIndexes, path: str, disk: RealDisk) -> None:
+    like = read_attributes(path, disk.tree)
+    for name, data in made.items():
+        staged = f"{item.stage}/{name}"
+        # A task that is run again meets what it made before.
+        if disk.tree.is_there(staged):
+            disk.unlink(staged)
+        disk.create(staged, data, like=like)
+    disk.sync_dir(item.stage)
+
+
+def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree: Tree) -> str:
+    """What a second, independent reading has against a log and its indexes, or empty.
+
+    Args:
+        log: path of the log.
+        stem: path of its indexes without their suffixes.
+        change: of the swap.
+        interval_bytes: ``index.interval.bytes``.
+        tree: below which both are.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    size, batches = status_of(log, tree).st_size, 0
+    with opened_for_reading(log, tree) as descriptor:
+        audit = companion_audit(stem, change.base_offset, size, tree)
+        for walked in walk(read_into_from(descriptor), size):
+            wrong = walked.problem or below_base(walked, change.base_offset)
+            if wrong:
+                return f"position {walked.position}: {wrong}"
+            batches += len(walked.positions)
+            audit.feed(walked)
+    if batches != change.batches:
+        return f"expected {count_text(change.batches, 'batch', 'batches')}, found {batches}"
+    found = audit.finish(size, interval_bytes)
+    return next((f"{suffix}, position {position}: {text}" for suffix, position, text in found), "")
+
+
+# -- verify
+
+
+@shown("verify")
+@in_its_place
+def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
+    """Read a swap that was completed: its log whole, its indexes, and that what it replaced is gone."""
+    try:
+        problem = _not_completed(item, tree)
+    except OSError as error:
+        return Failed("unreadable", f"{error.filename or item.place.path}: {why(error)}")
+    if problem:
+        return Failed("verify", problem)
+    return VerifySwapResult(batches=item.change.batches, bytes=item.change.log_bytes)
+
+
+def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
+    change, path = item.change, item.place.path
+    name = log_name(change.base_offset)
+    found = tree.status(f"{path}/{name}")
+    if found is None or (found.st_size, found.st_mtime_ns) != (change.log_bytes, item.mtime_ns):
+        return f"{name} is not the file of {change.log_bytes} bytes that was pending"
+    for made in change.makes:
+        try:
+            data = read_whole(f"{path}/{made.name}", made.size + 1, tree)
+        except OSError as error:
+            return f"{made.name}: could not be read: {why(error)}"
+        if (len(data), digest_bytes(data)) != (made.size, made.digest):
+            return f"{made.name} is not the file of {made.size} bytes that the plan makes"
+    own = {made.name for made in change.makes} | {name}
+    left = next((one for one in change.goes if one not in own and tree.is_there(f"{path}/{one}")), "")
+    if left:
+        return f"{left} is there, although the swap replaces it"
+    return _audited(
+        f"{path}/{name}", f"{path}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
+    )

@@ -1,0 +1,1 @@
+"""The one reading of a log from which fixes and the forecast decide, and what follows from it."""

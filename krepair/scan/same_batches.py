@@ -1,0 +1,53 @@
+"""Holds the same partition in two log directories against each other, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from krepair.checks.side_by_side import SideBySide, batches_of, side_by_side
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, LogsItem
+from krepair.engine.place import reached
+from krepair.engine.progress import shown
+from krepair.formats.filenames import log_name
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
+
+
+class TwoLogsItem(Struct, frozen=True, kw_only=True):
+    """Two logs of one partition."""
+
+    first: LogsItem
+    second: LogsItem
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Both logs."""
+        return self.first.bytes_to_read + self.second.bytes_to_read
+
+
+@shown("compare")
+def compare_two_logs(item: TwoLogsItem) -> SideBySide | Failed:
+    """Read two logs in windows, every CRC checked, up to the first damage of each."""
+    trees = []
+    for log in (item.first, item.second):
+        tree, wrong = reached(log.place)
+        if wrong:
+            return Failed("elsewhere", wrong)
+        trees.append(tree)
+    try:
+        first, second = (
+            batches_of(_segments(log, tree))
+            for log, tree in zip((item.first, item.second), trees, strict=True)
+        )
+        return side_by_side(first, second)
+    except OSError as error:
+        return Failed("unreadable", f"{error.filename}: {why(error)}")
+
+
+def _segments(log: LogsItem, tree: Tree) -> Iterator[tuple[ReadInto, int]]:
+    for base_offset, size in log.segments:
+        with opened_for_reading(f"{log.place.path}/{log_name(base_offset)}", tree) as descriptor:
+            yield read_into_from(descriptor), size

@@ -1,0 +1,93 @@
+"""Scans one segment. A failure is a value."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, ScanItem, ScanResult
+from krepair.engine.place import reached, what_failed
+from krepair.engine.progress import shown
+from krepair.formats.filenames import log_name
+from krepair.kernels.columns import BatchWalk
+from krepair.kernels.scan import (
+    OnWindow,
+    ReadInto,
+    ScanInputs,
+    scan_segment,
+)
+from krepair.logdir.reading import opened_for_reading, read_into_from
+from krepair.scan.segment_files import entry_pairs, kept_ranges, pairs, reader_without, sound_entries
+
+
+@shown("scan")
+def scan(item: ScanItem) -> ScanResult | Failed:
+    """Scan one ``.log``."""
+    return scan_beside(item)
+
+
+def scan_beside(item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
+    """As ``scan``; ``on_window`` takes every window of batches, see ``scan_segment``."""
+    tree, wrong = reached(item.place)
+    return Failed("elsewhere", wrong) if wrong else scan_below(tree, item, on_window)
+
+
+def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
+    """As ``scan``.
+
+    Args:
+        tree: the log directory of the item's place, which was reached.
+        item: what is scanned.
+        on_window: takes every window of batches, see ``scan_segment``.
+    """
+    name = log_name(item.base_offset)
+    try:
+        entries, damage = (
+            sound_entries(item.place, item.base_offset, tree) if item.has_txn_index else (b"", "")
+        )
+        path = f"{item.place.stem(item.base_offset)}.log"
+        with opened_for_reading(path, tree) as descriptor:
+            kept = kept_ranges(item.size, item.without)
+            read_into = read_into_from(descriptor)
+            if item.without:
+                read_into = reader_without(read_into, kept)
+            size = sum(end - start for start, end in kept)
+            inputs = scan_inputs(item, entries, size, _position_of(item, read_into, size))
+            summary = scan_segment(inputs, read_into, on_window=on_window)
+    except OSError as error:
+        return Failed("unreadable", what_failed(item.place, error, name))
+    return ScanResult(summary=summary, entries=entries, txn_damage=damage)
+
+
+def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> ScanInputs:
+    """What a scan is told.
+
+    Args:
+        item: what is scanned.
+        entries: bytes of its ``.txnindex``, none if that is damaged.
+        size: bytes of the log that are there to be scanned.
+        start: position of the first batch that is scanned.
+    """
+    return ScanInputs(
+        base_offset=item.base_offset,
+        file_size=size,
+        now_ms=item.now_ms,
+        high_watermark=item.high_watermark,
+        check_crc=item.check_crc,
+        entries=entry_pairs(entries),
+        protected=pairs(item.protected),
+        held=np.frombuffer(item.held_markers, np.int64).copy(),
+        start_position=start,
+    )
+
+
+def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
+    """Position of the batch that holds ``item.from_offset``, or of the first one after it; else the file's end."""
+    if item.from_offset <= item.base_offset:
+        return 0
+    walk = BatchWalk(read_into, size)
+    for rows in walk:
+        at = np.flatnonzero(rows["last_offset"] >= item.from_offset)
+        if len(at):
+            return int(rows["position"][at[0]])
+    return walk.position

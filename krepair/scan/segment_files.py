@@ -1,0 +1,333 @@
+"""The files of one segment as mapped functions read them, and its two indexes as a recovery makes them.
+
+Index files are read without their padding, the log where their entries point to, or without some ranges.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES, MISSING, IndexFile, real_bytes
+from krepair.derive.segment import RecoveredSegment, recover_segment
+from krepair.durable.tree import Tree
+from krepair.engine.items import Place
+from krepair.formats import txn_index
+from krepair.formats.arrays import Int64s
+from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
+from krepair.formats.filenames import INDEX, TIME_INDEX, segment_name
+from krepair.kernels.columns import Batches, BatchWalk
+from krepair.kernels.scan import ReadInto
+from krepair.logdir.reading import (
+    opened_for_reading,
+    opened_with_status,
+    read_into_from,
+    read_open,
+    status_of,
+)
+
+TXN_INDEX_AT_MOST_BYTES = 1 << 30
+
+
+def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
+    """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
+    stem = place.stem(base_offset)
+    try:
+        with opened_for_reading(f"{stem}.txnindex", tree) as descriptor:
+            return read_open(descriptor, index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree))
+    except FileNotFoundError:
+        return b""
+
+
+def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, str]:
+    """As ``read_entries``; none if the index is damaged, and then what is wrong with it, else nothing."""
+    entries = read_entries(place, base_offset, tree)
+    damage = txn_index.damage(entries, base_offset) if entries else []
+    if not damage:
+        return entries, ""
+    first, name = damage[0], segment_name(base_offset, ".txnindex")
+    return b"", f"{name}, position {first.position}: {first.expected} was expected, found {first.found}"
+
+
+def entry_pairs(entries: bytes) -> Int64s:
+    """(producer id, offset of the abort marker) of each entry."""
+    if not entries:
+        return np.empty((0, 2), np.int64)
+    view = txn_index.view(entries)
+    return np.column_stack([view["producer_id"], view["last_offset"]]).astype(np.int64)
+
+
+def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
+    """Pairs as int64[N, 2]."""
+    return np.array(values, np.int64).reshape(-1, 2)
+
+
+READ_AT_MOST_BYTES: Final = 128 << 20
+TAIL_AT_MOST_BYTES: Final = 8 << 20
+WHOLE_AT_MOST_BYTES: Final = 1 << 30
+PAGE_BYTES: Final = 4096
+_SLACK_BYTES: Final = 1 << 16
+_BLOCK_BYTES: Final = 1 << 20
+_EXTENTS_AT_MOST: Final = 1 << 12
+_NEAR_BYTES: Final = 1 << 14
+_LAST_CHECKED: Final = 64
+_SMALL_BYTES: Final = 1 << 14
+"""An index of so many bytes is read whole: to ask for its holes takes longer."""
+_NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+
+def index_bytes_needed(stem: str, entry_bytes: int, tree: Tree | None = None) -> int:
+    """How much of an index is worth reading: an entry for each batch that its log may hold, and some that are wrong.
+
+    Args:
+        stem: path of the segment without the suffix.
+        entry_bytes: of one entry of the index.
+        tree: below which the files are; None: anywhere.
+
+    Raises:
+        OSError: the log is not there.
+    """
+    batches = status_of(f"{stem}.log", tree).st_size // LEAST_BYTES[0] + 1
+    return min(batches * entry_bytes + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
+
+
+def read_index(path: str, suffix: str, log_bytes: int, tree: Tree | None = None) -> IndexFile:
+    """Read an index file, the zeros behind its entries left out; holes are not read at all.
+
+    Args:
+        path: of the file.
+        suffix: ``.index`` or ``.timeindex``.
+        log_bytes: size of the log: more entries than bytes of it cannot be.
+        tree: below which the file is; None: anywhere.
+
+    Raises:
+        OSError: it cannot be read, or is no regular file.
+    """
+    try:
+        with opened_with_status(path, tree) as (descriptor, status):
+            return _read_open(descriptor, status.st_size, suffix, log_bytes)
+    except FileNotFoundError:
+        return MISSING
+
+
+def _read_open(descriptor: int, size: int, suffix: str, log_bytes: int) -> IndexFile:
+    entry = ENTRY_SIZES[suffix]
+    whole = size // entry * entry
+    torn = size - whole
+    if size > LARGEST_INDEX_BYTES:
+        return IndexFile(size, torn=torn, unread=True)
+    small = _pread_all(descriptor, whole) if whole <= _SMALL_BYTES else b""
+    last = len(small.rstrip(b"\0")) if small else _last_used(descriptor, whole)
+    end = -(-last // entry) * entry
+    if end > min(max(log_bytes, PAGE_BYTES), READ_AT_MOST_BYTES):
+        return IndexFile(size, torn=torn, unread=True)
+    raw = small[:end] if small else _pread_all(descriptor, end)
+    used = real_bytes(raw, suffix)
+    if suffix == TIME_INDEX and used == 0 and whole == entry:
+        return IndexFile(size, bytes(entry), torn=torn)  # a lone entry of zeros is real
+    return IndexFile(size, raw[:used], padded=(whole - used) // entry, torn=torn)
+
+
+def _pread_all(descriptor: int, count: int) -> bytes:
+    pieces = []
+    position = 0
+    while position < count and (piece := os.pread(descriptor, count - position, position)):
+        pieces.append(piece)
+        position += len(piece)
+    return b"".join(pieces)
+
+
+def read_front(path: str, count: int, tree: Tree | None = None) -> bytes:
+    """The first bytes of a file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with opened_for_reading(path, tree) as descriptor:
+        return _pread_all(descriptor, count)
+
+
+def _extents(descriptor: int, end: int) -> list[tuple[int, int]]:
+    """Parts of the file that are not holes, as far as the file system tells."""
+    found: list[tuple[int, int]] = []
+    position = 0
+    try:
+        while position < end:
+            first = os.lseek(descriptor, position, os.SEEK_DATA)
+            position = os.lseek(descriptor, first, os.SEEK_HOLE)
+            found.append((first, min(position, end)))
+            if len(found) == _EXTENTS_AT_MOST:
+                found.append((position, end))
+                break
+    except OSError as error:
+        if error.errno in _NO_SEEK_DATA:
+            return [(0, end)]
+        if error.errno != errno.ENXIO:  # no data from here on
+            raise
+    return [(first, last) for first, last in found if first < last]
+
+
+def _last_used(descriptor: int, end: int) -> int:
+    """Place after the last byte below ``end`` that is not zero."""
+    for first, last in reversed(_extents(descriptor, end)):
+        while last > first:
+            start = max(first, last - _BLOCK_BYTES)
+            used = len(os.pread(descriptor, last - start, start).rstrip(b"\0"))
+            if used:
+                return start + used
+            last = start
+    return 0
+
+
+def sampled(count: int, entry_bytes: int) -> list[int]:
+    """Entries that are looked up: the first and last of each page, and the last few: a lost write loses whole pages."""
+    per_page = PAGE_BYTES // entry_bytes
+    chosen = set(range(0, count, per_page)) | set(range(per_page - 1, count, per_page))
+    return sorted(chosen | set(range(max(0, count - _LAST_CHECKED), count)))
+
+
+class SpotCheck:
+    """Looks the log up at the places that entries point to, without reading the rest of it.
+
+    It gives no verdict: where anything is not as brokers write it, ``index_judge`` has to see the whole log.
+
+    Args:
+        descriptor: of the log.
+        log_bytes: its size.
+        offsets: int64[N, 2], see ``index_judge.offset_entries``.
+        times: int64[M, 2].
+
+    Attributes:
+        certain: whether every place looked up is as brokers write it, and the end of the log was reached from the
+            last entry.
+        largest: largest timestamp behind the last entry, -1 if none.
+    """
+
+    def __init__(self, descriptor: int, log_bytes: int, offsets: Int64s, times: Int64s) -> None:
+        self.descriptor = descriptor
+        self.log_bytes = log_bytes
+        self.offsets = offsets
+        self.times = times
+        self.largest = -1
+        self.certain = self._offsets_fit() and self._tail_fits() and self._times_fit()
+
+    def _offsets_fit(self) -> bool:
+        entries = sampled(len(self.offsets), ENTRY_SIZES[INDEX])
+        return all(self._fits_at(entry, *self.offsets[entry].tolist()) for entry in entries)
+
+    def _fits_at(self, entry: int, offset: int, position: int) -> bool:
+        """Whether a batch starts at a position, and no batch before it ends at the offset or later."""
+        front = batch_front(os.pread(self.descriptor, FRONT_BYTES, position))
+        if front is None or not front.fits(self.log_bytes - position):
+            return False
+        return front.offset <= offset or self._ends_below(entry, offset, position)
+
+    def _ends_below(self, entry: int, offset: int, position: int) -> bool:
+        """Whether the batches from the entry before up to a position end exactly there, below an offset.
+
+        So it is where the entry is for offsets that compaction took away.
+        """
+        start = int(self.offsets[entry - 1, 1]) if entry else 0
+        if not 0 <= position - start <= TAIL_AT_MOST_BYTES:
+            return False
+        walk = BatchWalk(read_into_from(self.descriptor), position, start)
+        last = -1
+        for rows in walk:
+            last = int(rows["last_offset"][-1])
+        return walk.is_at_end and last < offset
+
+    def _tail_fits(self) -> bool:
+        start = int(self.offsets[-1, 1]) if len(self.offsets) else 0
+        if self.log_bytes - start > TAIL_AT_MOST_BYTES:
+            return False
+        walk = BatchWalk(read_into_from(self.descriptor), self.log_bytes, start)
+        last_offset = -1
+        for rows in walk:
+            self.largest = max(self.largest, int(rows["max_timestamp"].max()))
+            last_offset = int(rows["last_offset"][-1])
+        past = len(self.offsets) and int(self.offsets[-1, 0]) > last_offset
+        past = past or (len(self.times) and int(self.times[-1, 1]) > last_offset)
+        return walk.is_at_end and not past
+
+    def _times_fit(self) -> bool:
+        for entry in sampled(len(self.times), ENTRY_SIZES[TIME_INDEX]):
+            timestamp, offset = self.times[entry].tolist()
+            stamp = self._stamp_at(offset)
+            if stamp is None or timestamp > stamp:
+                return False
+        return True
+
+    def _stamp_at(self, offset: int) -> int | None:
+        """Largest timestamp of the batch that holds an offset, or is the first behind it."""
+        before = int(np.searchsorted(self.offsets[:, 0], offset, side="right")) - 1
+        start = int(self.offsets[before, 1]) if before >= 0 else 0
+        for rows in self._near(start):
+            at = int(np.searchsorted(rows["last_offset"], offset))
+            if at < len(rows):
+                return int(rows["max_timestamp"][at])
+        return None
+
+    def _near(self, start: int) -> Iterator[Batches]:
+        walk = BatchWalk(
+            read_into_from(self.descriptor),
+            self.log_bytes,
+            start,
+            until=start + TAIL_AT_MOST_BYTES,
+            window_bytes=_NEAR_BYTES,
+        )
+        return iter(walk)
+
+
+def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """(start, end) of what stays of a file."""
+    kept, position = [], 0
+    for start, end in without:
+        kept.append((position, start))
+        position = end
+    return tuple((start, end) for start, end in [*kept, (position, size)] if start < end)
+
+
+def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> ReadInto:
+    """Reads a file as if only the kept ranges were in it."""
+    starts = np.cumsum([0, *(end - start for start, end in kept)])
+
+    def read(buffer: memoryview, position: int) -> int:
+        number = int(np.searchsorted(starts, position, side="right")) - 1
+        if number >= len(kept):
+            return 0
+        start, end = kept[number]
+        at = start + position - int(starts[number])
+        return read_into(buffer[: min(len(buffer), end - at)], at)
+
+    return read
+
+
+def regenerate_offset_and_time(
+    path: str,
+    size: int,
+    base_offset: int,
+    interval_bytes: int,
+    *,
+    tree: Tree | None = None,
+) -> RecoveredSegment:
+    """The ``.index`` and ``.timeindex`` of one segment from its ``.log``, in memory of one window and the entries.
+
+    Args:
+        path: of the ``.log``.
+        size: bytes of it that count, as it was listed.
+        base_offset: of the segment.
+        interval_bytes: the topic's ``index.interval.bytes``.
+        tree: below which the file is; None: anywhere.
+
+    Returns:
+        The bytes of both files for the valid part of the log. Damage is a value in it, never an exception.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with opened_for_reading(path, tree) as descriptor:
+        return recover_segment(base_offset, size, interval_bytes, read_into_from(descriptor))

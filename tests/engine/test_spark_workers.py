@@ -1,0 +1,45 @@
+"""Workers of a real Spark cluster that never come. Not part of the quick gate: marked ``spark``."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from krepair.engine import spark
+from krepair.engine.spark import SparkEngine
+from krepair.errors import RefusedError
+from krepair.scan.scan import scan
+from tests.engine.cluster import Cluster
+from tests.ops.scene import scene
+from tests.rewrite.scanned import HUGE, scan_items
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cores are shared with whatever else runs."""
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+
+
+def test_workers_that_never_come_are_said_and_given_up_without_a_traceback_of_java(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(spark, "SAID_AFTER_S", 2.0)
+    monkeypatch.setattr(spark, "GIVEN_UP_AFTER_S", 5.0)
+    items = scan_items(scene(tmp_path), HUGE)
+    (tmp_path / "cluster").mkdir()
+    with Cluster(tmp_path / "cluster", workers=0) as cluster, caplog.at_level(logging.WARNING):
+        engine = SparkEngine(cluster.url, "test")
+        try:
+            with pytest.raises(RefusedError, match="no worker of spark://"):
+                list(engine.map(scan, items))
+        finally:
+            engine.close()
+    assert "no worker of spark://" in caplog.text
+    assert "Traceback" not in capfd.readouterr().err

@@ -1,0 +1,24 @@
+"""A function as a worker calls it: itself, its item and what it gives are pickled on the way."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from krepair.engine.items import Failed
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def travelled(function: Callable[[Item], Result], item: Item) -> Result:
+    """What comes back."""
+    there: tuple[Callable[[Any], Any], Any] = pickle.loads(pickle.dumps((function, item)))
+    result: Result = pickle.loads(pickle.dumps(there[0](there[1])))
+    return result
+
+
+def failure_of(result: object) -> str:
+    """Kind of failure, empty if a function gave what it was asked for."""
+    return result.kind if isinstance(result, Failed) else ""

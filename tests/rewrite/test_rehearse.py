@@ -1,0 +1,111 @@
+"""One play of a start stands for all versions that do the same: the outcome is that of each version alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from krepair.checks.rehearsal.behaviour import Broker, behaviour_of
+from krepair.checks.rehearsal.loader import StartOutcome
+from krepair.durable.tree import Tree
+from krepair.engine.items import Failed, Place
+from krepair.formats.broker_version import VersionNumber
+from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_log_dir
+from krepair.scan import rehearse as task
+from krepair.scan.rehearse import RehearseItem, rehearse
+from tests.builders import LogDir as Made
+from tests.builders import data
+from tests.lab.starts import CLOCK_MS, EXPIRY_MS, SETTINGS, VERSIONS, Sources, make_case, write_root
+
+SEEDS = range(120)
+ALL = tuple(Broker(one, behaviour_of(one), EXPIRY_MS[one[:2]]) for one in VERSIONS)
+
+
+def item_of(
+    view: LogDir, partition: Partition, settings: dict[str, int], brokers: tuple[Broker, ...]
+) -> RehearseItem:
+    """The start of a partition of a log directory that was read."""
+    key = (partition.topic, partition.number)
+    return RehearseItem(
+        place=Place(host="", log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder),
+        segments=partition.segments,
+        snapshots=tuple(one.offset for one in partition.snapshots),
+        clean=view.clean_shutdown,
+        recovery_point=view.recovery_point.offsets.get(key, 0),
+        log_start=view.log_start.offsets.get(key, 0),
+        interval_bytes=settings["index.interval.bytes"],
+        index_bytes=settings["segment.index.bytes"],
+        now_ms=CLOCK_MS,
+        brokers=brokers,
+    )
+
+
+def played(item: RehearseItem) -> dict[VersionNumber, StartOutcome]:
+    """What comes of it."""
+    found = rehearse(item)
+    assert not isinstance(found, Failed), found
+    return found
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[LogDir, Partition, dict[str, int]]]:
+    """Damaged partitions, as they were read, with their settings."""
+    room = tmp_path_factory.mktemp("damaged")
+    sources = Sources(room)
+    roots: dict[Path, dict[str, int]] = {}
+
+    def root(settings: int, clean: bool) -> Path:
+        folder = room / f"logs-{settings}-{clean}"
+        folder.mkdir(exist_ok=True)
+        roots[folder] = SETTINGS[settings]
+        return folder
+
+    made = [make_case(seed, root, sources) for seed in SEEDS]
+    found = []
+    for folder, settings in roots.items():
+        write_root(folder, [one for one in made if (folder / one.folder).exists()])
+        view = read_log_dir(str(folder))
+        found += [(view, partition, settings) for partition in view.partitions if partition.segments]
+    return found
+
+
+# with few shared batches the others are read anew, as those of a log that is larger than what is kept in memory
+@pytest.mark.parametrize("shared", [1 << 16, 8, 0])
+def test_versions_played_together_come_to_what_each_comes_to_alone(
+    damaged: list[tuple[LogDir, Partition, dict[str, int]]], monkeypatch: pytest.MonkeyPatch, shared: int
+) -> None:
+    monkeypatch.setattr(task, "_SHARED_BATCHES", shared)
+    apart = 0
+    for view, partition, settings in damaged:
+        together = played(item_of(view, partition, settings, ALL))
+        for broker in ALL:
+            alone = played(item_of(view, partition, settings, (broker,)))
+            assert alone == {broker.version: together[broker.version]}, (view.path, partition.folder)
+        apart += len({(one.file, one.sizes, one.log_end) for one in together.values()}) > 1
+    assert 0 < apart < len(damaged) / 2, "most versions do the same, and some do not"
+
+
+def test_each_file_is_opened_once_for_four_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Made(tmp_path)
+    partition = made.partition("t")
+    for base in range(0, 60, 20):
+        partition.segment(*(data(offset, 2) for offset in range(base, base + 20, 2)))
+    made.write(clean_stop=False)
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    view = read_log_dir(str(tmp_path))
+    opened: Counter[str] = Counter()
+    real = Tree.open
+
+    def noting(tree: Tree, path: str, flags: int, mode: int = 0o600) -> int:
+        opened[Path(path).name] += 1
+        return real(tree, path, flags, mode)
+
+    monkeypatch.setattr(Tree, "open", noting)
+    result = played(item_of(view, view.partitions[0], SETTINGS[0], ALL))
+    assert [one.log_end for one in result.values()] == [60] * 4
+    logs = {name for name in opened if name.endswith(".log")}
+    assert len(logs) == 3
+    assert {count for name, count in opened.items() if name.startswith("0")} == {1}, opened
