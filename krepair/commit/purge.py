@@ -13,7 +13,7 @@ import contextlib
 import os
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from krepair.commit.begin import executor_of
 from krepair.commit.folder import PartitionFolder
@@ -36,8 +36,13 @@ from krepair.next_command import PLAN, Next
 _LAST = (COPY_NAME, JOURNAL_NAME)
 
 
-def purge_partition(folder: PartitionFolder) -> int:
+def purge_partition(folder: PartitionFolder, planned: Collection[str] = ()) -> int:
     """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
+
+    Args:
+        folder: the partition folder.
+        planned: names of the files that were there when the plan was made; a swap among them is a broker's. Where
+            they are not known, and a record is gone, a swap at the base offset of something kept is taken for ours.
 
     Returns:
         Bytes of the files that went (a hard link to a file that lives on counts as nothing).
@@ -52,9 +57,9 @@ def purge_partition(folder: PartitionFolder) -> int:
         return _gone(folder)
     try:
         journal = folder.journal(to_write=True)
-        check_all_recorded(folder, journal)
+        check_all_recorded(folder, journal, planned)
     except DamagedJournalError as error:
-        _check_not_needed(folder, error)
+        _check_not_needed(folder, planned, error)
         return remove_private_folder(folder, with_fence=True)
     given_up = _check_finished(folder, journal)
     _check_still_good(folder, journal)
@@ -104,14 +109,14 @@ def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
             _check_finished(folder, journal)
 
 
-def _check_not_needed(folder: PartitionFolder, error: DamagedJournalError) -> None:
+def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: DamagedJournalError) -> None:
     """Checks, where the journal is damaged, that nothing which is kept is needed, and that no swap of it waits.
 
     Raises:
         DamagedJournalError: something may be, or one waits; the message names it.
         OSError: something could not be looked at.
     """
-    for name in swaps_of_kept(folder):
+    for name in swaps_of_kept(folder, planned):
         error.message += f"; nothing is purged while {folder.at(name)} waits: undo shows how it is taken back"
         raise error
     kept = folder.at(folder.names.keep())

@@ -76,7 +76,7 @@ def check_all_recorded(
     known = _known(journal)
     telling = [folder.names.keep(name) for name in _kept_alone(folder, journal, known)]
     # While a change is half done no other one was begun, so a torn record is of that one.
-    swaps = _swaps(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder)
+    swaps = _swaps(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder, planned)
     telling += [name for name in swaps if name not in planned and _final(name) not in known]
     if journal.is_torn:
         telling += sorted(set(made).difference(planned, known).intersection(folder.file_names()))
@@ -116,10 +116,10 @@ def _swaps(folder: PartitionFolder) -> list[str]:
     return [name.name for name in names if name.state in {NameState.SWAP, NameState.CLEANED}]
 
 
-def swaps_of_kept(folder: PartitionFolder) -> list[str]:
+def swaps_of_kept(folder: PartitionFolder, planned: Collection[str] = ()) -> list[str]:
     """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset something else is kept.
 
-    One that is kept itself was there when the plan was made.
+    One that is kept itself, or that is planned, was there when the plan was made.
 
     Raises:
         OSError: something could not be looked at.
@@ -127,7 +127,9 @@ def swaps_of_kept(folder: PartitionFolder) -> list[str]:
     swaps = _swaps(folder)
     kept = set(_kept_names(folder)) if swaps else set()
     bases = {name.partition(".")[0] for name in kept}
-    return [name for name in swaps if name not in kept and name.partition(".")[0] in bases]
+    return [
+        name for name in swaps if name not in kept and name not in planned and name.partition(".")[0] in bases
+    ]
 
 
 def _kept_names(folder: PartitionFolder) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.guards import Guards, HeldLock, SafePoints
@@ -28,7 +28,7 @@ from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import PLAN, Next
-from krepair.ops.kept import check_keeps, folders_of
+from krepair.ops.kept import check_keeps, folders_of, load_kept
 from krepair.ops.ready import (
     check_may_purge,
     check_target,
@@ -65,7 +65,7 @@ def purge(
     def folders(writes: Disk) -> list[PartitionFolder]:
         return [journal_folder(writes, plan, target) for target in targets_of(plan)]
 
-    return _purge(plan.log_dir, plan.plan_id, folders, progress, disk)
+    return _purge(plan.log_dir, plan.plan_id, folders, _planned(plan), progress, disk)
 
 
 def purge_by_id(
@@ -79,7 +79,8 @@ def purge_by_id(
     """Free what the plan of an id keeps.
 
     The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may
-    be. So it also works where the copy is missing or damaged.
+    be. So it also works where the copy is missing or damaged; then a swap of a broker beside a damaged journal is taken
+    for one of ours.
 
     Args:
         log_dir: its path.
@@ -96,22 +97,36 @@ def purge_by_id(
     """
     view = read_log_dir(log_dir)
     check_keeps(view, plan_id)
+    planned: Mapping[str, Collection[str]] = {}
+    with contextlib.suppress(KrepairError):
+        planned = _planned(load_kept(view, plan_id))
     return _purge(
-        view.path, plan_id, lambda writes: folders_of(read_log_dir(log_dir), plan_id, writes), progress, disk
+        view.path,
+        plan_id,
+        lambda writes: folders_of(read_log_dir(log_dir), plan_id, writes),
+        planned,
+        progress,
+        disk,
     )
+
+
+def _planned(plan: Plan) -> Mapping[str, Collection[str]]:
+    """Names of the files that were there when a plan was made, by folder."""
+    return {target.folder: target.by_name for target in targets_of(plan)}
 
 
 def _purge(
     log_dir: str,
     plan_id: str,
     folders_in: Callable[[Disk], list[PartitionFolder]],
+    planned: Mapping[str, Collection[str]],
     progress: Progress | None,
     disk: Disk | None,
 ) -> ApplyReport:
     with disk_below(log_dir, disk) as writes, hold_own_lock(log_dir, writes) as lock:
         folders = folders_in(writes)
         _check_ground(folders)
-        results = purge_folders(folders, lock, progress or SilentProgress())
+        results = purge_folders(folders, lock, progress or SilentProgress(), planned=planned)
     return ApplyReport(
         verb="purge",
         plan_id=plan_id,
@@ -126,6 +141,7 @@ def purge_folders(
     lock: HeldLock,
     progress: Progress,
     outcome: ChangeOutcome = "purged",
+    planned: Mapping[str, Collection[str]] | None = None,
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
 
@@ -137,6 +153,7 @@ def purge_folders(
         lock: krepair's own.
         progress: told of folders.
         outcome: of what went.
+        planned: names of the files that were there when the plan was made, by folder; see ``purge_partition``.
 
     Raises:
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
@@ -152,7 +169,7 @@ def purge_folders(
             guards.hold()
             done: ChangeOutcome = "already" if _keeps_nothing(folder) else outcome
             stays = _why_root_stays(folder, results) or _why_it_is_needed(folder, gone)
-            results.append(stays or _purge_one(folder, done))
+            results.append(stays or _purge_one(folder, done, (planned or {}).get(folder.folder, ())))
             guards.begun = True
             progress.advance(1)
     except LockLostError as error:
@@ -217,7 +234,7 @@ def _check(folder: PartitionFolder) -> None:
         check_may_purge(folder)
 
 
-def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
+def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, planned: Collection[str]) -> ChangeResult:
     try:
         if _is_going(folder):
             return _gone(folder)
@@ -225,7 +242,7 @@ def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome) -> ChangeResult:
         if left_alone:
             raise StalePlanError(left_alone)
         _check(folder)
-        freed = purge_partition(folder)
+        freed = purge_partition(folder, planned)
     except (KrepairError, OSError) as error:
         return _gone(folder) if _went(folder, error) else failed(folder.folder, error)
     return ChangeResult(change_id=folder.folder, partition=folder.folder, outcome=outcome, bytes_freed=freed)
