@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode
+from krepair.formats.filenames import log_name
 from krepair.kernels.classes import RECORDS
 from krepair.ops.apply import apply
+from krepair.plan.changes import RewriteSegments
 from krepair.rewrite.segments import stage
 from tests.ops.scene import TV2, scene, tree
 
@@ -147,11 +150,34 @@ def test_a_copy_that_is_not_what_stays_is_found(
 
 
 def test_a_stage_that_leaves_out_records_is_found(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ends_unchanged(memory_dir, monkeypatch, "stays", lambda number, **_: number != RECORDS)
+    """The audit of a window says so, while it is copied; counts and sums would say it of the new log."""
+    said = ends_unchanged(memory_dir, monkeypatch, "stays", lambda number, **_: number != RECORDS)
+    assert all("has records and would go" in text for text in said), said
 
 
-def ends_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, mutant: Any) -> None:
-    """An apply with a mutant of the stage fails its verification, and every file is what it was."""
+def test_a_source_with_another_header_of_the_same_size_and_time_is_not_rewritten(memory_dir: Path) -> None:
+    """No CRC covers the leader epoch of a batch: only the digest of headers tells that the log is another one."""
+    one = scene(memory_dir, TV2)
+    plan = one.plan()
+    partition = next(part for part in plan.partitions if part.changes)
+    change = next(change for change in partition.changes if isinstance(change, RewriteSegments))
+    path = one.path / partition.folder / log_name(change.sources[0].base_offset)
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[15] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    before = tree(one.path)
+    report = apply(plan, one.options())
+    failed = [result for result in report.results if result.failed and result.partition == partition.folder]
+    assert {result.exit_code for result in failed} == {ExitCode.STALE_PLAN}
+    now = tree(one.path)
+    mine = {name for name in before if name.startswith(f"{partition.folder}/")}
+    assert {name: now[name] for name in mine} == {name: before[name] for name in mine}
+
+
+def ends_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, mutant: Any) -> list[str]:
+    """An apply with a mutant of the stage fails its verification, and every file is what it was; what was said."""
     one = scene(root, TV2)
     plan = one.plan()
     before = tree(one.path)
@@ -165,3 +191,4 @@ def ends_unchanged(root: Path, monkeypatch: pytest.MonkeyPatch, name: str, mutan
     assert {name: now[name] for name in mine} == {name: before[name] for name in mine}
     monkeypatch.undo()
     assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    return [result.why for result in report.results if result.outcome == "failed"]
