@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from krepair.commit.by_disk import LARGEST_BYTES, current_data
+from krepair.commit.change_files import ChangeFiles
 from krepair.commit.executor import Executor
-from krepair.commit.files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
+from krepair.commit.journal import ExecutorName, FileState, Intent, LostBytes, Order
 from krepair.commit.mend import MendLogs, logs_behind
-from krepair.commit.record import ExecutorName, FileState, Intent, LostBytes, Order
 from krepair.commit.segments import FinishSwaps, SwapGroups
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import (

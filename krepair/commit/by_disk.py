@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Intent
+from krepair.commit.journal import Intent
 from krepair.commit.steps import CLEANED
 from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES, SWAP
 from krepair.logdir.fingerprint import digest_batches, digest_file

@@ -1,7 +1,7 @@
 """What carries changes out and takes them back: one interface, and four that implement it.
 
-Files become other files (``files.py``); a log loses bytes (``mend.py``); segments are swapped, or a broker's swap is
-finished (``segments.py``). They know what a change began with, and not of which kind it is.
+Files become other files (``change_files.py``); a log loses bytes (``mend.py``); segments are swapped, or a
+broker's swap is finished (``segments.py``). They know what a change began with, and not of which kind it is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent, Order
 from krepair.errors import KrepairError
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.commit.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
 from krepair.commit.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from krepair.commit.change_files import all_at_hand, kept_files
 from krepair.commit.executor import Executor, KeptFile
-from krepair.commit.files import all_at_hand, kept_files
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import FileState, Intent, LostBytes, Order
+from krepair.commit.journal import FileState, Intent, LostBytes, Order
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     Becomes,

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from krepair.commit.begin import StagedGroup, Target, are_together, begin, check_before, executor_of
 from krepair.commit.by_disk import has_more, telling
+from krepair.commit.change_files import check_log_ends_before
 from krepair.commit.fence import Fence, Point, Watch
-from krepair.commit.files import check_log_ends_before
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
+from krepair.commit.journal import Done, Freed, Intent, Journal, Order, Step, Undo
 from krepair.commit.purge import remove_private_folder
-from krepair.commit.record import Done, Freed, Intent, Journal, Order, Step, Undo
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.commit.steps import CLEANED
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept

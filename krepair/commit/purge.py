@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from krepair.commit.begin import executor_of
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Purge
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Purge
 from krepair.commit.steps import CLEANED
 from krepair.commit.unrecorded import (
     check_all_recorded,

@@ -6,7 +6,7 @@ import os
 
 from krepair.commit.executor import Executor, KeptFile
 from krepair.commit.folder import PartitionFolder, Whereabouts
-from krepair.commit.record import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent, Order
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     CLEANED,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from krepair.commit.begin import StagedGroup
 from krepair.commit.by_disk import is_made, is_planned
 from krepair.commit.folder import ROOT, PartitionFolder
-from krepair.commit.record import Journal
+from krepair.commit.journal import Journal
 from krepair.commit.unrecorded import is_all_recorded
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import RefusedError

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Intent
+from krepair.commit.journal import Intent
 from krepair.commit.steps import (
     Becomes,
     GiveBack,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from krepair.commit.record import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent, Order
 from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, segment_name
 
 CLEANED = ".cleaned"

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from krepair.commit.by_disk import is_ours, names_by_hand
 from krepair.commit.folder import PartitionFolder
+from krepair.commit.journal import FileState, Intent, Journal
 from krepair.commit.mend import CUT, is_given_back, lines_of_cut
-from krepair.commit.record import FileState, Intent, Journal
 from krepair.commit.steps import CLEANED
 from krepair.errors import KrepairError, StalePlanError
 from krepair.formats.filenames import INDEX_SUFFIXES, LOG, SWAP, FileKind, NameState, parse_file_name

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from krepair.commit.begin import executor_of
 from krepair.commit.folder import PartitionFolder, RootFolder
-from krepair.commit.record import COPY_NAME, JOURNAL_NAME, Intent, Journal
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, Intent, Journal
 from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk

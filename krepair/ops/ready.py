@@ -6,10 +6,10 @@
 3. What apply rests on (``check_evidence``): another log directory that was searched is in use, gone, or another one.
 4. Each partition, once what was half done is finished (``may_begin``): its folder is gone, or cannot be read; its files
    are neither those of the plan nor what it makes; another plan has begun here, or is applied.
-5. The disk (``room.check_fits``), and the fence (``order.check_still_right``).
+5. The disk (``room.check_fits``), and the fence (``order.why_not_in_order``).
 6. The files of the root (``check_no_fence``): they wait until every fence is down.
 
-Right before each change its files are looked at once more (``journal.begin``).
+Right before each change its files are looked at once more (``commit.begin``).
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from krepair.commit.executor import KeptFile
 from krepair.commit.fence import Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards, SafePoints, signals_wait
+from krepair.commit.journal import Journal
 from krepair.commit.partition import fence_of, undo_partition
-from krepair.commit.record import Journal
 from krepair.commit.result import ChangeResult, failed
 from krepair.commit.status import ChangeState, status_in
 from krepair.commit.unrecorded import by_hand

@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.journal import Journal
 from krepair.commit.purge import check_not_half_done
-from krepair.commit.record import Journal
 from krepair.commit.status import ChangeState, staged_groups, status_in
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine

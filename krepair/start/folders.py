@@ -133,7 +133,7 @@ _Twins = tuple[LogDir, Partition, LogDir, Partition]
 def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     if not twins:
         return []
-    from krepair.scan.same_batches import TwoLogsItem, compare_two_logs
+    from krepair.start.same_batches import TwoLogsItem, compare_two_logs
 
     told: dict[int, str] = {}
     to_read = []
@@ -214,7 +214,7 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     pairs = [(one, normal[one.key]) for one in strays if one.key in normal and not normal[one.key].unreadable]
     if not pairs:
         return told
-    from krepair.scan.same_batches import TwoLogsItem, compare_two_logs
+    from krepair.start.same_batches import TwoLogsItem, compare_two_logs
 
     items = [TwoLogsItem(first=log_of(view, stray), second=log_of(view, place)) for stray, place in pairs]
     for index, result in engine.map(compare_two_logs, items):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from krepair.checks.audit import audit_gathered, audit_window
 from krepair.formats.batch_v2 import HEADER
-from krepair.kernels.batch_starts import gather_kept
+from krepair.kernels.gather import gather_kept
 from tests import builders, old_messages
 from tests.strategies import History, histories
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.begin import Target, begin
-from krepair.commit.files import ChangeFiles
+from krepair.commit.change_files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Intent
+from krepair.commit.journal import Intent
 from krepair.errors import RefusedError, StalePlanError
 from krepair.plan.model import KeepOriginal, PartitionPlan, SetAside
 from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree

@@ -9,7 +9,7 @@ import pytest
 
 from krepair.commit.begin import StagedGroup, Target, begin
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Done, FileState, Intent, Order, Purge
+from krepair.commit.journal import Done, FileState, Intent, Order, Purge
 from krepair.commit.status import ChangeState, status_in
 from krepair.logdir.fingerprint import digest_bytes, digest_file
 from krepair.plan.model import CompleteSwap, FileFingerprint, KeepOriginal, NewFile, PartitionPlan

@@ -11,7 +11,7 @@ import pytest
 
 from krepair.commit.begin import check_fresh, check_staged
 from krepair.commit.folder import RootFolder
-from krepair.commit.record import MAGIC, VERSION, Done, Intent, JournalHeader, Order, decode_lines
+from krepair.commit.journal import MAGIC, VERSION, Done, Intent, JournalHeader, Order, decode_lines
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.logdir.fingerprint import digest_file
 from krepair.plan.model import RewriteSegments

@@ -9,7 +9,7 @@ import pytest
 from krepair.commit.begin import Target, begin
 from krepair.commit.by_disk import is_made, is_ours, is_planned
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import FileState
+from krepair.commit.journal import FileState
 from krepair.errors import RefusedError, StalePlanError
 from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan
 from krepair.rules.checkpoint_lines import ChangedLine

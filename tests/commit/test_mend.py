@@ -14,8 +14,8 @@ from krepair.commit import mend
 from krepair.commit.begin import Target, begin
 from krepair.commit.executor import KeptFile
 from krepair.commit.folder import PartitionFolder
+from krepair.commit.journal import FileState, Intent
 from krepair.commit.mend import CUT, MendLogs
-from krepair.commit.record import FileState, Intent
 from krepair.commit.status import ChangeState, status_in
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.logdir.fingerprint import digest_bytes, digest_content

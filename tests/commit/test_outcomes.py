@@ -15,11 +15,11 @@ import pytest
 
 from krepair.commit import partition
 from krepair.commit.begin import Target, begin
-from krepair.commit.files import ChangeFiles
+from krepair.commit.change_files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import SafePoints
+from krepair.commit.journal import Intent, Journal, Order
 from krepair.commit.partition import commit_partition, finish_partition, undo_partition
-from krepair.commit.record import Intent, Journal, Order
 from krepair.commit.result import ChangeResult
 from krepair.commit.segments import completion_steps, is_group_back
 from krepair.commit.stepping import run

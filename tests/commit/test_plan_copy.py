@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import COPY_NAME
+from krepair.commit.journal import COPY_NAME
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError

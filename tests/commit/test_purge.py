@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from krepair.commit.journal import Purge
 from krepair.commit.purge import check_all_finished, purge_partition, remove_private_folder
-from krepair.commit.record import Purge
 from krepair.commit.status import ChangeState, status_in
 from krepair.errors import RefusedError
 from krepair.formats.filenames import CLEAN_SHUTDOWN

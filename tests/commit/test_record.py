@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.commit import record
-from krepair.commit.record import (
+from krepair.commit import journal
+from krepair.commit.journal import (
     MAGIC,
     VERSION,
     Done,
@@ -273,10 +273,10 @@ def test_journal_of_the_largest_size_is_read_and_a_larger_one_is_refused(
 ) -> None:
     opened(tmp_path).append(intent("a"))
     size = (tmp_path / "journal").stat().st_size
-    monkeypatch.setattr(record, "MOST_BYTES", size)
+    monkeypatch.setattr(journal, "MOST_BYTES", size)
     assert opened(tmp_path).states == {"a": "committing"}
     for most in (size - 1, size - 2):
-        monkeypatch.setattr(record, "MOST_BYTES", most)
+        monkeypatch.setattr(journal, "MOST_BYTES", most)
         with pytest.raises(RefusedError, match=f"larger than {most} bytes, which no journal of krepair is"):
             opened(tmp_path)
 
@@ -293,12 +293,12 @@ def test_what_was_read_is_made_durable_in_a_new_file_where_there_is_room_for_one
         file.write(b"00000000 {to")
     before = (tmp_path / "journal").stat().st_ino
     space = VolumeSpace(len(whole) + spare_blocks * 512, inodes, 512, mounted_read_only=False)
-    monkeypatch.setattr(record, "read_space", lambda path, tree: space)
+    monkeypatch.setattr(journal, "read_space", lambda path, tree: space)
     disk = RecordingDisk(UnsyncedDisk())
-    journal = Journal(disk, str(tmp_path), "ab", "t-0")
-    journal.settle()
+    found = Journal(disk, str(tmp_path), "ab", "t-0")
+    found.settle()
     assert (tmp_path / "journal").read_bytes() == whole
     assert ("create" in disk.kinds()) is anew
     assert ((tmp_path / "journal").stat().st_ino != before) is anew
-    journal.append(Done(change_id="a", state="committed"))
+    found.append(Done(change_id="a", state="committed"))
     assert opened(tmp_path).states == {"a": "committed"}

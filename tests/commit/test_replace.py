@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.begin import Target, begin
+from krepair.commit.change_files import ChangeFiles
 from krepair.commit.executor import KeptFile
-from krepair.commit.files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Intent
+from krepair.commit.journal import Intent
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, PartitionPlan, ReplaceFile

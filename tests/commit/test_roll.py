@@ -8,9 +8,9 @@ import pytest
 
 from krepair.commit.begin import Target, begin
 from krepair.commit.by_disk import is_ours
-from krepair.commit.files import ChangeFiles
+from krepair.commit.change_files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Intent
+from krepair.commit.journal import Intent
 from krepair.errors import RefusedError, StalePlanError
 from krepair.plan.model import KeepOriginal, PartitionPlan, RollSegment
 from tests.commit.scene import PLAN_ID, UnsyncedDisk, name, put, tree

@@ -14,13 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from krepair.commit.change_files import ChangeFiles
 from krepair.commit.fence import Watch
-from krepair.commit.files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import SafePoints, signals_wait
+from krepair.commit.journal import Intent
 from krepair.commit.partition import commit_partition, undo_partition
 from krepair.commit.purge import purge_partition
-from krepair.commit.record import Intent
 from krepair.commit.result import ChangeResult
 from krepair.commit.status import ChangeState, status_in
 from krepair.errors import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from krepair.commit.record import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent, Order
 from krepair.commit.steps import (
     Becomes,
     GiveBack,

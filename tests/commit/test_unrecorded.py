@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from krepair.commit.journal import Journal
 from krepair.commit.purge import purge_partition
-from krepair.commit.record import Journal
 from krepair.commit.steps import CLEANED
 from krepair.commit.unrecorded import check_all_recorded, is_all_recorded
 from krepair.durable.disk import Disk

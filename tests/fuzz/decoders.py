@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from krepair.cli.views.writers import markdown
-from krepair.commit import record as journal
+from krepair.commit import journal
 from krepair.errors import KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats import (
     batch_v2,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.commit.record import JOURNAL_NAME
+from krepair.commit.journal import JOURNAL_NAME
 from krepair.durable import medium, writing_error
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.checks.rule import Severity
-from krepair.commit.record import COPY_NAME, JOURNAL_NAME
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, StalePlanError, UsageError
 from krepair.logdir.view import read_log_dir

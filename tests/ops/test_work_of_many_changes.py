@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from krepair.commit.begin import Target
 from krepair.commit.executor import KeptFile
 from krepair.commit.folder import ROOT
-from krepair.commit.record import FileState
+from krepair.commit.journal import FileState
 from krepair.fixes import second_readings
 from krepair.fixes.staging import Staging
 from krepair.ops import purge

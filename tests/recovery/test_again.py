@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.commit.record import Intent, JournalHeader, decode_lines
+from krepair.commit.journal import Intent, JournalHeader, decode_lines
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode

@@ -17,7 +17,7 @@ _FOR_BROKERS = "krepair comes to the same end without it; a broker that is start
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
-_FILES = "commit/files.py ChangeFiles"
+_FILES = "commit/change_files.py ChangeFiles"
 _KEPT = f"{_FILES}.go_on_all: run(folder, [SyncDir(names.keep())])"
 _SWAPPED = f'{_FILES}.go_on_all: run(folder, [SyncDir("")])'
 _MEND = "commit/mend.py"

@@ -87,8 +87,8 @@ def test_journal_that_forgets_its_last_line_is_found_out() -> None:
     printed = run_script(
         PREFACE
         + """
-from krepair.commit import record
-whole = record.decode_lines
+from krepair.commit import journal
+whole = journal.decode_lines
 def forgetful(data, path):
     lines, size = whole(data, path)
     return (lines[:-1], size) if len(lines) > 1 else (lines, size)
@@ -100,7 +100,7 @@ def wrong():
     steps = kills.cases("removals:0:apply@.undo.apply.purge", wanted, 40)
     return sum(bool(kills.try_case(runner, scene, wanted, one, work).wrong) for one in steps)
 sound = wrong()
-record.decode_lines = forgetful
+journal.decode_lines = forgetful
 print(sound, wrong() > 3)
 """
     )

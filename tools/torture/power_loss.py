@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from krepair.commit.record import COPY_NAME, JOURNAL_NAME
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME
 from krepair.durable import medium
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from krepair.commit.record import encode_line, header_of
+from krepair.commit.journal import encode_line, header_of
 from krepair.errors import ExitCode, KrepairError
 from krepair.formats.filenames import CLEAN_SHUTDOWN, RECOVERY_POINT_CHECKPOINT
 from krepair.ops.kept import kept_report

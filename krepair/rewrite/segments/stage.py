@@ -28,8 +28,8 @@ from krepair.formats import batch_v2, txn_index
 from krepair.formats.arrays import Bools, Int32s, Int64s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name, segment_name
-from krepair.kernels.batch_starts import gather_kept
 from krepair.kernels.classes import CLASS_COUNT
+from krepair.kernels.gather import gather_kept
 from krepair.kernels.scan import WINDOW_BYTES, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, why

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.record import Intent, Order
+from krepair.commit.journal import Intent, Order
 from krepair.commit.stepping import run
 from krepair.commit.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
 from krepair.errors import KrepairError, StalePlanError
