@@ -428,6 +428,37 @@ def test_undo_refuses_when_the_new_segment_was_written_since(
     assert was == scene.now()
 
 
+@pytest.mark.parametrize("commit", [FENCED, P2], ids=["U1", "U2"])
+@pytest.mark.parametrize(
+    ("suffix", "longer", "later", "stops"),
+    [
+        (".log", True, False, True),
+        (".log", False, True, True),
+        (".index", True, False, True),
+        (".index", False, True, False),
+    ],
+)
+def test_undo_of_a_group_stops_before_its_first_step_where_what_is_kept_has_another_size_or_its_log_another_time(
+    tmp_path: Path, commit: Commit, suffix: str, longer: bool, later: bool, stops: bool
+) -> None:
+    """A broker's look at a kept index may touch its time."""
+    scene = Scene(tmp_path / "logs", index_change=False)
+    scene.apply(commit)
+    (kept,) = scene.path.glob(f"krepair~*/keep/{400:020d}{suffix}")
+    status = kept.stat()
+    if longer:
+        kept.write_bytes(kept.read_bytes() + b"x")
+    os.utime(kept, ns=(status.st_atime_ns, status.st_mtime_ns + later * 1_000_000_000))
+    was = scene.now()
+    outcomes = scene.undo(commit)
+    if not stops:
+        assert not [outcome for outcome in outcomes if outcome.failed]
+        return
+    assert [outcome.exit_code for outcome in outcomes if outcome.outcome == "failed"] == [ExitCode.STALE_PLAN]
+    assert any(f"{400:020d}{suffix}: is not the original of" in outcome.why for outcome in outcomes)
+    assert was == scene.now()
+
+
 def test_undo_works_after_a_broker_appended_to_the_active_segment(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
     scene.apply()
