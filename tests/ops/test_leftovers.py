@@ -26,6 +26,7 @@ from tests.ops.by_hand import end_by_hand
 from tests.ops.inline import there_and_back
 from tests.ops.pending import BASE, EXTENSIONS, FOLDER, name, options
 from tests.ops.scene import part, tree
+from tests.ops.stops import each_stop
 
 UNFENCED = {"P1": "2.2.1", "P2": "3.9.2"}
 orders = pytest.mark.parametrize("order", ["P1 fenced", "P1", "P2"])
@@ -95,6 +96,37 @@ def test_a_swap_is_not_made_pending_again_beside_what_a_cleaner_has_begun(tmp_pa
         assert f"{theirs}: " in report.results[0].why
         assert (root / FOLDER / name(BASE)).read_bytes() == txfixture.merged()[".log"]
         theirs.unlink()
+
+
+@orders
+def test_a_completion_that_was_stopped_and_has_lost_its_staged_indexes_is_begun_anew(
+    tmp_path: Path, order: str
+) -> None:
+    """At stops at which files are staged and the swap is still pending; or it is refused, and undo gives all back."""
+    emptied = 0
+    for stop in each_stop(first=3, step=3):
+        root, chosen, plan = scene(tmp_path / str(stop.number), order, without=(".index", ".timeindex"))
+        before = tree(root)
+        with stop as disk:
+            apply(plan, chosen, disk=disk)
+        journals = [
+            path for path in root.glob(f"{FOLDER}/krepair~*/journal") if b'"begin"' in path.read_bytes()
+        ]
+        staged = list(root.glob(f"{FOLDER}/krepair~*/stage/*"))
+        if stop.happened and journals and staged and (root / FOLDER / f"{name(BASE)}.swap").exists():
+            emptied += 1
+            for path in staged:
+                path.unlink()
+        if apply(plan, chosen).exit_code != ExitCode.DONE:
+            # In P2 a pending index looks like the staged one that it would become.
+            assert order == "P2"
+            assert undo(plan, chosen).exit_code == ExitCode.DONE
+            assert apply(plan, chosen).exit_code == ExitCode.DONE
+        assert (root / FOLDER / name(BASE)).read_bytes() == txfixture.merged()[".log"]
+        assert (root / FOLDER / name(BASE, ".index")).read_bytes() == txfixture.merged()[".index"]
+        assert undo(plan, chosen).exit_code == ExitCode.DONE
+        assert tree(root) == before
+    assert emptied
 
 
 def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:
