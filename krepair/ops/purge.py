@@ -98,7 +98,7 @@ def purge_by_id(
     view = read_log_dir(log_dir)
     check_keeps(view, plan_id)
     planned: Mapping[str, Collection[str]] = {}
-    with contextlib.suppress(KrepairError):
+    with contextlib.suppress(KrepairError, OSError):
         planned = _planned(load_kept(view, plan_id))
     return _purge(
         view.path,
@@ -111,8 +111,8 @@ def purge_by_id(
 
 
 def _planned(plan: Plan) -> Mapping[str, Collection[str]]:
-    """Names of the files that were there when a plan was made, by folder."""
-    return {target.folder: target.by_name for target in targets_of(plan)}
+    """Names of the files that were there when a plan was made, by partition folder; also of a copy nobody reviewed."""
+    return {one.folder: one.by_name for one in plan.partitions}
 
 
 def _purge(
