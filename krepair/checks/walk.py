@@ -103,11 +103,6 @@ def gathered(window: Uint8s, places: Any, width: int) -> Uint8s:
     return rows
 
 
-def headers_at(window: Uint8s, places: Any) -> np.ndarray[Any, Any]:
-    """Structured array[N] of the v2 headers at N places. No place may be above ``len(window) - HEADER.size``."""
-    return gathered(window, places, HEADER.size).view(HEADER.dtype)[:, 0]
-
-
 class _HeaderReader:
     """Reads the headers of window after window."""
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.checks.walk import CRC_BYTES, crcs_are_right, first_wrong_crc, headers_at
+from krepair.checks.walk import CRC_BYTES, HEADER, crcs_are_right, first_wrong_crc, gathered
 from krepair.formats.batch_v2 import CRC_START, LOG_OVERHEAD
 from tests import builders
 from tests.strategies import History, histories
@@ -41,7 +41,7 @@ def wrong_by_the_package(log: bytes, places: Any, sizes: Any) -> list[int]:
 def judged(log: bytes, places: Any, sizes: Any, *, dirty: int = 0) -> tuple[bool, int]:
     buffer = np.full(len(log) + CRC_BYTES + 100, dirty, np.uint8)
     buffer[: len(log)] = np.frombuffer(log, np.uint8)
-    headers = headers_at(np.frombuffer(log, np.uint8), places)
+    headers = gathered(np.frombuffer(log, np.uint8), places, HEADER.size).view(HEADER.dtype)[:, 0]
     before = buffer.copy()
     right = crcs_are_right(buffer, places, headers, sizes, len(log))
     assert (buffer[len(log) :] == dirty).all()
