@@ -10,8 +10,7 @@ from typing import Any
 
 import typer.main
 
-from krepair.checks.catalogue import CATALOGUE
-from krepair.checks.rule import CHECK
+from krepair.checks.catalogue import CATALOGUE, CHECK
 from krepair.cli import main as cli
 from krepair.errors import EXIT_CODE_MEANING
 from krepair.formats import (

@@ -1,4 +1,4 @@
-"""The one table of rules: what krepair looks for, what it means, and what mends it.
+"""The one table of rules: what krepair looks for, what it means, and what mends it. And what a finding is.
 
 Codes are stable and are not used again for other rules. A row leaves out what ``Rule`` says of itself: no fix mends it,
 nothing is lost, ``check`` looks for it. The docs and ``krepair explain`` are made from this table.
@@ -6,720 +6,581 @@ nothing is lost, ``check`` looks for it. The docs and ``krepair explain`` are ma
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Final
 
-from krepair.checks.catalogue_replicas import REPLICAS
-from krepair.checks.rule import (
-    KEPT,
-    NOTHING_CHANGED,
-    Finding,
-    Rule,
-    Severity,
-    StartEffect,
-    strongest,
+from msgspec import Struct
+
+NOTHING_CHANGED: Final = "nothing: krepair only reports it"
+KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"
+FROM_THE_LOG: Final = "nothing: an index is made from the log"
+THE_WAY_OUT: Final = (
+    "the cost of the way out that a person named in --accept-data-loss; all of it is kept until purge, and undo puts "
+    "it back"
 )
 
-__all__ = [
-    "CATALOGUE",
-    "IN_USE",
-    "RULES",
-    "Finding",
-    "Rule",
-    "Severity",
-    "StartEffect",
-    "counts",
-    "severity_of",
-    "start_of",
-    "strongest",
-]
-
+CHECK: Final = "krepair check"
+"""What looks for most of it."""
+COMPARE: Final = "krepair compare"
 IN_USE: Final = "KR608"
 """The rule of a log directory that a broker, or another krepair, has locked."""
 
-TRANSACTIONS: Final = (
-    Rule(
-        code="KR101",
-        severity=Severity.SLOW,
-        title="Transaction markers and emptied batches that no cleaner removes",
-        evidence="batches and bytes of markers, of emptied batches and of data, per partition",
-        danger="the partition grows without limit (hundreds of GB have been seen) and fills the disk; after the loss "
-        "of a broker, loading its groups takes hours",
-        fix="markers",
-        lost_if_wrong=KEPT,
-        source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)",
-    ),
-    Rule(
-        code="KR103",
-        severity=Severity.SLOW,
-        title="Transaction that never ends",
-        evidence="producer id, epoch and first offset of a transaction without a marker, and how long it was open when "
-        "the broker last wrote, by the clocks of brokers: longer than transaction.max.timeout.ms plus five minutes; or "
-        "a transaction that the coordinator's log does not have",
-        danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted",
-        lost_if_wrong=NOTHING_CHANGED
-        + ". Do not abort a transaction only because of this finding: the abort of a live "
-        "transaction loses its records. kafka-transactions.sh find-hanging and describe show on the running cluster "
-        "whether it is alive; krepair transactions prints the commands",
-        source="KIP-664, KAFKA-8351",
-    ),
-    Rule(
-        code="KR104",
-        severity=Severity.SLOW,
-        title="Cleaner stands still",
-        evidence="offset in cleaner-offset-checkpoint, or none; the log end, and the bytes between the two",
-        danger="a compacted partition grows without limit; committed offsets take longer and longer to load",
-        source="KIP-346; LogCleanerManager (2.2.1)",
-    ),
-    Rule(
-        code="KR105",
-        severity=Severity.SLOW,
-        title="What killed the cleaner",
-        evidence="the segment and position at which the cleaner finds no next batch; before 2.0 also the batch above "
-        "max.message.bytes and the segment whose offsets overflow; from 4.4 on a record of a compressed batch above "
-        "max.decompressed.message.bytes",
-        danger="the cleaner fails on this partition in each pass and never gets past it",
-        source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9); seen on 2.2.1, 3.9.2 and "
-        "4.3.1: large batches, records without a key and wrong CRCs do not stop the cleaner",
-    ),
-    Rule(
-        code="KR106",
-        severity=Severity.CONFUSING,
-        title="Modification times look copied",
-        evidence="the times of all segments are within minutes, or far from the times at which brokers wrote to them "
-        "(times of markers, and of batches in the brokers' own topics)",
-        danger="the modification time of a file is the broker's clock for markers and tombstones. If a copy has other "
-        "times, they are removed too late or too early",
-        source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified",
-    ),
-    Rule(
-        code="KR107",
-        severity=Severity.INFORMATION,
-        title="Open transaction; it is not known for how long",
-        evidence="partition, producer id and first offset of transactions without a marker, if neither markers, nor "
-        "file times, nor __transaction_state here show how long they have been open",
-        danger="none if it is alive: the coordinator ends it after its timeout; if it is never ended, see KR103",
-        source="KIP-664; the times of data batches are the producers' (message.timestamp.type)",
-    ),
-    Rule(
-        code="KR108",
-        severity=Severity.SLOW,
-        title="Keys that wait to be compacted",
-        evidence="segments and bytes between cleaner-offset-checkpoint and the active segment, for topics whose own "
-        "configuration says cleanup.policy=compact and for the brokers' own topics. From 11 closed segments on behind "
-        "the checkpoint; from 4 on where it has no line for the partition: such a log is dirty as a whole, so the next "
-        "pass of a living cleaner takes it. Segments younger than min.compaction.lag.ms do not count. The bytes are "
-        "the most that can go: no key is read for this",
-        danger="if keys repeat, the partition is far larger than its content, and loading it takes far longer",
-        fix="compact",
-        lost_if_wrong="values that have a later value of their key, and tombstones past their horizon, but not the "
-        "last value of a key. The originals stay until krepair purge, and the plan says before how many records go",
-        source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)",
-    ),
-)
 
-_INDEXES = (
-    Rule(
-        code="KR201",
-        severity=Severity.DATA_LOSS,
-        title="Time index with a tail of zeros, or never written",
-        evidence="the number of real and of padding entries, and the time that a broker would read from the file",
-        danger="from 2.3 on retention reads the last entry as 1970 and deletes the segment at the next "
-        "start; a roll can fail with BufferOverflowException",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="KAFKA-10207, KAFKA-19200, KAFKA-20979, JDK-8202261; seen on 2.3.1, 3.9.2, 4.4.0",
-    ),
-    Rule(
-        code="KR202",
-        severity=Severity.DATA_LOSS,
-        title="Time index whose largest timestamp is wrong, missing or not growing",
-        evidence="the entry, and the largest timestamp that the log has up to its offset",
-        danger="retention deletes the segment too early or never; lookups by time miss records",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="LogSegment.largestTimestamp, deleteRetentionMsBreachedSegments (3.9)",
-    ),
-    Rule(
-        code="KR203",
-        severity=Severity.SLOW,
-        title="Offset index missing, short, out of order, or pointing between batches",
-        evidence="the entry, and the batch that begins nearest to its position",
-        danger="fetches read from the wrong place, or from the start of the segment; after an unclean stop the start "
-        "may rebuild indexes for hours",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="LogSegment.recover (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR204",
-        severity=Severity.DATA_LOSS,
-        title="Transaction index that disagrees with the markers of the log",
-        evidence="the aborted transaction without an entry, or the entry without an aborted transaction",
-        danger="read_committed consumers see aborted records, or never see committed ones; marker "
-        "compaction leaves the partition alone. With an entry of an unknown version no broker starts. With an entry "
-        "below the base offset the broker recovers the segment, after a clean stop too",
-        fix="index",
-        lost_if_wrong="the first offset and the last stable offset of entries whose batches were compacted away; "
-        "nobody can compute them again",
-        source="TransactionIndex, KAFKA-10702, KAFKA-13727",
-    ),
-    Rule(
-        code="KR205",
-        severity=Severity.CONFUSING,
-        title="Index without a log, or with a size that is not a multiple of its entries",
-        evidence="size of the file, and size of one entry",
-        danger="the broker deletes the orphan; a partial entry is a sign of a torn write. Up to 2.2 a broker then "
-        "recovers the segment, after a clean stop too, and cuts its log where it is damaged",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="AbstractIndex.sanityCheck (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR206",
-        severity=Severity.SLOW,
-        title="Empty offset index beside a large log",
-        evidence="size of the log, compared with the cleaner's I/O chunk; beside a small cleaned segment an empty "
-        "index is right",
-        danger="the broker only checks that the file is there, so it stays empty, and each fetch reads the "
-        "segment from its start",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="LogSegment.sanityCheck (3.9); seen on 2.2.1",
-    ),
-    Rule(
-        code="KR207",
-        severity=Severity.BROKER_DOWN,
-        title="Index longer than 2 GiB",
-        evidence="size of the file",
-        danger="the broker cannot map it",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="AbstractIndex (3.9)",
-    ),
-)
+class Severity(StrEnum):
+    """What happens if nobody does anything."""
 
-_LOG_BYTES = (
-    Rule(
-        code="KR301",
-        severity=Severity.BROKER_DOWN,
-        title="Torn tail: partial bytes after the last valid batch of the last segment",
-        evidence="position after the last valid batch, how many bytes follow, and that no valid batch is among them",
-        danger="after an unclean stop the broker truncates the tail. After a clean stop it appends behind the tail, "
-        "and consumers fail there; or it does not start, if the first bytes declare a size that no batch has (KR803)",
-        fix="tail",
-        lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
-        source="LogLoader.recoverLog (3.9), Log.recoverLog (2.2.1)",
-    ),
-    Rule(
-        code="KR302",
-        severity=Severity.DATA_LOSS,
-        title="Damaged batch before the end of the log",
-        evidence="position, which check failed (size, magic, CRC), how many bytes to the next valid batch, and what "
-        "each way out costs in bytes, offsets and records",
-        danger="after an unclean stop the broker truncates the segment there and deletes all later segments; "
-        "consumers stop there",
-        fix="tail",
-        lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
-        "kept until purge, and undo puts it back",
-        source="LogLoader.recoverLog (3.9), KAFKA-3919, KAFKA-8722",
-    ),
-    Rule(
-        code="KR303",
-        severity=Severity.BROKER_DOWN,
-        title="Offsets that do not grow, or lie outside their segment",
-        evidence="position, the offset there, the offset before it, and what each way out costs",
-        danger="consumers read offsets twice or out of order; if a recovery writes an index entry there, it empties "
-        "the segment and deletes all later ones",
-        fix="tail",
-        lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
-        "kept until purge, and undo puts it back",
-        source="KAFKA-3919, Log.recoverLog and OffsetIndex.append (2.2.1)",
-    ),
-    Rule(
-        code="KR304",
-        severity=Severity.BROKER_DOWN,
-        title="Offsets that do not fit the base of their segment",
-        evidence="the offset and the segment's base, whether a broker's recovery splits the segment, and what each way "
-        "out costs",
-        danger="if the last offset is too far from the base, a broker splits the segment and loses nothing; in all "
-        "other cases a recovery that reads the offset fails, and the broker does not start",
-        fix="tail",
-        lost_if_wrong="the cost of the way out that a person named in --accept-data-loss; all of it is "
-        "kept until purge, and undo puts it back",
-        source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR305",
-        severity=Severity.DATA_LOSS,
-        title="Range of zeros in a log",
-        evidence="position, length, whether valid batches follow, and what each way out costs if they do",
-        danger="a write did not reach the disk; the broker truncates the log there and loses everything behind it. "
-        "After a clean stop no broker starts if an active log ends with 18 or more zeros (KR803)",
-        fix="tail",
-        lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
-        "--accept-data-loss; all of it is kept until purge",
-        source="LogLoader.recoverLog (3.9), KAFKA-3919",
-    ),
-    Rule(
-        code="KR306",
-        severity=Severity.INFORMATION,
-        title="Batches of format v0 or v1",
-        evidence="the first segment and position that has one",
-        danger="none by itself; such messages have no producer and are carried over byte for byte",
-        source="KIP-98; design",
-    ),
-    Rule(
-        code="KR307",
-        severity=Severity.DATA_LOSS,
-        title="Compressed content that cannot be read",
-        evidence="position, codec, and what failed: frame checksum, length, or more output than the limit",
-        danger="consumers fail at this batch, and so does the cleaner",
-        source="KAFKA-3160 (lz4 frame checksum), design",
-        command="krepair check --deep",
-    ),
-    Rule(
-        code="KR308",
-        severity=Severity.BROKER_DOWN,
-        title="File that the operating system cannot read",
-        evidence="file, position and the system's own message",
-        danger="with an I/O error (EIO) the disk may be failing: copy it first. With Permission denied (EACCES, EPERM) "
-        "run krepair as root, or as the user of the broker. krepair takes neither for corruption and plans nothing",
-        source="design",
-    ),
-    Rule(
-        code="KR309",
-        severity=Severity.CONFUSING,
-        title="Batch that can overflow an old client's fetch response",
-        evidence="largest batch of a topic times its partitions here, against 2147483647",
-        danger="a client before 0.10.1 asks each partition for that many bytes; one response cannot hold them, so the "
-        "fetch fails",
-        source="KAFKA-1196, KIP-74",
-    ),
-    Rule(
-        code="KR310",
-        severity=Severity.DATA_LOSS,
-        title="Offsets without records in a topic that is not compacted",
-        evidence="the ranges, between segments or inside one, and the source that says that the topic is not "
-        "compacted; a gap that a kept original of krepair fills is not counted. Where only Kafka's default says it, or "
-        "an earlier cleaning left a trace (then: confusing)",
-        danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier "
-        "--fix tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
-        "gap without an error",
-        source="LogValidator.validateMessagesAndAssignOffsets (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR311",
-        severity=Severity.INFORMATION,
-        title="Offsets without records; it is not known whether compaction removed them",
-        evidence="the ranges, and the setting that would answer it: the topic's cleanup.policy",
-        danger="none if the topic is compacted, or was once; if not, these records are lost",
-        source="design",
-    ),
-    Rule(
-        code="KR312",
-        severity=Severity.DATA_LOSS,
-        title="Records that the last stop recorded are not here",
-        evidence="after a clean stop: the log end, and the recovery point, the high watermark or an index without its "
-        "log above it; or a partition that a checkpoint names, and whose folder is not here",
-        danger="the next start begins at the log end, or with an empty folder, without a warning: it gives the lost "
-        "offsets to new records, and consumers and followers do not notice",
-        lost_if_wrong="the lines that tell of the loss, and only by --accept-data-loss: --fix checkpoints lowers them",
-        source="LogManager.shutdown, LogLoader.load (3.9), Log.loadSegments (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1",
-    ),
-)
+    DATA_LOSS = "data loss"
+    BROKER_DOWN = "broker down"
+    SLOW = "slow"
+    CONFUSING = "confusing"
+    INFORMATION = "information"
 
-_CHECKPOINTS = (
-    Rule(
-        code="KR401",
-        severity=Severity.BROKER_DOWN,
-        title="Leader epoch checkpoint malformed, or empty beside batches that have epochs",
-        evidence="line and what was expected there, or the epochs that the log has",
-        danger="malformed: the broker does not start; empty or missing: it starts without its epochs, "
-        "and followers can diverge",
-        fix="epochs",
-        lost_if_wrong="epochs that have no batch in the log any more; the old file is kept until purge",
-        source="LeaderEpochFileCache (2.1, 2.3, 3.9); seen on 2.2.1, 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR402",
-        severity=Severity.DATA_LOSS,
-        title="Leader epochs that contradict the log",
-        evidence="the entry, and the first batch of that epoch or the log end",
-        danger="followers truncate to the wrong offset",
-        fix="epochs",
-        lost_if_wrong="the entry that is replaced; the old file is kept until purge",
-        source="KIP-101, KIP-279",
-    ),
-    Rule(
-        code="KR403",
-        severity=Severity.SLOW,
-        title="Recovery point checkpoint malformed or past the log end",
-        evidence="line, and the log end",
-        danger="the broker recovers every segment from 0, or does not recover what it should",
-        fix="checkpoints",
-        lost_if_wrong="time: a lower recovery point only makes the start longer",
-        source="LogManager.loadLogs (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR404",
-        severity=Severity.CONFUSING,
-        title="High watermark checkpoint malformed or past the log end",
-        evidence="line, and the log end",
-        danger="consumers see records twice or wait for records that are not there",
-        fix="checkpoints",
-        lost_if_wrong="time: a lower high watermark rises again by itself",
-        source="ReplicaManager, OffsetCheckpointFile (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR405",
-        severity=Severity.DATA_LOSS,
-        title="Log start checkpoint malformed, or past the log end",
-        evidence="line, and the log end",
-        danger="past the log end: at the next start the broker deletes every segment of the partition; "
-        "malformed: it does not start",
-        fix="checkpoints",
-        lost_if_wrong="nothing: a lower log start only keeps more, records deleted by request among them",
-        source="LogLoader.recoverLog (3.9)",
-    ),
-    Rule(
-        code="KR406",
-        severity=Severity.INFORMATION,
-        title="Checkpoint left half written (.tmp)",
-        evidence="file and size",
-        danger="none: the broker writes it again",
-        lost_if_wrong="nothing",
-        source="CheckpointFile.write (3.9)",
-    ),
-    Rule(
-        code="KR407",
-        severity=Severity.BROKER_DOWN,
-        title="meta.properties missing, malformed, or of another cluster or broker",
-        evidence="key, value here and value in the other log directories or in --config",
-        danger="the broker does not start",
-        source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)",
-    ),
-    Rule(
-        code="KR408",
-        severity=Severity.DATA_LOSS,
-        title="partition.metadata missing, empty, or with another topic id",
-        evidence="folder, topic id here and elsewhere",
-        danger="a KRaft broker marks the folder as stray, and it is deleted later; with an empty file the broker does "
-        "not start",
-        source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR409",
-        severity=Severity.CONFUSING,
-        title="No high watermark recorded",
-        evidence="partition without a line in replication-offset-checkpoint",
-        danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
-        "person decides to use the log end (--assume-high-watermark log-end)",
-        lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, "
-        "but none is lost",
-        source="KAFKA-13194",
-    ),
-    Rule(
-        code="KR410",
-        severity=Severity.SLOW,
-        title="Cleaner checkpoint malformed or past the log end",
-        evidence="line, and the log end",
-        danger="the cleaner starts at the log start again, or leaves the partition alone",
-        fix="checkpoints",
-        lost_if_wrong="time: the cleaner reads more",
-        source="LogCleanerManager.cleanableOffsets (2.2.1, 3.9)",
-    ),
-)
 
-_SNAPSHOTS = (
-    Rule(
-        code="KR501",
-        severity=Severity.SLOW,
-        title="Producer snapshot that cannot be read",
-        evidence="file, and which check failed: version, CRC or structure",
-        danger="the broker deletes it and reads the log from an older snapshot or from the start of the log, so it "
-        "starts slowly. If the last one is removed by hand, a clean start forgets all producers",
-        fix="snapshots",
-        lost_if_wrong="duplicate detection of the producers in it",
-        source="ProducerStateManager.loadFromSnapshot (2.2.1, 3.9), KAFKA-5829; seen on 2.2.1, 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR502",
-        severity=Severity.CONFUSING,
-        title="Producer snapshot past the log end",
-        evidence="file, and the log end",
-        danger="the broker deletes it; since 2.8 it then also deletes the good snapshot at the log end, and reads the "
-        "log instead",
-        fix="snapshots",
-        lost_if_wrong="duplicate detection of the producers in it",
-        source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), KAFKA-7076",
-    ),
-    Rule(
-        code="KR503",
-        severity=Severity.DATA_LOSS,
-        title="No producer snapshot, after a clean stop",
-        evidence="the log end, and the producers and open transactions in the log",
-        danger="without any snapshot, a broker that was stopped cleanly forgets producer sequences and open "
-        "transactions; records of open transactions are then read as if committed",
-        fix="snapshots",
-        lost_if_wrong="duplicate detection of producers whose state is wrong",
-        source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR504",
-        severity=Severity.INFORMATION,
-        title="Producer snapshot that belongs to no segment",
-        evidence="files below the last two segments whose offset is not the base offset of a segment",
-        danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it later, at "
-        "a start or a clean-up",
-        fix="snapshots",
-        lost_if_wrong="nothing that a start would read",
-        source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
-        "on 2.2.1, 2.8.2, 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR505",
-        severity=Severity.SLOW,
-        title="Transaction that a snapshot keeps open, and the log has forgotten",
-        evidence="the snapshot with which the next start begins, and in it a producer whose transaction is open; the "
-        "log begins at or below its first offset and holds no batch of that producer from there on",
-        danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted; a "
-        "broker before 2.4 may not start at all (KR803)",
-        fix="snapshots",
-        lost_if_wrong="read_committed consumers no longer wait for a transaction of which the log has no record",
-        source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
-        "2.2.1, 2.8.2, 3.9.2, 4.3.1",
-    ),
-    Rule(
-        code="KR506",
-        severity=Severity.SLOW,
-        title="Very many producer ids",
-        evidence="of the newest snapshot, from 100,000 ids on: how many, how many of one batch only, bytes, and when a "
-        "broker forgets them",
-        danger="each id takes heap; each roll and each stop writes all of them, and each start reads them. A usual "
-        "cause is a client that makes a new idempotent producer for each message",
-        source="KAFKA-15063, KIP-936, KIP-854, ProducerStateManager (2.2.1, 3.9)",
-    ),
-)
+class StartEffect(StrEnum):
+    """What the next start makes of a finding. A later one is worse."""
 
-_FOLDERS = (
-    Rule(
-        code="KR601",
-        severity=Severity.DATA_LOSS,
-        title="Leftovers of an interrupted cleaning or deletion (.swap, .cleaned, .deleted)",
-        evidence="file, size, and what the next start does with it",
-        danger="a .swap holds data, perhaps the only copy: if you remove it by hand, records are lost. If a .cleaned "
-        "has the same or a lower base offset, every broker deletes the .swap. If broker versions would do different "
-        "things, krepair shows both sides and leaves it alone",
-        fix="leftovers",
-        lost_if_wrong="the segments that were replaced, or the .swap that was removed; both are kept until purge",
-        source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1",
-    ),
-    Rule(
-        code="KR602",
-        severity=Severity.BROKER_DOWN,
-        title="Folder in the log directory that is not a partition",
-        evidence="its name",
-        danger="the broker does not start (lost+found, x.bak), or loads it as a partition",
-        start=StartEffect.ENDS,
-        source="Log.parseTopicPartitionName (2.2.1), LocalLog (3.9)",
-    ),
-    Rule(
-        code="KR603",
-        severity=Severity.BROKER_DOWN,
-        title="The same partition in two log directories",
-        evidence="both paths, their log ends, and whether one is a prefix of the other",
-        danger="the broker does not start and asks to remove one of the two, but does not say which one",
-        start=StartEffect.ENDS,
-        source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1",
-    ),
-    Rule(
-        code="KR604",
-        severity=Severity.CONFUSING,
-        title="Folder of a deleted, moved or stray partition (-delete, -future, -stray)",
-        evidence="its name, files and bytes, and what the next start does with it",
-        danger="a -delete folder is deleted after the start, a -future folder goes on being moved, a -stray folder "
-        "stays forever. With a -delete folder without a .log 2.2.1 does not start; with a -stray folder no broker "
-        "before 3.6.1 starts",
-        source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1",
-    ),
-    Rule(
-        code="KR605",
-        severity=Severity.BROKER_DOWN,
-        title="File that the broker cannot read or write",
-        evidence="owner, group and mode, compared with those of most files, and the command to type",
-        danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
-        "stop a broker since 4.0 may lose records, see KR804",
-        source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file; seen on 3.9.2 "
-        "and 4.3.1",
-    ),
-    Rule(
-        code="KR606",
-        severity=Severity.CONFUSING,
-        title="Symlink, FIFO, socket or device in the log directory",
-        evidence="its name and kind",
-        danger="krepair does not open it; a broker does, and may hang or write to another place",
-        source="design",
-    ),
-    Rule(
-        code="KR607",
-        severity=Severity.INFORMATION,
-        title="Topic that krepair never touches",
-        evidence="__cluster_metadata, or the topic with tiered storage and the setting that says so",
-        danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
-        source="KIP-405, KIP-595, design",
-    ),
-    Rule(
-        code=IN_USE,
-        severity=Severity.INFORMATION,
-        title="Log directory locked",
-        evidence="process id of the holder of .lock, if the system tells it",
-        danger="a broker is running on it, so files may change while krepair reads them; apply refuses to run",
-        source="LogManager.lockLogDirs (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR609",
-        severity=Severity.CONFUSING,
-        title="One group name used by consumers with different subscriptions",
-        evidence="group, members and their topics; or how often its subscriptions changed and changed back",
-        danger="each join or leave makes all of them rebalance",
-        source="GroupCoordinator (2.2.1, 3.9)",
-        command="krepair groups",
-    ),
-    Rule(
-        code="KR610",
-        severity=Severity.BROKER_DOWN,
-        title="KRaft metadata log broken, at another place, or missing",
-        evidence="the file, what was expected in it, and what each kind of node makes of it",
-        danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
-        "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
-        source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
-        "seen on 3.9.2, 4.3.1, 4.4.0",
-    ),
-)
+    NONE = "none"
+    ASIDE = "aside"
+    """The broker renames the partition's folder to ``-stray`` and begins an empty one."""
+    DIRECTORY = "directory"
+    """This log directory goes offline; a broker with others goes on with those, one without others ends."""
+    ENDS = "ends"
+    """The broker does not start, whatever its other log directories are."""
 
-_SPACE = (
-    Rule(
-        code="KR701",
-        severity=Severity.BROKER_DOWN,
-        title="Space that the broker would free when it starts, if it could start",
-        evidence="files and bytes: .deleted, .cleaned, indexes without a log, -delete folders",
-        danger="with a full disk the broker stops before it deletes anything",
-        fix="leftovers",
-        lost_if_wrong="what the broker would delete anyway",
-        source="Log.loadSegments (2.2.1), LogLoader.load (3.9)",
-    ),
-    Rule(
-        code="KR702",
-        severity=Severity.INFORMATION,
-        title="Segments past their retention",
-        evidence="segments, bytes, and the time of their youngest record in the log, if retention.ms is known",
-        danger="none by itself: the next start deletes them. But with a full disk the broker stops before retention "
-        "runs",
-        source="deleteRetentionMsBreachedSegments (3.9)",
-    ),
-    Rule(
-        code="KR703",
-        severity=Severity.BROKER_DOWN,
-        title="Not enough space for the next start",
-        evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
-        danger="the broker stops with 'No space left on device' while it starts",
-        source="AbstractIndex.resize (2.2.1, 3.9)",
-    ),
-    Rule(
-        code="KR704",
-        severity=Severity.CONFUSING,
-        title="Timestamps of records that cannot be right",
-        evidence="the segment, its largest timestamp, whether it looks like seconds or microseconds, and the segments "
-        "and bytes behind it",
-        danger="a time in the future stops retention by time at its segment: nothing behind it is deleted, and the "
-        "disk fills. A time in seconds is of January 1970 for a broker: the next start deletes the segment (then: data "
-        "loss)",
-        source="KAFKA-6482, KAFKA-20609, UnifiedLog.deleteRetentionMsBreachedSegments (3.9); seen on 3.9.2",
-    ),
-)
 
-_FORECAST = (
-    Rule(
-        code="KR801",
-        severity=Severity.SLOW,
-        title="The next start recovers segments",
-        evidence="segments, bytes, and the time at the speed of a broker",
-        danger="if a liveness probe waits for less time, it kills the broker, and the recovery starts again",
-        fix="recovery",
-        lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
-        source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2",
-    ),
-    Rule(
-        code="KR802",
-        severity=Severity.DATA_LOSS,
-        title="The next start deletes segments by retention",
-        evidence="segments, the time that the broker will read, and the real time of the records",
-        danger="records are deleted before their time",
-        fix="index",
-        lost_if_wrong="nothing: an index is made from the log",
-        source="UnifiedLog.deleteRetentionMsBreachedSegments (3.9)",
-    ),
-    Rule(
-        code="KR803",
-        severity=Severity.BROKER_DOWN,
-        title="The next start fails, or takes the log directory offline",
-        evidence="the file, or the limit of the host, that causes it, by broker version",
-        danger="one small file keeps all partitions of the log directory offline: a checkpoint or meta.properties that "
-        "cannot be read, or a log, an index or a transaction index on which the loader of a partition fails",
-        start=StartEffect.ENDS,
-        source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1), Log.loadSegments (2.2.1), LogLoader (3.9)",
-    ),
-    Rule(
-        code="KR804",
-        severity=Severity.DATA_LOSS,
-        title="The next start may empty healthy segments",
-        evidence="bytes that are recovered, and the cause: too little space, or a folder that the broker's user "
-        "cannot write",
-        danger="after an unclean stop a broker since 4.0 takes its own I/O error for a corrupt segment. It empties "
-        "that segment and deletes all later ones; then it starts as if nothing had happened, or it fails. A broker "
-        "before 4.0 only fails",
-        fix="recovery",
-        lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
-        source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with whole brokers of 4.3.1 in a folder of another user "
-        "and on a full disk, and not on 3.9.2",
-    ),
-)
+def strongest(effects: Iterable[StartEffect]) -> StartEffect:
+    """The worst of some effects; ``NONE`` of none."""
+    order = list(StartEffect)
+    return max(effects, key=order.index, default=StartEffect.NONE)
 
-_KEPT_BY_KREPAIR = (
-    Rule(
-        code="KR901",
-        severity=Severity.INFORMATION,
-        title="An earlier plan still keeps originals",
-        evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",
-        danger="none by itself: they take space until krepair purge. Undo is possible until then, or until a broker "
-        "has changed a file that the plan changed. With a damaged journal (then: slow) undo shows the lines to type "
-        "instead",
-        source="the commit protocol of krepair",
-    ),
-    Rule(
-        code="KR902",
-        severity=Severity.SLOW,
-        title="An apply or undo was interrupted",
-        evidence="plan id, the change that is half done, and the partitions whose fence is up",
-        danger="a broker can read all records, but while the fence is up it recovers the partition when it starts; no "
-        "other plan can change the partition",
-        lost_if_wrong=NOTHING_CHANGED + "; run the same apply or undo again, and it is finished",
-        source="the commit protocol of krepair",
-    ),
-)
 
+class Rule(Struct, frozen=True, tag_field="kind", tag="rule"):
+    """One row of the table.
+
+    Attributes:
+        code: ``KRnnn``.
+        severity: what happens if nobody does anything, in a word.
+        title: name of the rule, a few words.
+        evidence: what a finding of this rule shows.
+        danger: what happens if nothing is done.
+        fix: name for ``--fix``, or ``none``.
+        lost_if_wrong: what is lost if krepair is wrong and the fix is applied.
+        source: Kafka's code, KIP or issue, and the broker versions on which this was seen.
+        start: what the next start makes of it, where a finding does not say it of its own case.
+        command: the command that looks for it.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    evidence: str
+    danger: str
+    source: str
+    fix: str = "none"
+    lost_if_wrong: str = NOTHING_CHANGED
+    start: StartEffect = StartEffect.NONE
+    command: str = CHECK
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong or remarkable.
+
+    Attributes:
+        rule: ``KRnnn``.
+        partition: folder name, or empty for the root of the log directory.
+        file: file name in that folder, or empty.
+        position: byte in the file, -1 if the finding is about the whole file.
+        evidence: one line: what is there, and what was expected.
+        bytes: bytes that are wasted, damaged or at risk; 0 if a number of bytes means nothing here.
+        severity: of this case, where it is not that of the rule; what ``check`` prints always has it.
+        start: what the next start makes of this case, where it is not that of the rule.
+        fix: name for ``--fix`` that mends this case, or ``none``; empty until ``check`` says it.
+        command: what to type for it, one line, or empty.
+        first_offset: the first offset that is damaged or lost, -1 if it is not known or means nothing here.
+        last_offset: the last one, -1 likewise.
+        records_lost: records that the way out costs, -1 if it is not known or there is none.
+        bytes_lost: bytes of logs that it costs, -1 likewise.
+    """
+
+    rule: str
+    partition: str = ""
+    file: str = ""
+    position: int = -1
+    evidence: str = ""
+    bytes: int = 0
+    severity: Severity | None = None
+    start: StartEffect | None = None
+    fix: str = ""
+    command: str = ""
+    first_offset: int = -1
+    last_offset: int = -1
+    records_lost: int = -1
+    bytes_lost: int = -1
+
+
+DATA_LOSS, BROKER_DOWN, SLOW, CONFUSING, INFORMATION = Severity
+_RAN: Final = "run on clusters of three brokers of 3.9.2 and 4.3.1"
+
+# fmt: off
 CATALOGUE: Final[tuple[Rule, ...]] = (
-    *TRANSACTIONS,
-    *_INDEXES,
-    *_LOG_BYTES,
-    *_CHECKPOINTS,
-    *_SNAPSHOTS,
-    *_FOLDERS,
-    *REPLICAS,
-    *_SPACE,
-    *_FORECAST,
-    *_KEPT_BY_KREPAIR,
+    # -- transactions and the cleaner
+    Rule("KR101", SLOW, "Transaction markers and emptied batches that no cleaner removes", fix="markers",
+         lost_if_wrong=KEPT,
+         evidence="batches and bytes of markers, of emptied batches and of data, per partition",
+         danger="the partition grows without limit (hundreds of GB have been seen) and fills the disk; after the loss "
+                "of a broker, loading its groups takes hours",
+         source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)"),
+    Rule("KR103", SLOW, "Transaction that never ends",
+         evidence="producer id, epoch and first offset of a transaction without a marker, and how long it was open "
+                  "when the broker last wrote, by the clocks of brokers: longer than transaction.max.timeout.ms plus "
+                  "five minutes; or a transaction that the coordinator's log does not have",
+         danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted",
+         lost_if_wrong=f"{NOTHING_CHANGED}. Do not abort a transaction only because of this finding: the abort of a "
+                       "live transaction loses its records. kafka-transactions.sh find-hanging and describe show on "
+                       "the running cluster whether it is alive; krepair transactions prints the commands",
+         source="KIP-664, KAFKA-8351"),
+    Rule("KR104", SLOW, "Cleaner stands still",
+         evidence="offset in cleaner-offset-checkpoint, or none; the log end, and the bytes between the two",
+         danger="a compacted partition grows without limit; committed offsets take longer and longer to load",
+         source="KIP-346; LogCleanerManager (2.2.1)"),
+    Rule("KR105", SLOW, "What killed the cleaner",
+         evidence="the segment and position at which the cleaner finds no next batch; before 2.0 also the batch above "
+                  "max.message.bytes and the segment whose offsets overflow; from 4.4 on a record of a compressed "
+                  "batch above max.decompressed.message.bytes",
+         danger="the cleaner fails on this partition in each pass and never gets past it",
+         source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9); seen on 2.2.1, 3.9.2 and "
+                "4.3.1: large batches, records without a key and wrong CRCs do not stop the cleaner"),
+    Rule("KR106", CONFUSING, "Modification times look copied",
+         evidence="the times of all segments are within minutes, or far from the times at which brokers wrote to them "
+                  "(times of markers, and of batches in the brokers' own topics)",
+         danger="the modification time of a file is the broker's clock for markers and tombstones. If a copy has other "
+                "times, they are removed too late or too early",
+         source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified"),
+    Rule("KR107", INFORMATION, "Open transaction; it is not known for how long",
+         evidence="partition, producer id and first offset of transactions without a marker, if neither markers, nor "
+                  "file times, nor __transaction_state here show how long they have been open",
+         danger="none if it is alive: the coordinator ends it after its timeout; if it is never ended, see KR103",
+         source="KIP-664; the times of data batches are the producers' (message.timestamp.type)"),
+    Rule("KR108", SLOW, "Keys that wait to be compacted", fix="compact",
+         evidence="segments and bytes between cleaner-offset-checkpoint and the active segment, for topics whose own "
+                  "configuration says cleanup.policy=compact and for the brokers' own topics. From 11 closed segments "
+                  "on behind the checkpoint; from 4 on where it has no line for the partition: such a log is dirty as "
+                  "a whole, so the next pass of a living cleaner takes it. Segments younger than min.compaction.lag.ms "
+                  "do not count. The bytes are the most that can go: no key is read for this",
+         danger="if keys repeat, the partition is far larger than its content, and loading it takes far longer",
+         lost_if_wrong="values that have a later value of their key, and tombstones past their horizon, but not the "
+                       "last value of a key. The originals stay until krepair purge, and the plan says before how many "
+                       "records go",
+         source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)"),
+    # -- indexes
+    Rule("KR201", DATA_LOSS, "Time index with a tail of zeros, or never written", fix="index",
+         lost_if_wrong=FROM_THE_LOG,
+         evidence="the number of real and of padding entries, and the time that a broker would read from the file",
+         danger="from 2.3 on retention reads the last entry as 1970 and deletes the segment at the next start; a roll "
+                "can fail with BufferOverflowException",
+         source="KAFKA-10207, KAFKA-19200, KAFKA-20979, JDK-8202261; seen on 2.3.1, 3.9.2, 4.4.0"),
+    Rule("KR202", DATA_LOSS, "Time index whose largest timestamp is wrong, missing or not growing", fix="index",
+         lost_if_wrong=FROM_THE_LOG,
+         evidence="the entry, and the largest timestamp that the log has up to its offset",
+         danger="retention deletes the segment too early or never; lookups by time miss records",
+         source="LogSegment.largestTimestamp, deleteRetentionMsBreachedSegments (3.9)"),
+    Rule("KR203", SLOW, "Offset index missing, short, out of order, or pointing between batches", fix="index",
+         lost_if_wrong=FROM_THE_LOG,
+         evidence="the entry, and the batch that begins nearest to its position",
+         danger="fetches read from the wrong place, or from the start of the segment; after an unclean stop the start "
+                "may rebuild indexes for hours",
+         source="LogSegment.recover (2.2.1, 3.9)"),
+    Rule("KR204", DATA_LOSS, "Transaction index that disagrees with the markers of the log", fix="index",
+         evidence="the aborted transaction without an entry, or the entry without an aborted transaction",
+         danger="read_committed consumers see aborted records, or never see committed ones; marker compaction leaves "
+                "the partition alone. With an entry of an unknown version no broker starts. With an entry below the "
+                "base offset the broker recovers the segment, after a clean stop too",
+         lost_if_wrong="the first offset and the last stable offset of entries whose batches were compacted away; "
+                       "nobody can compute them again",
+         source="TransactionIndex, KAFKA-10702, KAFKA-13727"),
+    Rule("KR205", CONFUSING, "Index without a log, or with a size that is not a multiple of its entries", fix="index",
+         lost_if_wrong=FROM_THE_LOG,
+         evidence="size of the file, and size of one entry",
+         danger="the broker deletes the orphan; a partial entry is a sign of a torn write. Up to 2.2 a broker then "
+                "recovers the segment, after a clean stop too, and cuts its log where it is damaged",
+         source="AbstractIndex.sanityCheck (2.2.1, 3.9)"),
+    Rule("KR206", SLOW, "Empty offset index beside a large log", fix="index", lost_if_wrong=FROM_THE_LOG,
+         evidence="size of the log, compared with the cleaner's I/O chunk; beside a small cleaned segment an empty "
+                  "index is right",
+         danger="the broker only checks that the file is there, so it stays empty, and each fetch reads the segment "
+                "from its start",
+         source="LogSegment.sanityCheck (3.9); seen on 2.2.1"),
+    Rule("KR207", BROKER_DOWN, "Index longer than 2 GiB", fix="index", lost_if_wrong=FROM_THE_LOG,
+         evidence="size of the file",
+         danger="the broker cannot map it",
+         source="AbstractIndex (3.9)"),
+    # -- the bytes of logs
+    Rule("KR301", BROKER_DOWN, "Torn tail: partial bytes after the last valid batch of the last segment", fix="tail",
+         evidence="position after the last valid batch, how many bytes follow, and that no valid batch is among them",
+         danger="after an unclean stop the broker truncates the tail. After a clean stop it appends behind the tail, "
+                "and consumers fail there; or it does not start, if the first bytes declare a size that no batch has "
+                "(KR803)",
+         lost_if_wrong="the bytes after the last valid batch; they are kept until purge, and undo writes them back",
+         source="LogLoader.recoverLog (3.9), Log.recoverLog (2.2.1)"),
+    Rule("KR302", DATA_LOSS, "Damaged batch before the end of the log", fix="tail", lost_if_wrong=THE_WAY_OUT,
+         evidence="position, which check failed (size, magic, CRC), how many bytes to the next valid batch, and what "
+                  "each way out costs in bytes, offsets and records",
+         danger="after an unclean stop the broker truncates the segment there and deletes all later segments; "
+                "consumers stop there",
+         source="LogLoader.recoverLog (3.9), KAFKA-3919, KAFKA-8722"),
+    Rule("KR303", BROKER_DOWN, "Offsets that do not grow, or lie outside their segment", fix="tail",
+         lost_if_wrong=THE_WAY_OUT,
+         evidence="position, the offset there, the offset before it, and what each way out costs",
+         danger="consumers read offsets twice or out of order; if a recovery writes an index entry there, it empties "
+                "the segment and deletes all later ones",
+         source="KAFKA-3919, Log.recoverLog and OffsetIndex.append (2.2.1)"),
+    Rule("KR304", BROKER_DOWN, "Offsets that do not fit the base of their segment", fix="tail",
+         lost_if_wrong=THE_WAY_OUT,
+         evidence="the offset and the segment's base, whether a broker's recovery splits the segment, and what each "
+                  "way out costs",
+         danger="if the last offset is too far from the base, a broker splits the segment and loses nothing; in all "
+                "other cases a recovery that reads the offset fails, and the broker does not start",
+         source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1"),
+    Rule("KR305", DATA_LOSS, "Range of zeros in a log", fix="tail",
+         evidence="position, length, whether valid batches follow, and what each way out costs if they do",
+         danger="a write did not reach the disk; the broker truncates the log there and loses everything behind it. "
+                "After a clean stop no broker starts if an active log ends with 18 or more zeros (KR803)",
+         lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
+                       "--accept-data-loss; all of it is kept until purge",
+         source="LogLoader.recoverLog (3.9), KAFKA-3919"),
+    Rule("KR306", INFORMATION, "Batches of format v0 or v1",
+         evidence="the first segment and position that has one",
+         danger="none by itself; such messages have no producer and are carried over byte for byte",
+         source="KIP-98; design"),
+    Rule("KR307", DATA_LOSS, "Compressed content that cannot be read", command="krepair check --deep",
+         evidence="position, codec, and what failed: frame checksum, length, or more output than the limit",
+         danger="consumers fail at this batch, and so does the cleaner",
+         source="KAFKA-3160 (lz4 frame checksum), design"),
+    Rule("KR308", BROKER_DOWN, "File that the operating system cannot read",
+         evidence="file, position and the system's own message",
+         danger="with an I/O error (EIO) the disk may be failing: copy it first. With Permission denied (EACCES, "
+                "EPERM) run krepair as root, or as the user of the broker. krepair takes neither for corruption and "
+                "plans nothing",
+         source="design"),
+    Rule("KR309", CONFUSING, "Batch that can overflow an old client's fetch response",
+         evidence="largest batch of a topic times its partitions here, against 2147483647",
+         danger="a client before 0.10.1 asks each partition for that many bytes; one response cannot hold them, so the "
+                "fetch fails",
+         source="KAFKA-1196, KIP-74"),
+    Rule("KR310", DATA_LOSS, "Offsets without records in a topic that is not compacted",
+         evidence="the ranges, between segments or inside one, and the source that says that the topic is not "
+                  "compacted; a gap that a kept original of krepair fills is not counted. Where only Kafka's default "
+                  "says it, or an earlier cleaning left a trace (then: confusing)",
+         danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier --fix "
+                "tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
+                "gap without an error",
+         source="LogValidator.validateMessagesAndAssignOffsets (2.2.1, 3.9)"),
+    Rule("KR311", INFORMATION, "Offsets without records; it is not known whether compaction removed them",
+         evidence="the ranges, and the setting that would answer it: the topic's cleanup.policy",
+         danger="none if the topic is compacted, or was once; if not, these records are lost",
+         source="design"),
+    Rule("KR312", DATA_LOSS, "Records that the last stop recorded are not here",
+         evidence="after a clean stop: the log end, and the recovery point, the high watermark or an index without its "
+                  "log above it; or a partition that a checkpoint names, and whose folder is not here",
+         danger="the next start begins at the log end, or with an empty folder, without a warning: it gives the lost "
+                "offsets to new records, and consumers and followers do not notice",
+         lost_if_wrong="the lines that tell of the loss, and only by --accept-data-loss: --fix checkpoints lowers them",
+         source="LogManager.shutdown, LogLoader.load (3.9), Log.loadSegments (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1"),
+    # -- checkpoints
+    Rule("KR401", BROKER_DOWN, "Leader epoch checkpoint malformed, or empty beside batches that have epochs",
+         fix="epochs",
+         evidence="line and what was expected there, or the epochs that the log has",
+         danger="malformed: the broker does not start; empty or missing: it starts without its epochs, and followers "
+                "can diverge",
+         lost_if_wrong="epochs that have no batch in the log any more; the old file is kept until purge",
+         source="LeaderEpochFileCache (2.1, 2.3, 3.9); seen on 2.2.1, 3.9.2, 4.3.1"),
+    Rule("KR402", DATA_LOSS, "Leader epochs that contradict the log", fix="epochs",
+         evidence="the entry, and the first batch of that epoch or the log end",
+         danger="followers truncate to the wrong offset",
+         lost_if_wrong="the entry that is replaced; the old file is kept until purge",
+         source="KIP-101, KIP-279"),
+    Rule("KR403", SLOW, "Recovery point checkpoint malformed or past the log end", fix="checkpoints",
+         evidence="line, and the log end",
+         danger="the broker recovers every segment from 0, or does not recover what it should",
+         lost_if_wrong="time: a lower recovery point only makes the start longer",
+         source="LogManager.loadLogs (2.2.1, 3.9)"),
+    Rule("KR404", CONFUSING, "High watermark checkpoint malformed or past the log end", fix="checkpoints",
+         evidence="line, and the log end",
+         danger="consumers see records twice or wait for records that are not there",
+         lost_if_wrong="time: a lower high watermark rises again by itself",
+         source="ReplicaManager, OffsetCheckpointFile (2.2.1, 3.9)"),
+    Rule("KR405", DATA_LOSS, "Log start checkpoint malformed, or past the log end", fix="checkpoints",
+         evidence="line, and the log end",
+         danger="past the log end: at the next start the broker deletes every segment of the partition; malformed: it "
+                "does not start",
+         lost_if_wrong="nothing: a lower log start only keeps more, records deleted by request among them",
+         source="LogLoader.recoverLog (3.9)"),
+    Rule("KR406", INFORMATION, "Checkpoint left half written (.tmp)",
+         evidence="file and size",
+         danger="none: the broker writes it again",
+         lost_if_wrong="nothing",
+         source="CheckpointFile.write (3.9)"),
+    Rule("KR407", BROKER_DOWN, "meta.properties missing, malformed, or of another cluster or broker",
+         evidence="key, value here and value in the other log directories or in --config",
+         danger="the broker does not start",
+         source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)"),
+    Rule("KR408", DATA_LOSS, "partition.metadata missing, empty, or with another topic id",
+         evidence="folder, topic id here and elsewhere",
+         danger="a KRaft broker marks the folder as stray, and it is deleted later; with an empty file the broker does "
+                "not start",
+         source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1"),
+    Rule("KR409", CONFUSING, "No high watermark recorded",
+         evidence="partition without a line in replication-offset-checkpoint",
+         danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
+                "person decides to use the log end (--assume-high-watermark log-end)",
+         lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, but none is "
+                       "lost",
+         source="KAFKA-13194"),
+    Rule("KR410", SLOW, "Cleaner checkpoint malformed or past the log end", fix="checkpoints",
+         evidence="line, and the log end",
+         danger="the cleaner starts at the log start again, or leaves the partition alone",
+         lost_if_wrong="time: the cleaner reads more",
+         source="LogCleanerManager.cleanableOffsets (2.2.1, 3.9)"),
+    # -- producer snapshots
+    Rule("KR501", SLOW, "Producer snapshot that cannot be read", fix="snapshots",
+         evidence="file, and which check failed: version, CRC or structure",
+         danger="the broker deletes it and reads the log from an older snapshot or from the start of the log, so it "
+                "starts slowly. If the last one is removed by hand, a clean start forgets all producers",
+         lost_if_wrong="duplicate detection of the producers in it",
+         source="ProducerStateManager.loadFromSnapshot (2.2.1, 3.9), KAFKA-5829; seen on 2.2.1, 3.9.2, 4.3.1"),
+    Rule("KR502", CONFUSING, "Producer snapshot past the log end", fix="snapshots",
+         evidence="file, and the log end",
+         danger="the broker deletes it; since 2.8 it then also deletes the good snapshot at the log end, and reads the "
+                "log instead",
+         lost_if_wrong="duplicate detection of the producers in it",
+         source="ProducerStateManager.truncateAndReload (2.2.1, 3.9), KAFKA-7076"),
+    Rule("KR503", DATA_LOSS, "No producer snapshot, after a clean stop", fix="snapshots",
+         evidence="the log end, and the producers and open transactions in the log",
+         danger="without any snapshot, a broker that was stopped cleanly forgets producer sequences and open "
+                "transactions; records of open transactions are then read as if committed",
+         lost_if_wrong="duplicate detection of producers whose state is wrong",
+         source="Log.rebuildProducerState (2.2.1), UnifiedLog (3.9), KAFKA-9393; seen on 2.2.1, 3.9.2, 4.3.1"),
+    Rule("KR504", INFORMATION, "Producer snapshot that belongs to no segment", fix="snapshots",
+         evidence="files below the last two segments whose offset is not the base offset of a segment",
+         danger="none: each clean stop and each recovery leaves one at the log end, and the broker removes it later, "
+                "at a start or a clean-up",
+         lost_if_wrong="nothing that a start would read",
+         source="ProducerStateManager.removeStraySnapshots (2.8, 3.9), deleteSnapshotsBefore (2.2.1), KAFKA-9393; seen "
+                "on 2.2.1, 2.8.2, 3.9.2, 4.3.1"),
+    Rule("KR505", SLOW, "Transaction that a snapshot keeps open, and the log has forgotten", fix="snapshots",
+         evidence="the snapshot with which the next start begins, and in it a producer whose transaction is open; the "
+                  "log begins at or below its first offset and holds no batch of that producer from there on",
+         danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted; a "
+                "broker before 2.4 may not start at all (KR803)",
+         lost_if_wrong="read_committed consumers no longer wait for a transaction of which the log has no record",
+         source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
+                "2.2.1, 2.8.2, 3.9.2, 4.3.1"),
+    Rule("KR506", SLOW, "Very many producer ids",
+         evidence="of the newest snapshot, from 100,000 ids on: how many, how many of one batch only, bytes, and when "
+                  "a broker forgets them",
+         danger="each id takes heap; each roll and each stop writes all of them, and each start reads them. A usual "
+                "cause is a client that makes a new idempotent producer for each message",
+         source="KAFKA-15063, KIP-936, KIP-854, ProducerStateManager (2.2.1, 3.9)"),
+    # -- folders, and what stands in them
+    Rule("KR601", DATA_LOSS, "Leftovers of an interrupted cleaning or deletion (.swap, .cleaned, .deleted)",
+         fix="leftovers",
+         evidence="file, size, and what the next start does with it",
+         danger="a .swap holds data, perhaps the only copy: if you remove it by hand, records are lost. If a .cleaned "
+                "has the same or a lower base offset, every broker deletes the .swap. If broker versions would do "
+                "different things, krepair shows both sides and leaves it alone",
+         lost_if_wrong="the segments that were replaced, or the .swap that was removed; both are kept until purge",
+         source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1"),
+    Rule("KR602", BROKER_DOWN, "Folder in the log directory that is not a partition", start=StartEffect.ENDS,
+         evidence="its name",
+         danger="the broker does not start (lost+found, x.bak), or loads it as a partition",
+         source="Log.parseTopicPartitionName (2.2.1), LocalLog (3.9)"),
+    Rule("KR603", BROKER_DOWN, "The same partition in two log directories", start=StartEffect.ENDS,
+         evidence="both paths, their log ends, and whether one is a prefix of the other",
+         danger="the broker does not start and asks to remove one of the two, but does not say which one",
+         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1"),
+    Rule("KR604", CONFUSING, "Folder of a deleted, moved or stray partition (-delete, -future, -stray)",
+         evidence="its name, files and bytes, and what the next start does with it",
+         danger="a -delete folder is deleted after the start, a -future folder goes on being moved, a -stray folder "
+                "stays forever. With a -delete folder without a .log 2.2.1 does not start; with a -stray folder no "
+                "broker before 3.6.1 starts",
+         source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1"),
+    Rule("KR605", BROKER_DOWN, "File that the broker cannot read or write",
+         evidence="owner, group and mode, compared with those of most files, and the command to type",
+         danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
+                "stop a broker since 4.0 may lose records, see KR804",
+         source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file; seen on 3.9.2 "
+                "and 4.3.1"),
+    Rule("KR606", CONFUSING, "Symlink, FIFO, socket or device in the log directory",
+         evidence="its name and kind",
+         danger="krepair does not open it; a broker does, and may hang or write to another place",
+         source="design"),
+    Rule("KR607", INFORMATION, "Topic that krepair never touches",
+         evidence="__cluster_metadata, or the topic with tiered storage and the setting that says so",
+         danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
+         source="KIP-405, KIP-595, design"),
+    Rule(IN_USE, INFORMATION, "Log directory locked",
+         evidence="process id of the holder of .lock, if the system tells it",
+         danger="a broker is running on it, so files may change while krepair reads them; apply refuses to run",
+         source="LogManager.lockLogDirs (2.2.1, 3.9)"),
+    Rule("KR609", CONFUSING, "One group name used by consumers with different subscriptions", command="krepair groups",
+         evidence="group, members and their topics; or how often its subscriptions changed and changed back",
+         danger="each join or leave makes all of them rebalance",
+         source="GroupCoordinator (2.2.1, 3.9)"),
+    Rule("KR610", BROKER_DOWN, "KRaft metadata log broken, at another place, or missing",
+         evidence="the file, what was expected in it, and what each kind of node makes of it",
+         danger="the node does not start; or a controller without others forgets topics, and their partitions are put "
+                "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
+         source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
+                "seen on 3.9.2, 4.3.1, 4.4.0"),
+    # -- replicas that disagree
+    Rule("KR650", DATA_LOSS, "Tombstone missed: a replica still has values that were deleted", command=COMPARE,
+         evidence="keys with a last value on this replica, of which another replica has cleaned away value and "
+                  "tombstone, or still has the tombstone",
+         danger="as leader this replica serves deleted keys again; no broker notices, since followers are compared by "
+                "leader epochs only",
+         source=f"Cleaner.shouldRetainRecord, AbstractFetcherThread.truncateOnFetchResponse (3.9.2); {_RAN}"),
+    Rule("KR651", DATA_LOSS, "Aborted records count as committed", command=COMPARE,
+         evidence="records that end with a COMMIT here and with an ABORT on another replica; or that another replica "
+                  "removed as aborted",
+         danger="as leader this replica serves records of an aborted transaction to read_committed readers",
+         source=f"ProducerAppendInfo.append, CleanedTransactionMetadata (4.3.1); {_RAN}"),
+    Rule("KR652", DATA_LOSS, "Committed records count as aborted", command=COMPARE,
+         evidence="records that end with an ABORT here and with a COMMIT on another replica; or an ABORT that covers "
+                  "more in this replica's transaction index",
+         danger="as leader this replica hides committed records from read_committed readers",
+         source=f"ProducerAppendInfo.append (4.3.1); {_RAN}"),
+    Rule("KR653", DATA_LOSS, "Tombstone or ABORT missed: which of the two cannot be told", command=COMPARE,
+         evidence="keys with a last value of a transaction on this replica that another replica cleaned away without a "
+                  "later one",
+         danger="as leader this replica serves what the others do not",
+         source=f"Cleaner.shouldRetainRecord (3.9.2); {_RAN}"),
+    Rule("KR654", DATA_LOSS, "Transaction that is open on this replica only: its marker never came", command=COMPARE,
+         evidence="producer id and first offset of the transaction; the marker on another replica, or that another "
+                  "replica has cleaned past it",
+         danger="with this replica as leader read_committed readers stand still at this offset for ever, and its "
+                "cleaner too",
+         source=f"ProducerStateManager.lastStableOffset (3.9.2); {_RAN}"),
+    Rule("KR655", DATA_LOSS, "Two histories: other records at the same offsets, both committed", command=COMPARE,
+         evidence="the first offset, and the leader epochs that contradict each other below a recorded high watermark",
+         danger="an unclean election, or a tail that was lost: acknowledged records of one history are gone as soon as "
+                "the other one leads. Neither is right by itself",
+         source=f"LeaderEpochFileCache, unclean.leader.election.enable; {_RAN}"),
+    Rule("KR656", DATA_LOSS, "Another record at the same offset and leader epoch", command=COMPARE,
+         evidence="the first offset, and the replicas",
+         danger="readers get other records by who leads; a follower never notices",
+         source="UnifiedLog.appendAsFollower (3.9.2): a follower appends its leader's bytes as they are"),
+    Rule("KR657", DATA_LOSS, "Records lost inside of the log", command=COMPARE,
+         evidence="records that another replica has, in offsets that this replica has never cleaned, or whose file is "
+                  "gone",
+         danger="as leader this replica does not serve them, and its followers that are emptied lose them too",
+         source="UnifiedLog, LogLoader (3.9.2): a missing segment is not noticed at a start"),
+    Rule("KR658", DATA_LOSS, "Log cut below what was committed or flushed", command=COMPARE,
+         evidence="log end, and the recorded high watermark (after a clean stop) or recovery point above it",
+         danger="if this broker comes up as the only member of the ISR, the others truncate to its end, and the "
+                "records are gone everywhere",
+         source=f"ReplicaManager.checkpointHighWatermarks, LogManager.checkpointLogRecoveryOffsets (3.9.2); {_RAN}"),
+    Rule("KR659", DATA_LOSS, "Replicas of several topic ids under one name", command=COMPARE,
+         evidence="the topic id of each replica",
+         danger="the topic was deleted and created again while a broker was away; the folder of the old id is foreign "
+                "data",
+         source=f"partition.metadata, KIP-516; {_RAN}"),
+    Rule("KR660", DATA_LOSS, "Replica with damaged batches", command=COMPARE,
+         evidence="file, position and what was expected; the replica has no say about others",
+         danger="followers that fetch it stop; readers fail at this offset. krepair check says what can be done",
+         source=f"DefaultRecordBatch.ensureValid (3.9.2); {_RAN}"),
+    Rule("KR661", DATA_LOSS, "Replica with a torn end", command=COMPARE,
+         evidence="file, position and what was expected, after a clean stop or below the recovery point",
+         danger="a start cuts it; what it held was flushed before",
+         source=f"LogSegment.recover (3.9.2); {_RAN}"),
+    Rule("KR662", CONFUSING, "Replicas differ, and it cannot be told which is right", command=COMPARE,
+         evidence="what each has, and what would tell",
+         danger="one of them may have lost records, or may serve deleted ones",
+         source=f"section 'What cannot be told' of docs/compare.md; {_RAN}"),
+    Rule("KR663", CONFUSING, "Marker missed, a later one of the same kind hides it", command=COMPARE,
+         evidence="producer id, first offset, and the marker that another replica has",
+         danger="readers get the same records; the transaction seems to be longer than it was",
+         source="ProducerAppendInfo.append (4.3.1)"),
+    Rule("KR664", CONFUSING, "Replica that could not be read", command=COMPARE,
+         evidence="why not",
+         danger="nothing is known of it",
+         source="the operating system, or a broker that was running"),
+    Rule("KR665", INFORMATION, "Replica that is behind", command=COMPARE,
+         evidence="its end and the greatest end; it fetches the rest",
+         danger="none: its broker fetches what it lacks, and truncates what was never committed",
+         source="ReplicaFetcherThread (3.9.2)"),
+    Rule("KR666", INFORMATION, "Replicas differ as healthy ones do", command=COMPARE,
+         evidence="what differs: segments, how far each was cleaned, the epoch file, the log start",
+         danger="none",
+         source=f"Cleaner, LeaderEpochFileCache (3.9.2, 4.3.1); {_RAN}"),
+    Rule("KR667", DATA_LOSS, "Replica that is behind, and a leader that no longer has what it lacks", command=COMPARE,
+         evidence="its end; which brokers have removed tombstones or markers above it, and which still have them",
+         danger="if one of the first leads while it catches up, it serves old or aborted records, hides committed "
+                "ones, or stands still; no broker notices. Let one of the others lead until it has caught up",
+         source=f"AbstractFetcherThread, Cleaner.shouldRetainRecord, ProducerStateManager (3.9.2); {_RAN}"),
+    # -- space and time
+    Rule("KR701", BROKER_DOWN, "Space that the broker would free when it starts, if it could start", fix="leftovers",
+         evidence="files and bytes: .deleted, .cleaned, indexes without a log, -delete folders",
+         danger="with a full disk the broker stops before it deletes anything",
+         lost_if_wrong="what the broker would delete anyway",
+         source="Log.loadSegments (2.2.1), LogLoader.load (3.9)"),
+    Rule("KR702", INFORMATION, "Segments past their retention",
+         evidence="segments, bytes, and the time of their youngest record in the log, if retention.ms is known",
+         danger="none by itself: the next start deletes them. But with a full disk the broker stops before retention "
+                "runs",
+         source="deleteRetentionMsBreachedSegments (3.9)"),
+    Rule("KR703", BROKER_DOWN, "Not enough space for the next start",
+         evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
+         danger="the broker stops with 'No space left on device' while it starts",
+         source="AbstractIndex.resize (2.2.1, 3.9)"),
+    Rule("KR704", CONFUSING, "Timestamps of records that cannot be right",
+         evidence="the segment, its largest timestamp, whether it looks like seconds or microseconds, and the segments "
+                  "and bytes behind it",
+         danger="a time in the future stops retention by time at its segment: nothing behind it is deleted, and the "
+                "disk fills. A time in seconds is of January 1970 for a broker: the next start deletes the segment "
+                "(then: data loss)",
+         source="KAFKA-6482, KAFKA-20609, UnifiedLog.deleteRetentionMsBreachedSegments (3.9); seen on 3.9.2"),
+    # -- the next start
+    Rule("KR801", SLOW, "The next start recovers segments", fix="recovery",
+         evidence="segments, bytes, and the time at the speed of a broker",
+         danger="if a liveness probe waits for less time, it kills the broker, and the recovery starts again",
+         lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
+         source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2"),
+    Rule("KR802", DATA_LOSS, "The next start deletes segments by retention", fix="index", lost_if_wrong=FROM_THE_LOG,
+         evidence="segments, the time that the broker will read, and the real time of the records",
+         danger="records are deleted before their time",
+         source="UnifiedLog.deleteRetentionMsBreachedSegments (3.9)"),
+    Rule("KR803", BROKER_DOWN, "The next start fails, or takes the log directory offline", start=StartEffect.ENDS,
+         evidence="the file, or the limit of the host, that causes it, by broker version",
+         danger="one small file keeps all partitions of the log directory offline: a checkpoint or meta.properties "
+                "that cannot be read, or a log, an index or a transaction index on which the loader of a partition "
+                "fails",
+         source="CheckpointFileWithFailureHandler (3.9), LogManager (2.2.1), Log.loadSegments (2.2.1), LogLoader "
+                "(3.9)"),
+    Rule("KR804", DATA_LOSS, "The next start may empty healthy segments", fix="recovery",
+         evidence="bytes that are recovered, and the cause: too little space, or a folder that the broker's user "
+                  "cannot write",
+         danger="after an unclean stop a broker since 4.0 takes its own I/O error for a corrupt segment. It empties "
+                "that segment and deletes all later ones; then it starts as if nothing had happened, or it fails. A "
+                "broker before 4.0 only fails",
+         lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
+         source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with whole brokers of 4.3.1 in a folder of another user "
+                "and on a full disk, and not on 3.9.2"),
+    # -- what krepair keeps
+    Rule("KR901", INFORMATION, "An earlier plan still keeps originals",
+         evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",
+         danger="none by itself: they take space until krepair purge. Undo is possible until then, or until a broker "
+                "has changed a file that the plan changed. With a damaged journal (then: slow) undo shows the lines to "
+                "type instead",
+         source="the commit protocol of krepair"),
+    Rule("KR902", SLOW, "An apply or undo was interrupted",
+         evidence="plan id, the change that is half done, and the partitions whose fence is up",
+         danger="a broker can read all records, but while the fence is up it recovers the partition when it starts; no "
+                "other plan can change the partition",
+         lost_if_wrong=f"{NOTHING_CHANGED}; run the same apply or undo again, and it is finished",
+         source="the commit protocol of krepair"),
 )
+# fmt: on
 
 RULES: Final[dict[str, Rule]] = {rule.code: rule for rule in CATALOGUE}
 
@@ -737,3 +598,16 @@ def start_of(finding: Finding) -> StartEffect:
 def counts(finding: Finding) -> bool:
     """Whether the finding makes ``check`` exit with 2. All findings do, except those of severity information."""
     return severity_of(finding) is not Severity.INFORMATION
+
+
+# -- codes of rules and objections of earlier builds; none of them is used again
+
+_OF_THE_REVIEW: Final = "krepair apply works it out anew and refuses what differs"
+GONE: Final[Mapping[str, str]] = {
+    "KR670": "krepair compare names a wrong replica; docs/compare.md, The way back, says how to make it right",
+    **{
+        f"RV{number:02d}": _OF_THE_REVIEW
+        for number in (1, 2, 3, 6, 7, 8, 10, 11, 12, 15, 19, 20, 22, 26, 27, 32, 34)
+    },
+}
+"""Code -> what stands in its place."""

@@ -7,8 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from krepair.checks.catalogue import CATALOGUE, RULES, Rule
-from krepair.checks.rule import GONE
+from krepair.checks.catalogue import CATALOGUE, GONE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.next_command import Next
 from krepair.options import LOSS_RULES

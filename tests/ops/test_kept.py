@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from krepair.checks.rule import Severity
+from krepair.checks.catalogue import Severity
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, NotALogDirError, RefusedError, StalePlanError, UsageError

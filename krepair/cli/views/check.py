@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import shorten
 from typing import Final, NamedTuple
 
-from krepair.checks.catalogue import CATALOGUE, IN_USE, RULES, Finding, Severity, severity_of
+from krepair.checks.catalogue import CATALOGUE, CHECK, IN_USE, RULES, Finding, Severity, severity_of
 from krepair.checks.recovery_time import recovery_text
 from krepair.checks.retention import WHAT_TELLS
-from krepair.checks.rule import CHECK
 from krepair.cli.views.reports import place_text
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.formats.words import count_text

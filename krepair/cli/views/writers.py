@@ -301,7 +301,7 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
 
 def reports() -> dict[str, tuple[Any, ...]]:
     """Verb -> types of what is under ``report``; of ``dump``, which prints one object a line, the lines."""
-    from krepair.checks.rule import Rule
+    from krepair.checks.catalogue import Rule
     from krepair.look.dump.model import Line
     from krepair.ops.compare import CompareReport
     from krepair.ops.diff import PlanDiff
