@@ -292,7 +292,7 @@ class Runner:
 
     def _here(self, placed: Placed, verb: str) -> tuple[int, str]:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
-            code = _run_here(verb, placed)
+            code = run_here(_arguments(verb, placed))
         return code, out.getvalue()
 
     def _forked(
@@ -338,7 +338,7 @@ class Runner:
                 first()
             if watched:
                 self.control.arm()
-            code = _run_here(verb, placed)
+            code = run_here(_arguments(verb, placed))
         finally:
             self.control.disarm()
             os._exit(code)
@@ -387,10 +387,10 @@ def _command() -> Callable[[list[str]], object]:
     return typer.main.get_command(app)
 
 
-def _run_here(verb: str, placed: Placed) -> int:
-    """Run a verb in this process, through the command line's own code; gives its exit code."""
+def run_here(words: list[str]) -> int:
+    """Run a command in this process, through the command line's own code; gives its exit code."""
     try:
-        _command()(_arguments(verb, placed))
+        _command()(words)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0

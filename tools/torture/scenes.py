@@ -234,7 +234,7 @@ class Scene:
     def place(self, root: Path) -> Placed:
         """Write a copy to ``root/logs`` and its plan to ``root/plan``; neither may be there."""
         path = root / "logs"
-        _write(self.entries, os.fspath(path))
+        write(self.entries, os.fspath(path))
         return self._planned(path, root / "plan")
 
     def beside(self, placed: Placed, number: int) -> Placed:
@@ -278,7 +278,7 @@ def build(
         plan = _tight(str(path), options) if keep == AUTO else make_plan(str(path), options)
         if plan.root is None and not any(partition.changes for partition in plan.partitions):
             raise AssertionError(f"scene {name}, seed {seed}: nothing is planned")
-        return Scene(name, seed, options, plan, _read(path), one_barrier)
+        return Scene(name, seed, options, plan, read(path), one_barrier)
 
 
 def _tight(path: str, options: Options) -> Plan:
@@ -314,7 +314,8 @@ def _settle(path: Path) -> None:
             os.utime(file, ns=(mtime_ns, mtime_ns))
 
 
-def _read(path: Path) -> tuple[Entry, ...]:
+def read(path: Path) -> tuple[Entry, ...]:
+    """Read a tree, a folder before what is in it."""
     entries = []
     for place in [path, *sorted(path.rglob("*"))]:
         found = place.lstat()
@@ -332,7 +333,7 @@ def _read(path: Path) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _write(entries: tuple[Entry, ...], root: str) -> None:
+def write(entries: tuple[Entry, ...], root: str) -> None:
     """Write a tree."""
     us = (os.geteuid(), os.getegid())
     for entry in entries:
