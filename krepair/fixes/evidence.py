@@ -691,7 +691,7 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
     from krepair.rewrite.compaction.tasks import find_keys
 
     logs = [one.log for one in others.replicas]
-    count = sum(len(one.log.segments) for one in logs)
+    count = sum(len(one.segments) for one in logs)
     asked = [
         (
             f"{one.place.path}/{log_name(base)}",
@@ -709,7 +709,7 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
         for one, aborted in zip(
             logs, (aborted_of(each.replica.transactions) for each in others.replicas), strict=True
         )
-        for base, size in one.log.segments
+        for base, size in one.segments
         if size
     ]
     files: list[RowFile] = []
@@ -819,8 +819,7 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
             one.staging.fails(found)
         elif found.path or found.data:
             waiting += [
-                (one, NeededItem(place=log.place, segments=log.log.segments, gone=found))
-                for log in one.others
+                (one, NeededItem(place=log.place, segments=log.segments, gone=found)) for log in one.others
             ]
     for one, needed in work.engine.each(find_needed, waiting):
         one.staging.fails(needed)

@@ -26,13 +26,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import LogsItem, Place
 from krepair.errors import LockedError, RefusedError, UnreadableError, UsageError
 from krepair.fixes.context import place_of
-from krepair.fixes.leftovers import (
-    cleaned_bases,
-    log_swaps,
-    look_at_swaps,
-    swap_item,
-    why_left_alone,
-)
+from krepair.fixes.leftovers import log_swaps
 from krepair.formats.arrays import Int64s
 from krepair.formats.words import count_text
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
@@ -40,10 +34,10 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import CURRENT, BrokerState, ReplicaState, read_broker, read_log_dir, read_partition
+from krepair.next_command import PLAN, Next
 from krepair.options import Options
 from krepair.replicas.items import ReplicaItem
 from krepair.rules.evidence import OtherLog
-from krepair.rules.leftovers import LiveSegment, PendingSwap, SwapDecision, decide_swaps
 from krepair.rules.replicas.replica import Replica, ReplicaHeaders, table
 
 if TYPE_CHECKING:
@@ -337,42 +331,30 @@ def open_facts(side: Side) -> OpenSide:
 # -- the logs in them
 
 
-class FinishedLog(NamedTuple):
-    """The log of a folder as the next start leaves it.
-
-    Attributes:
-        segments: (base offset, bytes of the log) of its segments, ascending.
-        swaps: base offsets of those that lie in a ``.log.swap`` today.
-        why: why it is not known what the next start leaves, or empty; then there are no segments.
-    """
-
-    segments: tuple[tuple[int, int], ...] = ()
-    swaps: tuple[int, ...] = ()
-    why: str = ""
-
-
 class ReplicaLog(NamedTuple):
     """The log of one replica: in a partition folder, as it was listed, or in a facts file.
 
     Attributes:
         broker: broker id.
         state: what its directory says of it.
-        log: what is read of it.
+        segments: (base offset, bytes of the log) of those that are read, ascending.
         view: its log directory; None in a facts file.
         listing: the folder as it was listed; None in a facts file.
         facts: its place in a facts file, or None.
         bound: of a running broker the offset where its segments at rest end; -1: all is read.
         side: the side that it was found on; None of evidence, where the brokers are stopped.
+        twice: whether its broker has it in two log directories.
     """
 
     broker: int
     state: ReplicaState
-    log: FinishedLog = FinishedLog()
+    segments: tuple[tuple[int, int], ...] = ()
     view: LogDir | None = None
     listing: Partition | None = None
     facts: FactsLog | None = None
     bound: int = -1
     side: OpenSide | None = None
+    twice: bool = False
 
     @property
     def folder(self) -> Partition:
@@ -389,7 +371,7 @@ class ReplicaLog(NamedTuple):
     @property
     def all_of_it(self) -> LogsItem:
         """Of one in a directory: its segments."""
-        return LogsItem(place=self.place, segments=self.log.segments)
+        return LogsItem(place=self.place, segments=self.segments)
 
     @property
     def planned(self) -> OtherLog:
@@ -406,15 +388,34 @@ class ReplicaLog(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """Why it is not known what its folder will hold, or empty."""
-        return self.log.why or self.folder.unreadable or half_done(self.folder)
+        """Why it is not known what its folder will hold, or empty.
+
+        A broker that stops or dies while its cleaner puts a segment in its place leaves a ``.swap``, and of the
+        segments that it replaces only some, or none. What looks like a lost segment then lies in the swap. A clean stop
+        of 2.2.1 does that, too: its scheduler stops before its cleaner.
+
+        Source: Log.replaceSegments and asyncDeleteSegment, KafkaServer.shutdown (2.2.1); UnifiedLog.replaceSegments
+        (3.9.2).
+        """
+        if self.twice:
+            return "it is in two log directories of this broker"
+        found = self.folder.unreadable or half_done(self.folder)
+        swaps = log_swaps(self.folder)
+        if found or not swaps or self.runs:
+            return found
+        command = Next.of(
+            "plan", self.state.log_dir, "--fix", "leftovers", "--partition", self.state.name, out=PLAN
+        )
+        return (
+            f"a cleaning was interrupted here, and {swaps[0].file.name} waits for the next start; apply the plan of "
+            f"{command}, then compare again"
+        )
 
     def item(self, *, evidence: bool = False, scratch: str = "") -> ReplicaItem:
         """The item that reads its headers, see there."""
         return ReplicaItem(
             place=self.place,
-            segments=self.log.segments,
-            swaps=self.log.swaps,
+            segments=self.segments,
             secret=b"" if self.side is None else self.side.secret,
             evidence=evidence,
             scratch=scratch,
@@ -437,16 +438,16 @@ class ReplicaLog(NamedTuple):
         """
         bound = min(self.state.high_watermark, self.state.recovery_point)
         ends = [base for base, _ in listing.log_sizes[1:] if base <= bound]
-        log = FinishedLog(listing.log_sizes if ends else ())
-        return self._replace(listing=listing, log=log, bound=ends[-1] if ends else 0)
+        segments = listing.log_sizes if ends else ()
+        return self._replace(listing=listing, segments=segments, bound=ends[-1] if ends else 0)
 
     def still(self, listing: Partition) -> bool:
         """Whether what was read is still there: of a running broker the last segment that was read may have grown."""
-        if self.bound < 0:
-            return _files(self.folder) == _files(listing) and not self.runs
         if log_swaps(self.folder) or log_swaps(listing):
             return False
-        bases = {base for base, _ in self.log.segments}
+        if self.bound < 0:
+            return _files(self.folder) == _files(listing) and not self.runs
+        bases = {base for base, _ in self.segments}
         before, now = _files(self.folder, bases), _files(listing, bases)
         grown = bool(now) and before[-1][:2] == now[-1][:2] and before[-1][2] <= now[-1][2]
         return before[:-1] == now[:-1] and grown
@@ -454,7 +455,7 @@ class ReplicaLog(NamedTuple):
 
 def log_of(broker: int, view: LogDir, listing: Partition, state: ReplicaState) -> ReplicaLog:
     """The log in a partition folder."""
-    return ReplicaLog(broker, state, FinishedLog(listing.log_sizes), view, listing)
+    return ReplicaLog(broker, state, listing.log_sizes, view, listing)
 
 
 def digest_of_files(partition: Partition) -> str:
@@ -466,10 +467,8 @@ def digest_of_files(partition: Partition) -> str:
 
 
 def _files(partition: Partition, bases: set[int] | None = None) -> list[tuple[str, int, int]]:
-    """Name, inode and size of the logs, with those of pending swaps; or only of some segments."""
+    """Name, inode and size of the logs, or only of some segments."""
     logs = [one.log for one in partition.segments if bases is None or one.base_offset in bases]
-    if bases is None:
-        logs += [one.file for one in log_swaps(partition)]
     return [(log.name, log.inode, log.size) for log in logs]
 
 
@@ -534,7 +533,7 @@ def read_replicas(
 def _settled(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
     """A replica that did not change while it was read; of a running broker only what cannot change any more."""
     for _ in range(TRIES):
-        if log.bound >= 0 and not log.log.segments:
+        if log.bound >= 0 and not log.segments:
             text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
             return _unread(log, text, at_rest=False)
         try:
@@ -588,7 +587,7 @@ def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
         headers = replace(
             headers,
             log_end=log.bound,
-            closed_to=log.log.segments[-1][0],
+            closed_to=log.segments[-1][0],
             read_to=headers.log_end,
             damages=tuple(one for one in headers.damages if one.first < log.bound),
             epochs=_below(table(headers.epochs, EPOCH_COLUMNS), log.bound).tobytes(),
@@ -632,74 +631,6 @@ def read_current(
         for one in current:
             if wants(one.state.topic, one.state.partition):
                 if one.facts is None and counts[one.state.name] > 1:
-                    one = one._replace(log=FinishedLog(why="it is in two log directories of this broker"))
+                    one = one._replace(twice=True)
                 wanted.append(one)
     yield from read_replicas(engine, wanted)
-
-
-# -- swaps that brokers left behind: a log is compared as its next start leaves it
-#
-# A broker that stops or dies while its cleaner puts a segment in its place leaves a ``.swap``, and of the segments that
-# it replaces only some, or none. What looks like a lost segment then lies in the swap. A clean stop of 2.2.1 does that,
-# too: its scheduler stops before its cleaner, which fails at the first segment that it has set aside.
-#
-# Source: Log.replaceSegments and asyncDeleteSegment, KafkaServer.shutdown (2.2.1); UnifiedLog.replaceSegments (3.9.2).
-
-_INTERVAL_BYTES: Final = 4096
-"""Of the indexes that the reading of a swap makes on the way; nothing is taken from them here."""
-
-
-def finish_swaps(engine: Engine, side: OpenSide, wants: Callable[[str, int], bool]) -> None:
-    """Read the swaps that were left in directories at rest. From then on the side is as the next start leaves it."""
-    for number, one in enumerate(side.logs):
-        if (
-            one.listing is not None
-            and one.state.kind == CURRENT
-            and log_swaps(one.folder)
-            and not one.folder.unreadable
-            and wants(one.state.topic, one.state.partition)
-            and not one.runs
-        ):
-            side.logs[number] = _finished(engine, one)
-
-
-def _finished(engine: Engine, one: ReplicaLog) -> ReplicaLog:
-    assert one.view is not None
-    partition = one.folder
-    items = [swap_item(one.place, partition, swap, _INTERVAL_BYTES) for swap in log_swaps(partition)]
-    swaps: list[PendingSwap] = sorted(swap.pending for swap in look_at_swaps(items, engine)[partition.folder])
-    live = list(_live(engine, one))
-    why_not = why_left_alone(partition)
-    decision = SwapDecision() if why_not else decide_swaps(swaps, live, cleaned_bases(partition), None)
-    if why_not or decision.left:
-        text = f"a cleaning was interrupted here: {why_not or decision.left}"
-        return one._replace(log=FinishedLog(why=text))
-    gone = {replaced.base_offset for completion in decision.completions for replaced in completion.replaces}
-    made = [(done.swap.base_offset, done.swap.log_bytes) for done in decision.completions]
-    stays = [(left.base_offset, left.log_bytes) for left in live if left.base_offset not in gone]
-    segments = tuple(sorted(stays + made))
-    recorded = one.view.log_start.offsets.get(partition.key, -1)
-    state = replace(
-        one.state,
-        segments=tuple(base for base, _ in segments),
-        log_bytes=sum(size for _, size in segments),
-        log_start=max(recorded, segments[0][0] if segments else 0),
-    )
-    return one._replace(state=state, log=FinishedLog(segments, tuple(base for base, _ in sorted(made))))
-
-
-def _live(engine: Engine, one: ReplicaLog) -> Iterator[LiveSegment]:
-    """The segments that are there, each read for itself; one that cannot be read counts as damaged."""
-    from krepair.replicas.headers import read_headers
-
-    sizes = one.folder.log_sizes
-    parts = dict(engine.map(read_headers, [ReplicaItem(place=one.place, segments=(size,)) for size in sizes]))
-    for number, (base, size) in enumerate(sizes):
-        part = parts[number]
-        yield LiveSegment(
-            base_offset=base,
-            end_offset=max(base, part.last_offset + 1),
-            log_bytes=size,
-            batches=part.batches,
-            damaged=bool(part.failure or part.damages),
-        )

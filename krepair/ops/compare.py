@@ -25,7 +25,6 @@ from krepair.fixes.replicas import (
     ReadReplica,
     Side,
     check_ids,
-    finish_swaps,
     open_directories,
     open_facts,
     read_again,
@@ -154,8 +153,6 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
     scratch = Scratch(options.scratch, [path for side in sides for path in side.log_dirs])
     try:
-        for side in opened:
-            finish_swaps(engine, side, options.wants)
         comparison = Comparison(opened, settings, options, engine, scratch)
         verdicts = tuple(comparison.verdicts())
     finally:

@@ -23,7 +23,6 @@ from krepair.fixes.replicas import (
     ReadReplica,
     Side,
     check_ids,
-    finish_swaps,
     open_directories,
     read_current,
 )
@@ -108,7 +107,6 @@ def facts(
     with ExitStack() as stack:
         stack.callback(engine.close)
         stack.callback(work.scratch.close)
-        finish_swaps(engine, side, options.wants)
         digest = ""
 
         def fill(put: Put) -> None:

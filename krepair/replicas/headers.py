@@ -48,7 +48,7 @@ from krepair.look.dump.log_walk import LogWalk, Wanted
 from krepair.look.dump.record import Style
 from krepair.replicas.items import ReplicaItem, map_in_parts
 from krepair.rules.replicas.replica import START_COLUMNS, DamagedOffsets, ReplicaHeaders, table
-from krepair.scan.segment_files import TXN_INDEX_AT_MOST_BYTES, read_entries
+from krepair.scan.segment_files import read_entries
 
 _MOST_DAMAGES: Final = 100
 _SETTLE_ROWS: Final = 1 << 18
@@ -243,7 +243,7 @@ class _Reading:
             following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
             noted = NotedDamage(records=False)
             noted.last_offset = base - 1
-            with opened_for_reading(item.file(base, ".log"), self._tree) as descriptor:
+            with opened_for_reading(f"{item.place.stem(base)}.log", self._tree) as descriptor:
                 walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, self.headers)
                 for _ in walk.lines():
                     yield from self.headers.new_runs()
@@ -313,20 +313,11 @@ def _damages(
         )
 
 
-def _entries(item: ReplicaItem, base: int, tree: Tree) -> bytes:
-    if base not in item.swaps:
-        return read_entries(item.place, base, tree)
-    try:
-        return read_whole(item.file(base, ".txnindex"), TXN_INDEX_AT_MOST_BYTES, tree)
-    except FileNotFoundError:
-        return b""
-
-
 def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
     found = []
     for base, _ in item.segments:
         try:
-            entries = _entries(item, base, tree)
+            entries = read_entries(item.place, base, tree)
         except OSError as error:
             raise OSError(error.errno, why(error), segment_name(base, ".txnindex")) from error
         if entries:

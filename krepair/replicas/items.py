@@ -30,7 +30,6 @@ class ReplicaItem(LogsItem, frozen=True, kw_only=True):
         keys: of a reading of records: whether keys are wanted.
         evidence: of a reading of headers: the runs of data are wanted, of transactions only those that are aborted, and
             zeros behind the last batch are damage, too.
-        swaps: base offsets of segments whose files still have the suffix ``.swap``: a start would finish them.
         differing: numbers of ranges of offsets, ascending, int64: only of batches that begin in these the digests of
             records are wanted, and without keys no others are read; None: all are.
     """
@@ -43,17 +42,6 @@ class ReplicaItem(LogsItem, frozen=True, kw_only=True):
     keys: bool = False
     evidence: bool = False
     differing: bytes | None = None
-    swaps: tuple[int, ...] = ()
-
-    def file(self, base_offset: int, suffix: str) -> str:
-        """Path of a file of a segment.
-
-        Args:
-            base_offset: of the segment.
-            suffix: of the file, as ``.log``.
-        """
-        pending = ".swap" if base_offset in self.swaps else ""
-        return f"{self.place.stem(base_offset)}{suffix}{pending}"
 
 
 def parts_of(item: ReplicaItem) -> Iterator[ReplicaItem]:

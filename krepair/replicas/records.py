@@ -267,7 +267,7 @@ def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
     try:
         for base, size in item.segments:
             name = log_name(base)
-            with opened_for_reading(item.file(base, ".log"), tree) as descriptor:
+            with opened_for_reading(f"{item.place.stem(base)}.log", tree) as descriptor:
                 walk = HashWalk(
                     read_into_from(descriptor), size, base, fates, secret, on_hashes, differing,
                     only_differing=not item.keys,
@@ -604,7 +604,7 @@ def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
     none = Differing(b"")
     found: dict[tuple[int, int], FoundKey] = {}
     for base, size in replica.segments:
-        with opened_for_reading(replica.file(base, ".log"), tree) as descriptor:
+        with opened_for_reading(f"{replica.place.stem(base)}.log", tree) as descriptor:
             finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
             finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
             finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset
