@@ -38,10 +38,10 @@ from krepair.kernels.words import be16, be32, be64
 NEED_BYTES, TABLE_FULL, OUTPUT_FULL, STOPPED = range(4)
 (T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS) = range(7)
 _STATE_SIZE = 7
-_ID, _FIRST, _BEFORE, _AFTER, _LAST_MARKER = range(5)
-_ROW_SIZE = 5
-E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_PREVIOUS_MARKER, E_HAS_DATA = range(6)
-_ENTRY_SIZE = 6
+_ID, _FIRST, _BEFORE, _AFTER = range(4)
+_ROW_SIZE = 4
+E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_HAS_DATA = range(5)
+_ENTRY_SIZE = 5
 WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
 _FIRST_ROWS = 64
 _FIRST_ENTRIES = 256
@@ -103,9 +103,9 @@ def rehash(slots: Any, rows: Any, count: int) -> None:
         slots[slot] = row
 
 
-@kernel("bytes, long, long, long, flag, longs, rows, ints, rows")
-def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empty_markers: bool, state: Any, rows: Any,
-                        slots: Any, entries: Any) -> int:  # fmt: skip
+@kernel("bytes, long, long, long, longs, rows, ints, rows")
+def transactions_window(buf: Any, filled: int, origin: int, file_size: int, state: Any, rows: Any, slots: Any,
+                        entries: Any) -> int:  # fmt: skip
     """Replay the batches whose headers lie in a window.
 
     Args:
@@ -113,11 +113,10 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
         filled: bytes of it that are valid.
         origin: file position of place 0.
         file_size: bytes of the log; all of them must be valid batches with ascending offsets.
-        empty_markers: whether an abort marker gives an entry if its producer has no open transaction (up to 2.7).
         state: int64[7]; ``T_POSITION`` is the next batch and may lie past the window.
-        rows: int64[R, 5], one per producer id.
+        rows: int64[R, 4], one per producer id.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
-        entries: int64[N, 6], out, see ``SegmentTransactions``.
+        entries: int64[N, 5], out, see ``SegmentTransactions``.
 
     Returns:
         NEED_BYTES at the end of the window; TABLE_FULL or OUTPUT_FULL if ``rows`` or ``entries`` must grow; STOPPED if
@@ -165,7 +164,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
                     first = rows[row, _FIRST]
                     if first >= 0:
                         _unlink(rows, row, state)
-                    if kind == ABORT and (first >= 0 or empty_markers):
+                    if kind == ABORT:
                         entry = state[T_ENTRIES]
                         entries[entry, E_PRODUCER] = producer_id
                         entries[entry, E_FIRST] = first if first >= 0 else base_offset
@@ -173,11 +172,9 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, empt
                         entries[entry, E_STABLE] = base_offset + 1
                         if state[T_HEAD] >= 0:
                             entries[entry, E_STABLE] = rows[state[T_HEAD], _FIRST]
-                        entries[entry, E_PREVIOUS_MARKER] = rows[row, _LAST_MARKER]
                         entries[entry, E_HAS_DATA] = 1 if first >= 0 else 0
                         state[T_ENTRIES] = entry + 1
                     rows[row, _FIRST] = -1
-                    rows[row, _LAST_MARKER] = base_offset
         if base_offset != state[T_NEXT_OFFSET] or count != last_delta + 1:
             state[T_GAPS] += 1
         state[T_NEXT_OFFSET] = base_offset + last_delta + 1
@@ -191,8 +188,8 @@ class SegmentTransactions:
     """Result of the replay of one segment.
 
     Attributes:
-        entries: int64[N, 6] (producer id, first offset, offset of the abort marker, last stable offset, offset of the
-            producer's marker before it or -1, whether the transaction has data), in the order of the abort markers.
+        entries: int64[N, 5] (producer id, first offset, offset of the abort marker, last stable offset, whether the
+            transaction has data; without, its first offset is that of the marker), in the order of the abort markers.
         gaps: number of batches with missing offsets, before the batch or in it; the log was compacted.
         valid_bytes: position at which the replay ended.
     """
@@ -207,21 +204,13 @@ class TransactionReplay:
 
     Args:
         next_offset: offset at which the log starts; if the first batch is above it, that counts as a gap.
-        empty_markers: whether an abort marker gives an entry if its producer has no open transaction (up to 2.7).
         window_bytes: size of the window.
     """
 
-    def __init__(
-        self,
-        next_offset: int,
-        *,
-        empty_markers: bool = False,
-        window_bytes: int = WINDOW_BYTES,
-    ) -> None:
+    def __init__(self, next_offset: int, *, window_bytes: int = WINDOW_BYTES) -> None:
         self._state = np.zeros(_STATE_SIZE, np.int64)
         self._state[T_HEAD] = self._state[T_TAIL] = -1
         self._state[T_NEXT_OFFSET] = next_offset
-        self._empty_markers = empty_markers
         self._window: Any = np.empty(max(window_bytes, 2 * FRONT), np.uint8)
         self._rows: Int64s = np.empty((_FIRST_ROWS, _ROW_SIZE), np.int64)
         self._slots = np.full(_FIRST_ROWS * 4, -1, np.int32)
@@ -250,7 +239,6 @@ class TransactionReplay:
                     filled,
                     origin,
                     file_size,
-                    self._empty_markers,
                     state,
                     self._rows,
                     self._slots,

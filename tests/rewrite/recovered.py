@@ -7,7 +7,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from krepair.rewrite.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.formats import txn_index
+from krepair.rewrite.indexes.transactions import replayed
 from krepair.scan.segment_files import regenerate_offset_and_time
 from tests.lab.judge import Judge
 
@@ -56,7 +57,7 @@ def by_krepair(folder: Path, settings: Mapping[str, str], *, empty_markers: bool
         assert (found.damage_text == "") == (found.valid_bytes == log.stat().st_size)
         made |= {f"{log.stem}.index": found.index, f"{log.stem}.timeindex": found.time_index}
         made[log.name] = b"%d" % found.valid_bytes
-    segments = [TxnSegment(str(log), int(made[log.name]), int(log.stem)) for log in logs]
-    for found_txn in regenerate_txn(segments, empty_markers=empty_markers):
-        made[f"{found_txn.base_offset:020d}.txnindex"] = found_txn.txn_index
+    for segment in replayed(str(folder), [(int(log.stem), int(made[log.name])) for log in logs]):
+        entries = [one for one in segment.entries if empty_markers or one.first_offset < one.last_offset]
+        made[f"{segment.base_offset:020d}.txnindex"] = txn_index.encode(entries)
     return {name: content for name, content in sorted(made.items()) if content}

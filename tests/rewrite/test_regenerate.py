@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import random
-from operator import ne
+import socket
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from krepair.engine.items import Place
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
-from krepair.rewrite.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn, replayed
 from krepair.scan.segment_files import regenerate_offset_and_time
 from tests import builders
 from tests.builders import Batch
@@ -21,17 +22,25 @@ from tests.kernels.twins import index_entries
 from tests.old_messages import mixed_logs
 
 
-def segments_of(folder: Path, *, on_disk: bool = False) -> list[TxnSegment]:
-    """All segments of a folder, with what their ``.txnindex`` says if wanted."""
-    return [
-        TxnSegment(
-            str(log),
-            log.stat().st_size,
-            int(log.stem),
-            read(log.with_suffix(".txnindex")) if on_disk else b"",
-        )
-        for log in sorted(folder.glob("*.log"))
-    ]
+def sizes_of(folder: Path) -> list[tuple[int, int]]:
+    """(base offset, size of the log) of all segments of a folder."""
+    return [(int(log.stem), log.stat().st_size) for log in sorted(folder.glob("*.log"))]
+
+
+def looked_at(folder: Path) -> TxnResult:
+    """What a replay has against the ``.txnindex`` files of a folder, and the true bytes of each."""
+    sizes = sizes_of(folder)
+    bases = tuple(base for base, _ in sizes)
+    place = Place(
+        host=socket.gethostname(),
+        log_dir=str(folder.parent),
+        log_dir_inode=folder.parent.stat().st_ino,
+        folder=folder.name,
+    )
+    present = tuple(base for base in bases if (folder / f"{base:020d}.txnindex").exists())
+    result = inspect_txn(TxnItem(place=place, segments=tuple(sizes), present=present, make=bases))
+    assert isinstance(result, TxnResult)
+    return result
 
 
 def read(path: Path) -> bytes:
@@ -77,84 +86,75 @@ def test_entries_of_a_live_broker_are_found_again_in_a_log_that_was_not_compacte
     """2.2.1 wrote them as the markers came; it also has entries for abort markers without data."""
     entries = 0
     for folder in partitions(unpack("compact-2.2.1-before", tmp_path)):
-        for segment, found in zip(
-            segments_of(folder, on_disk=True),
-            regenerate_txn(segments_of(folder), empty_markers=True),
-            strict=True,
-        ):
-            assert txn_index.decode(found.txn_index) == txn_index.decode(segment.on_disk), folder.name
-            assert (found.compacted, found.valid_bytes) == (False, segment.size)
-            entries += len(segment.on_disk)
+        for found in replayed(str(folder), sizes_of(folder)):
+            on_disk = read(folder / f"{found.base_offset:020d}.txnindex")
+            assert found.entries == txn_index.decode(on_disk), folder.name
+            assert (found.compacted, found.valid_bytes) == (False, found.size)
+            entries += len(on_disk)
     assert entries > 0
 
 
 def test_entries_that_a_cleaner_carried_are_kept_where_the_log_cannot_tell_them_again(tmp_path: Path) -> None:
     carried = 0
     for folder in partitions(unpack("compact-2.2.1-after-2.2.1", tmp_path)):
-        segments = segments_of(folder, on_disk=True)
-        by_logs = regenerate_txn(segments_of(folder))
-        for segment, found, alone in zip(segments, regenerate_txn(segments), by_logs, strict=True):
-            rebuilt = txn_index.decode(alone.txn_index)
-            with_data = {(entry.producer_id, entry.last_offset) for entry in rebuilt}
-            expected = [
-                entry
-                for entry in txn_index.decode(segment.on_disk)
-                if (entry.producer_id, entry.last_offset) in with_data
-            ]
-            kept = [entry for entry in txn_index.decode(found.txn_index) if entry in expected]
-            assert kept == expected, folder.name
-            carried += sum(map(ne, txn_index.decode(found.txn_index), rebuilt))
+        result = looked_at(folder)
+        assert result.problems == (), folder.name
+        for found in replayed(str(folder), sizes_of(folder)):
+            on_disk = txn_index.decode(read(folder / f"{found.base_offset:020d}.txnindex"))
+            assert txn_index.decode(result.made[found.base_offset]) == on_disk
+            rebuilt = {(entry.producer_id, entry.last_offset): entry for entry in found.entries}
+            carried += sum(entry != rebuilt[entry.producer_id, entry.last_offset] for entry in on_disk)
     assert carried > 0
 
 
-def compacted(tmp_path: Path, on_disk: tuple[AbortedTxn, ...]) -> AbortedTxn:
-    """A log whose first batches of an aborted transaction are gone: the entry that is made for it."""
-    path = tmp_path / "00000000000000000000.log"
+def compacted(tmp_path: Path, on_disk: bytes) -> tuple[str, list[AbortedTxn]]:
+    """A log whose first batches of an aborted transaction are gone: what is said of its index, and the true one."""
+    folder = tmp_path / "logs" / "f-t-0"
+    folder.mkdir(parents=True)
     batches = [
         builders.data(0, 1, pid=7, txn=True),
         builders.commit(1, pid=7),
         builders.data(20, 1, pid=7, txn=True),
         builders.abort(30, pid=7),
     ]
-    content = b"".join(batch.raw for batch in batches)
-    path.write_bytes(content)
-    made = regenerate_txn([TxnSegment(str(path), len(content), 0, txn_index.encode(on_disk))])[0]
-    assert made.compacted
-    return txn_index.decode(made.txn_index)[0]
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batch.raw for batch in batches))
+    (folder / f"{0:020d}.txnindex").write_bytes(on_disk)
+    result = looked_at(folder)
+    return "; ".join(one.text for one in result.problems), list(txn_index.decode(result.made[0]))
 
 
+EARLIER = AbortedTxn(0, 7, 10, 30, 12)
 REBUILT = AbortedTxn(0, 7, 20, 30, 31)
 
 
 @pytest.mark.parametrize(
-    ("entry", "kept"),
+    ("on_disk", "said", "true"),
     [
-        (AbortedTxn(0, 7, 10, 30, 12), True),
-        (AbortedTxn(0, 7, 2, 30, 31), True),
-        (AbortedTxn(0, 7, 1, 30, 31), False),
-        (AbortedTxn(0, 7, 21, 30, 31), False),
-        (AbortedTxn(0, 7, 10, 30, 32), False),
-        (AbortedTxn(0, 7, 10, 30, -1), False),
-        (AbortedTxn(1, 7, 10, 30, 12), False),
-        (AbortedTxn(0, 8, 10, 30, 12), False),
-        (AbortedTxn(0, 7, 10, 29, 12), False),
+        (txn_index.encode([EARLIER]), "", EARLIER),
+        (txn_index.encode([AbortedTxn(0, 8, 10, 30, 12)]), "producer 7 at 20", REBUILT),
+        (txn_index.encode([AbortedTxn(0, 7, 10, 29, 12)]), "producer 7 at 20", REBUILT),
+        (b"", "producer 7 at 20", REBUILT),
+        (txn_index.encode([EARLIER]) + bytes(20), "was expected", REBUILT),
+        (txn_index.encode([AbortedTxn(1, 7, 10, 30, 12)]), "was expected", REBUILT),
+        (txn_index.encode([AbortedTxn(0, 7, 10, 30, -1)]), "was expected", REBUILT),
     ],
     ids=[
-        "before the batches left",
-        "right after the marker before",
-        "at the marker before",
-        "after the first batch left",
-        "stable past the marker",
-        "negative stable offset",
-        "another version",
+        "the cleaner's",
         "another producer",
         "another marker",
+        "none",
+        "a torn end",
+        "another version",
+        "negative stable offset",
     ],
 )
-def test_an_entry_on_disk_is_kept_only_if_it_agrees_with_the_log(
-    tmp_path: Path, entry: AbortedTxn, kept: bool
+def test_an_entry_for_the_right_marker_stays_in_a_compacted_log_unless_the_file_is_damaged(
+    tmp_path: Path, on_disk: bytes, said: str, true: AbortedTxn
 ) -> None:
-    assert compacted(tmp_path, (entry,)) == (entry if kept else REBUILT)
+    text, found = compacted(tmp_path, on_disk)
+    assert said in text
+    assert bool(said) == bool(text)
+    assert found == [true]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -164,24 +164,31 @@ def test_where_nothing_is_missing_what_is_on_disk_is_not_believed(tmp_path: Path
         lambda offset, pid: builders.abort(offset, pid=pid),
         lambda offset, pid: builders.commit(offset, pid=pid),
     ]
-    content = b"".join(chance.choice(makers)(offset, chance.randint(1, 3)).raw for offset in range(200))
-    path = tmp_path / "00000000000000000000.log"
-    path.write_bytes(content)
-    true = regenerate_txn([TxnSegment(str(path), len(content), 0)])[0]
-    entries = txn_index.decode(true.txn_index)
-    lies = txn_index.encode(entry._replace(last_stable_offset=0) for entry in entries)
-    again = regenerate_txn([TxnSegment(str(path), len(content), 0, lies)])[0]
+    folder = tmp_path / "logs" / "f-t-0"
+    folder.mkdir(parents=True)
+    log, index = folder / f"{0:020d}.log", folder / f"{0:020d}.txnindex"
+    log.write_bytes(
+        b"".join(chance.choice(makers)(offset, chance.randint(1, 3)).raw for offset in range(200))
+    )
+    true = looked_at(folder).made[0]
+    entries = txn_index.decode(true)
+    index.write_bytes(txn_index.encode(entry._replace(last_stable_offset=0) for entry in entries))
+    again = looked_at(folder)
     assert len(entries) > 5
-    assert (again.txn_index, again.compacted) == (true.txn_index, False)
+    assert (again.made[0], len(again.problems)) == (true, 1)
 
 
-def test_up_to_2_7_abort_markers_without_data_have_entries_too(tmp_path: Path) -> None:
-    path = tmp_path / "00000000000000000000.log"
+def test_abort_markers_without_data_have_entries_of_the_replay_that_are_neither_missed_nor_minded(
+    tmp_path: Path,
+) -> None:
+    """Brokers up to 2.7 write them, later ones do not."""
+    folder = tmp_path / "logs" / "f-t-0"
+    folder.mkdir(parents=True)
     batches = [builders.data(0, 1, pid=1, txn=True), builders.abort(1, pid=2), builders.abort(2, pid=1)]
-    content = b"".join(batch.raw for batch in batches)
-    path.write_bytes(content)
-    segment = TxnSegment(str(path), len(content), 0)
-    since_2_8 = txn_index.decode(regenerate_txn([segment])[0].txn_index)
-    up_to_2_7 = txn_index.decode(regenerate_txn([segment], empty_markers=True)[0].txn_index)
-    assert since_2_8 == (AbortedTxn(0, 1, 0, 2, 3),)
-    assert up_to_2_7 == (AbortedTxn(0, 2, 1, 1, 0), AbortedTxn(0, 1, 0, 2, 3))
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batch.raw for batch in batches))
+    found = next(replayed(str(folder), sizes_of(folder))).entries
+    assert found == (AbortedTxn(0, 2, 1, 1, 0), AbortedTxn(0, 1, 0, 2, 3))
+    for entries in (found[1:], found):
+        (folder / f"{0:020d}.txnindex").write_bytes(txn_index.encode(entries))
+        assert looked_at(folder).problems == ()
+        assert looked_at(folder).made[0] == txn_index.encode(entries)

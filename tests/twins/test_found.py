@@ -252,15 +252,19 @@ TABLE = {
         without_indexes,
         options("index=regenerate", settings=INTERVAL),
         (transactions,),
-        "regenerate_txn",
+        "replayed",
         {
             "the last abort is missed": (
-                lambda made: [replace(one, txn_index=one.txn_index[:34]) for one in made],
+                lambda made: [one._replace(entries=one.entries[:1]) for one in made],
                 "twin",
             ),
             "a last stable offset": (
                 lambda made: [
-                    replace(one, txn_index=one.txn_index[:33] + b"\1" + one.txn_index[34:]) for one in made
+                    one._replace(
+                        entries=tuple(each._replace(last_stable_offset=1) for each in one.entries[:1])
+                        + one.entries[1:]
+                    )
+                    for one in made
                 ],
                 "twin",
             ),

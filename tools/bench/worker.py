@@ -20,13 +20,14 @@ import crc32c
 
 from krepair.engine import engine
 from krepair.engine.items import Failed, Place, ScanItem
+from krepair.formats import txn_index
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
-from krepair.rewrite.indexes.transactions import TxnSegment, regenerate_txn
+from krepair.rewrite.indexes.transactions import replayed
 from krepair.scan.scan import scan
 from krepair.scan.segment_files import regenerate_offset_and_time
 from tools.bench.data import NOW_MS
@@ -112,8 +113,8 @@ def regenerate(folder: Path) -> int:
     for path in sorted(folder.glob("*.log")):
         indexes = regenerate_offset_and_time(str(path), path.stat().st_size, int(path.stem), INTERVAL_BYTES)
         made += len(indexes.index) + len(indexes.time_index)
-        segments.append(TxnSegment(str(path), indexes.valid_bytes, int(path.stem)))
-    return made + sum(len(each.txn_index) for each in regenerate_txn(segments))
+        segments.append((int(path.stem), indexes.valid_bytes))
+    return made + sum(len(txn_index.encode(each.entries)) for each in replayed(str(folder), segments))
 
 
 def peak_kb() -> int:

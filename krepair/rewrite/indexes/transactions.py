@@ -3,18 +3,19 @@
 A transaction may begin in an earlier segment, so a partition is replayed as a whole, as brokers of 2.8 and later do: an
 entry for each aborted transaction with data, in the segment that holds its marker. Up to 2.7 a broker's recovery also
 writes an entry for an abort marker without data (first offset = the marker's own; KAFKA-10702 ended that). Such an
-entry hides nothing from a consumer, and ``empty_markers`` gives it too.
+entry hides nothing from a consumer.
 
 Where the log was compacted its first batches may be gone, and open transactions of others with them, so that the true
-first offset and last stable offset cannot be told again: an entry on disk that agrees with the log is carried over.
+first offset and last stable offset cannot be told again: an entry on disk for the right marker stays. Of a damaged file
+nothing stays: what a replay gives hides every aborted record that is left, and a broker's recovery writes the same.
 
 Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -23,118 +24,56 @@ from krepair.engine.items import LogsItem
 from krepair.engine.place import in_its_place
 from krepair.engine.progress import shown
 from krepair.formats import txn_index
-from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name, segment_name
 from krepair.formats.txn_index import AbortedTxn
-from krepair.kernels.transactions import (
-    E_FIRST,
-    E_LAST,
-    E_PREVIOUS_MARKER,
-    E_PRODUCER,
-    E_STABLE,
-    TransactionReplay,
-)
+from krepair.kernels.transactions import E_FIRST, E_LAST, E_PRODUCER, E_STABLE, TransactionReplay
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.scan.segment_files import read_entries
 
 
-@dataclass(frozen=True)
-class TxnSegment:
-    """One segment to replay.
-
-    Attributes:
-        path: of its ``.log``.
-        size: bytes of it that are valid batches.
-        base_offset: of the segment.
-        on_disk: bytes of its ``.txnindex`` as it is, empty if there is none or nothing in it shall be carried over.
-    """
-
-    path: str
-    size: int
-    base_offset: int
-    on_disk: bytes = b""
-
-
-@dataclass(frozen=True)
-class RegeneratedTxn:
-    """The ``.txnindex`` of one segment.
+class ReplayedSegment(NamedTuple):
+    """What a replay finds in one segment.
 
     Attributes:
         base_offset: of the segment.
-        txn_index: bytes of the file; empty means that no file is needed.
+        size: bytes of its ``.log`` as asked for.
+        entries: of all its abort markers, those without data too.
         compacted: whether records are missing from the log, in this segment or one before it.
         valid_bytes: bytes that were replayed; less than the size where the log is not valid, or its offsets go back.
     """
 
     base_offset: int
-    txn_index: bytes
+    size: int
+    entries: tuple[AbortedTxn, ...]
     compacted: bool
     valid_bytes: int
 
 
-def regenerate_txn(
-    segments: Sequence[TxnSegment], *, empty_markers: bool = False, tree: Tree | None = None
-) -> list[RegeneratedTxn]:
-    """The ``.txnindex`` of the segments of a partition.
+def replayed(
+    folder: str, segments: Sequence[tuple[int, int]], tree: Tree | None = None
+) -> Iterator[ReplayedSegment]:
+    """Replay the segments of a partition.
 
     Args:
-        segments: consecutive and ascending, from the log start on.
-        empty_markers: as brokers up to 2.7 do, give entries for abort markers without data too.
+        folder: its path.
+        segments: (base offset, bytes of the ``.log`` that are valid batches), consecutive and ascending.
         tree: below which the files are; None: anywhere.
 
     Raises:
         OSError: a file cannot be read.
     """
-    if not segments:
-        return []
-    replay = TransactionReplay(segments[0].base_offset, empty_markers=empty_markers)
-    done: list[RegeneratedTxn] = []
+    replay = TransactionReplay(segments[0][0] if segments else 0)
     compacted = False
-    for segment in segments:
-        with opened_for_reading(segment.path, tree) as descriptor:
-            found = replay.segment(segment.size, read_into_from(descriptor))
+    for base_offset, size in segments:
+        with opened_for_reading(f"{folder}/{log_name(base_offset)}", tree) as descriptor:
+            found = replay.segment(size, read_into_from(descriptor))
         compacted = compacted or found.gaps > 0
-        # Where nothing is missing, what is on disk is not believed.
-        entries = carried_over(found.entries, segment.on_disk if compacted else b"")
-        done.append(
-            RegeneratedTxn(
-                base_offset=segment.base_offset,
-                txn_index=txn_index.encode(entries),
-                compacted=compacted,
-                valid_bytes=found.valid_bytes,
-            )
+        entries = tuple(
+            AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
+            for row in found.entries.tolist()
         )
-    return done
-
-
-def _entry(row: Sequence[int]) -> AbortedTxn:
-    return AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
-
-
-def carried_over(found: Int64s, on_disk: bytes) -> list[AbortedTxn]:
-    """The replay's entries, each replaced by the one on disk for the same marker if that agrees with the log.
-
-    It agrees when it names the same producer, begins after that producer's marker before it and not after the first
-    batch that is left, and its last stable offset is not above what the log shows: compaction takes away, and never
-    adds.
-
-    Args:
-        found: int64[N, 6] entries of the replay.
-        on_disk: bytes of the ``.txnindex``; damaged entries agree with nothing.
-    """
-    known = {(entry.producer_id, entry.last_offset): entry for entry in txn_index.decode(on_disk)}
-    entries = []
-    for row in found.tolist():
-        rebuilt = _entry(row)
-        entry = known.get((rebuilt.producer_id, rebuilt.last_offset), rebuilt)
-        agrees = (
-            entry.version == txn_index.VERSION
-            and max(row[E_PREVIOUS_MARKER], -1) < entry.first_offset <= rebuilt.first_offset
-            and 0 <= entry.last_stable_offset <= rebuilt.last_stable_offset
-        )
-        entries.append(entry if agrees else rebuilt)
-    return entries
+        yield ReplayedSegment(base_offset, size, entries, compacted, found.valid_bytes)
 
 
 class TxnItem(LogsItem, frozen=True, kw_only=True):
@@ -189,24 +128,17 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 @in_its_place
 def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     """Replay one partition and hold its ``.txnindex`` files against it."""
-    on_disk = {base: read_entries(item.place, base, tree) for base, _ in item.segments}
-    segments = [
-        TxnSegment(f"{item.place.path}/{log_name(base)}", size, base, on_disk[base])
-        for base, size in item.segments
-    ]
     problems = []
     made = {}
     damaged, read = -1, 0
-    log_start = item.segments[0][0] if item.segments else 0
-    for segment, found in zip(segments, regenerate_txn(segments, empty_markers=True, tree=tree), strict=True):
+    for found in replayed(item.place.path, item.segments, tree):
         read += found.valid_bytes
-        if found.valid_bytes != segment.size:
-            damaged = segment.base_offset
+        base = found.base_offset
+        if found.valid_bytes != found.size:
+            damaged = base
             break
-        base = segment.base_offset
-        true, text, position = judged(
-            base, on_disk[base], found.txn_index, log_start=log_start, compacted=found.compacted
-        )
+        on_disk = read_entries(item.place, base, tree)
+        true, text, position = judged(on_disk, found, log_start=item.segments[0][0])
         data = txn_index.encode(true)
         if base in item.make:
             made[base] = data
@@ -230,7 +162,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
 
 
 def judged(
-    base_offset: int, on_disk: bytes, replayed: bytes, *, log_start: int, compacted: bool
+    on_disk: bytes, found: ReplayedSegment, *, log_start: int
 ) -> tuple[Sequence[AbortedTxn], str, int]:
     """The true entries of a segment, and the first thing that is wrong with those on disk.
 
@@ -241,29 +173,26 @@ def judged(
     stable offset cannot be told again: an entry for the right marker is taken as it is.
 
     Args:
-        base_offset: of the segment.
         on_disk: bytes of the ``.txnindex``, empty if there is none.
-        replayed: bytes that a replay gives, entries for markers without data included.
+        found: what a replay gives for the segment.
         log_start: base offset of the partition's first segment.
-        compacted: whether records are missing from the log, in this segment or one before it.
 
     Returns:
         The true entries, what is wrong (empty if nothing) and the byte of the file.
     """
-    damage = txn_index.damage(on_disk, base_offset)
+    damage = txn_index.damage(on_disk, found.base_offset)
     disk = [] if damage else list(txn_index.decode(on_disk))
     by_marker = {(entry.producer_id, entry.last_offset): number for number, entry in enumerate(disk)}
-    replay = txn_index.decode(replayed)
     text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
     position = damage[0].position if damage else 0
     true = []
-    for entry in replay:
+    for entry in found.entries:
         number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
         empty = entry.first_offset == entry.last_offset
         if number < 0 and not empty:
             true.append(entry)
             text = text or f"the transaction of producer {_of(entry)} was aborted and is missing"
-        elif number >= 0 and (empty or compacted or _agrees(disk[number], entry, log_start)):
+        elif number >= 0 and (empty or found.compacted or _agrees(disk[number], entry, log_start)):
             true.append(disk[number])
         elif number >= 0:
             true.append(entry)
