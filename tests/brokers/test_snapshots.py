@@ -24,7 +24,7 @@ from tests import encoders
 from tests.brokers.serving import OF_THE_LAB, PASSIVE
 from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.jars import ENDS, VERSIONS
+from tests.lab.jars import ENDS
 from tests.lab.waiting import LIMIT_S, wait_for
 from tests.twins.of_plan import twin_problems
 
@@ -172,7 +172,7 @@ DAMAGES: dict[str, Callable[[list[Path]], object]] = {
 }
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_a_broker_wrote_at_its_clean_stop_comes_back_field_by_field(
     tmp_path: Path, written: Callable[[str], Path], version: str, damage: str
@@ -190,7 +190,7 @@ def test_what_a_broker_wrote_at_its_clean_stop_comes_back_field_by_field(
     assert {finding.rule for finding in report.findings} <= {"KR901"}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_last_snapshot_deleted_is_left_to_the_broker_which_reads_the_log_from_the_one_before(
     tmp_path: Path, written: Callable[[str], Path], version: str
 ) -> None:
@@ -293,7 +293,7 @@ def test_without_a_snapshot_producers_are_forgotten_as_forecast_and_mended_they_
     assert seen.committed[NONE] == seen.committed[NONE_MENDED] + OPEN_RECORDS
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_snapshot_past_the_end_costs_the_good_one_since_2_8_as_forecast_and_mended_it_is_loaded(
     started: Callable[[str], Started], version: str
 ) -> None:
@@ -305,7 +305,7 @@ def test_snapshot_past_the_end_costs_the_good_one_since_2_8_as_forecast_and_mend
     assert seen.known[PAST_MENDED] == seen.expected | {seen.only_here}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", ENDS)
 def test_broker_starts_on_what_krepair_made_without_a_complaint(
     started: Callable[[str], Started], version: str
 ) -> None:

@@ -18,7 +18,7 @@ from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.lab import client
 from tests.lab.broker import Broker, Topic
-from tests.lab.jars import OLDEST_AND_LATEST, SINCE_4
+from tests.lab.jars import ENDS, OLDEST_AND_LATEST
 from tests.lab.waiting import LIMIT_S, wait_for
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -190,7 +190,7 @@ def test_check_warns_of_nothing_but_the_recovery_after_a_kill(
     assert len(recovery) == 1
 
 
-@pytest.mark.parametrize("version", ["3.9.2", *SINCE_4])
+@pytest.mark.parametrize("version", ENDS[1:])
 def test_snapshots_of_no_segment_that_a_kill_leaves_are_information_and_the_next_start_removes_them(
     lived: Callable[[str], Lived], version: str
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_wrong_replica_is_fetched_anew(operator: Operator) -> None:
     assert operator.differing(3) == set()
 
 
+@pytest.mark.every_broker
 def test_the_broker_of_the_wrong_replica_is_down_while_it_goes_away(operator: Operator) -> None:
     """The tool refuses to give it back until then. From 3.9 on its folder is put aside at its start; 2.2.1 keeps it."""
     cluster = operator.cluster

@@ -11,7 +11,8 @@ from tests.lab.jars import LATEST
 from tests.lab.three import Three
 from tests.lab.waiting import LIMIT_S, wait_for
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.every_broker]
+"""In the gate the tests on such clusters show as much."""
 
 COMPACTED = Topic(
     1,
@@ -24,15 +25,7 @@ COMPACTED = Topic(
 )
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "2.2.1",
-        "3.9.2",
-        pytest.param("2.8.2", marks=pytest.mark.every_broker),
-        pytest.param(LATEST, marks=pytest.mark.every_broker),
-    ],
-)
+@pytest.mark.parametrize("version", ["2.2.1", "2.8.2", "3.9.2", LATEST])
 def test_broker_that_was_away_leads_with_what_the_others_wrote(version: str, tmp_path: Path) -> None:
     with Three(version, tmp_path) as cluster:
         cluster.create({"t": COMPACTED})

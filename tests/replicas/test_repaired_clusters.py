@@ -78,6 +78,7 @@ def test_default_removes_nothing_that_a_broker_away_misses(
         assert of_readers(after.third[name]) == of_readers(before.served[name])
 
 
+@pytest.mark.every_broker
 def test_describe_that_shows_a_broker_away_is_no_evidence(
     away: tuple[Three, Beginning], tmp_path: Path
 ) -> None:
@@ -103,6 +104,7 @@ def test_describe_that_shows_a_broker_away_is_no_evidence(
     assert after.diverged == set()
 
 
+@pytest.mark.every_broker
 def test_all_others_in_sync_are_evidence_for_what_is_past_its_time(
     away: tuple[Three, Beginning], tmp_path: Path
 ) -> None:

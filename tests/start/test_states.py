@@ -49,7 +49,7 @@ SAMPLE = {
     ),
     ("3.9.2", "broker"): ("as it was", "above 0", "of one id", "metadata missing"),
 }
-"""What the gate tries; ``KREPAIR_EVERY_STATE=1`` tries each state, role and version."""
+"""What the gate foretells, and tries on nodes of the latest version; ``KREPAIR_EVERY_STATE=1`` tries everything."""
 SAMPLED = [
     (version, role, state)
     for version in VERSIONS
@@ -156,6 +156,7 @@ def beside(
     [
         pytest.param((version, role), state, id=f"{version}, {role}, {state.name}")
         for version, role, state in SAMPLED
+        if EVERY or version == LATEST
     ],
     indirect=["beside"],
 )

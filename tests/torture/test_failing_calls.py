@@ -10,7 +10,7 @@ import pytest
 
 from krepair.plan.keep import INPLACE, UNTIL_VERIFIED
 from tests.torture.kills import PREFACE
-from tests.torture.programme import run_part, run_script, wrong_of
+from tests.torture.programme import IN_THE_GATE, of_scenes, run_part, run_script, wrong_of
 from tools.torture.failing_calls import _loses, taken_for_durable
 from tools.torture.faults import Call, Fault, Kind, Mode, mask
 from tools.torture.runs import MAY_FAIL, MOVES_BYTES, parse_step
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 @pytest.mark.slow
 def test_failing_calls_are_told_and_the_next_run_ends_right(tmp_path: Path) -> None:
-    state = run_part("failing_calls", tmp_path, "--samples", "0.02", "--seeds", "0")
+    state = run_part("failing_calls", tmp_path, "--samples", "0.1", "--seeds", "0", *of_scenes(IN_THE_GATE))
     assert not state.all_wrong, wrong_of(state)
-    assert state.figures["failing calls"] > 400
+    assert state.figures["failing calls"] > 150
     kept = {unit.partition(":")[0].partition("~")[2] for unit in state.units}
     assert kept == {"", "until-verified"}
 

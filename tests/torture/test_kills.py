@@ -13,7 +13,7 @@ import pytest
 from krepair.ops.plan import make_plan
 from krepair.plan import planfile
 from tests.torture.kills import PREFACE
-from tests.torture.programme import ROOT, run_part, run_script, wrong_of
+from tests.torture.programme import IN_THE_GATE, ROOT, of_scenes, run_part, run_script, wrong_of
 from tools.torture import faults
 from tools.torture.faults import Control, Fault, Kind, Mode
 from tools.torture.runs import Step, installed_command, parse_step
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C co
 
 @pytest.mark.slow
 def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Path) -> None:
-    state = run_part("kills", tmp_path, "--samples", "0.1", "--seeds", "0")
+    state = run_part("kills", tmp_path, "--samples", "0.4", "--seeds", "0", *of_scenes(IN_THE_GATE))
     assert not state.all_wrong, wrong_of(state)
     assert state.figures["kills"] > 70
     kept = {unit.partition(":")[0].partition("~")[2] for unit in state.units}

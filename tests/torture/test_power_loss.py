@@ -103,12 +103,13 @@ def test_a_folder_whose_name_is_lost_is_lost_with_what_is_in_it() -> None:
 
 
 # -- the programme ------------------------------------------------------------------------------------
-# Compacted segments are swapped as rewritten ones are, at several times the cost: only the programme cuts their power.
-IN_THE_GATE = [name for name in every_keep(SCENES) if not name.startswith("keys")]
+# Half of the scenes; and compacted segments are swapped as rewritten ones are, at several times the cost. The programme
+# cuts the power of all.
+IN_THE_GATE = [name for name in every_keep(SCENES) if not name.startswith("keys")][::2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*IN_THE_GATE, *ONE_BARRIER])
+@pytest.mark.parametrize("name", [*IN_THE_GATE, *ONE_BARRIER[:1]])
 def test_after_a_power_loss_every_verb_ends_right(name: str) -> None:
     """That a recording misses no call is checked with each of them."""
     figures: Counter[str] = Counter()

@@ -25,10 +25,7 @@ def test_every_damage_changes_the_journal_or_only_exchanges_it_with_nothing() ->
     [
         "removals",
         pytest.param("markers", marks=pytest.mark.slow),
-        pytest.param("indexes", marks=pytest.mark.slow),
-        pytest.param("set-aside", marks=pytest.mark.slow),
         pytest.param("leftovers-without-fence", marks=pytest.mark.slow),
-        pytest.param("recovery", marks=pytest.mark.slow),
         pytest.param("markers~until-verified", marks=pytest.mark.slow),
     ],
 )
