@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from krepair.kernels import replica_rows as h
 from krepair.look.dump.record import shown_of
+from krepair.replicas import records
 from krepair.replicas.records import Differing, HashWalk
 from tests import old_messages
 from tests.builders import reading
@@ -79,6 +81,17 @@ def test_the_kernels_and_plain_steps_agree_on_messages_of_old_formats(seed: int,
     slow, _ = _hashes_of_logs(_Slow, tmp_path)
     assert fast == slow
     assert len(fast) > 100
+
+
+def test_a_record_that_is_too_large_is_refused_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "RecordBytes", partial(records.RecordBytes, most=3))
+    folder = unpack("compact-2.2.1-before", tmp_path) / "c-none-0"
+    with pytest.raises(
+        records.ReplicaError, match=r"position 0: a record of at most 67,108,864 bytes was expected"
+    ):
+        _hashes_of_logs(_Slow, folder)
 
 
 def test_any_field_changes_the_digest() -> None:

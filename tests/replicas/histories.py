@@ -32,7 +32,7 @@ MODES = ("replicas", "in-sync", "default", "alone")
 PARTITIONS = 12
 RETENTION_MS = 1000
 DAYS_AHEAD_MS = 10 * 86_400_000
-FINE = {m.BYTE_EQUAL, m.EQUAL, m.HARMLESS, m.IS_BEHIND, m.ALONE}
+FINE = {m.BYTE_EQUAL, m.HARMLESS, m.IS_BEHIND, m.ALONE}
 CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": "3000",

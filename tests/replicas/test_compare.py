@@ -32,7 +32,7 @@ from tests.replicas.model import Cluster, healthy_clusters
 from tests.replicas.real_clusters import NAMES, compared, sides_of, unpack_cluster
 from tests.replicas.said import compared_cluster, compared_sides
 
-FINE = {m.BYTE_EQUAL, m.EQUAL, m.HARMLESS, m.IS_BEHIND}
+FINE = {m.BYTE_EQUAL, m.HARMLESS, m.IS_BEHIND}
 EXPECTED = {
     "tomb": (m.DIVERGED, m.TOMBSTONE_MISSED, (3,)),
     "abrt": (m.DIVERGED, m.ABORTED_TO_COMMITTED, (3,)),

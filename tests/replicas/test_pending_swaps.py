@@ -26,7 +26,7 @@ from tests.replicas.model import healthy_clusters
 MORE = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "0"))
 OPTIONS = Options(engine=EngineName.INLINE, settings=tuple(SETTINGS.items()))
 LEFTOVERS = dataclasses.replace(OPTIONS, fixes=("leftovers",))
-FINE = {m.BYTE_EQUAL, m.EQUAL, m.HARMLESS, m.IS_BEHIND}
+FINE = {m.BYTE_EQUAL, m.HARMLESS, m.IS_BEHIND}
 
 
 def interrupted(folder: Path, *, joined: int, set_aside: int) -> bool:

@@ -39,7 +39,6 @@ _WORDS: Final = {
     m.CANNOT_TELL: "they differ, and it cannot be told which is right",
     m.IS_BEHIND: "a replica ends earlier and fetches the rest",
     m.HARMLESS: "they differ as healthy replicas do",
-    m.EQUAL: "the same records",
     m.BYTE_EQUAL: "the same batches in the same segments",
     m.ALONE: "on one of these brokers only, so nothing was compared",
 }

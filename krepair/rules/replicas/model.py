@@ -36,7 +36,6 @@ CANNOT_TELL: Final = "cannot tell"
 DECIDED_BY_LEADER: Final = "leader decides"
 IS_BEHIND: Final = "behind"
 HARMLESS: Final = "harmless"
-EQUAL: Final = "equal"
 BYTE_EQUAL: Final = "byte-equal"
 ALONE: Final = "alone"
 AS_IT_SHOULD_BE: Final = "as it should be"
@@ -51,7 +50,6 @@ VERDICTS: Final = (
     CANNOT_TELL,
     IS_BEHIND,
     HARMLESS,
-    EQUAL,
     BYTE_EQUAL,
     ALONE,
 )
