@@ -244,7 +244,7 @@ def check_log_ends_before(
     here, plan = folder.state(last) if last else None, planned.get(last)
     if here is None:
         return
-    if last > own.name or plan is None or (here.size, here.mtime_ns) != (plan.size, plan.mtime_ns):
+    if plan is None or (here.size, here.mtime_ns) != (plan.size, plan.mtime_ns):
         raise StalePlanError(
             f"{folder.at(last)}: was written since {own.name} was set aside: a broker has gone on with the log, "
             "and what is kept would come back over its offsets; nothing more was changed"

@@ -386,14 +386,19 @@ class PartitionFolder:
         """Whether a path holds the new log of a group.
 
         A broker's cleaner gives its log the same time, and a name that ours has on its way. There it is read, unless
-        this run has put it there. Another plan may make the very same log: ours has left ``stage/`` by then.
+        this run has put it there. Another plan, or a cleaner that finds nothing to clean, may make the very same log:
+        it is not ours as long as ours is still in ``stage/``, or in its place already.
         """
         new, found = group.log, self._status(path)
-        if not group.parts or not path.endswith((CLEANED, SWAP)) or found is None:
+        if found is None or not path.endswith((CLEANED, SWAP)):
             return self.holds(path, new)
         staged, key = self.names.stage(new.name), _key_of(found)
         if self.state(staged) is not None and not self.is_one_file(staged, path):
             return False
+        if self.holds(new.name, new) and not self.is_original(group, new.name):
+            return False
+        if not group.parts:
+            return self.holds(path, new)
         if (
             key not in self._ours
             and found.st_size == new.size

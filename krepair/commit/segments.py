@@ -71,7 +71,6 @@ class SwapGroups(_OfGroup):
             OSError: a call failed.
         """
         if not folder.is_committed(intent):
-            _check_originals(folder, intent)
             run(folder, keep_steps(intent, folder.names), intent)
         run(folder, commit_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
@@ -81,13 +80,14 @@ class SwapGroups(_OfGroup):
         """Staged files back, litter and kept originals away.
 
         Raises:
-            StalePlanError: an original is gone, and so is the new segment; or a swap of another plan, or of a broker,
-                waits.
+            StalePlanError: an original is gone, and the new segment has left ``stage/``; or a swap of another plan, or
+                of a broker, waits.
         """
         _check_swap_is_ours(folder, intent)
         lost = folder.missing_logs(intent)
-        if lost and folder.whereabouts(intent) is Whereabouts.GONE:
-            raise StalePlanError(f"{folder.at(lost[0])}: is gone, and so is the new segment")
+        # From stage/ it was not krepair that took the original out: then a broker has deleted it.
+        if lost and folder.whereabouts(intent) is not Whereabouts.STAGED:
+            raise StalePlanError(f"{folder.at(lost[0])}: is gone, and the new segment did not take its place")
         run(folder, roll_back_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
 
@@ -198,9 +198,9 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
     Raises:
         StalePlanError: the new segment was written since, an original is not kept, or a broker would delete the swap.
     """
-    if state == "committed":
-        _check_no_cleaner(folder, group)
     where = folder.whereabouts(group)
+    if where is Whereabouts.FINAL and state != "undoing":
+        _check_no_cleaner(folder, group)
     folder.check_logs(group)
     # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.
     if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
@@ -300,19 +300,26 @@ class FinishSwaps(_OfGroup):
         folder.check_finished(intent)
 
     def forget(self, folder: PartitionFolder, intent: Intent) -> None:
-        """Makes the swap pending again."""
-        restore(folder, intent, intent.order)
-        run(folder, forget_steps(intent, folder.names), intent)
+        """As ``undo``: a completion that has begun goes back the same way."""
+        self.undo(folder, intent, intent.order)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """As of a group that was rewritten; nothing if the swap is pending already."""
-        if not is_restored(folder, intent):
-            check_group_undo(folder, intent, state)
+        """As of a group that was rewritten."""
+        check_group_undo(folder, intent, state)
 
     def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
-        """Makes the swap pending again, with every file as it was."""
-        if not is_restored(folder, intent):
-            restore(folder, intent, order)
+        """Makes the swap pending again, with every file as it was; the steps are the same from any state.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed; run it again.
+        """
+        run(folder, restoring_steps(intent, order, folder.names), intent)
+        folder.remove_set_aside(intent)
+        originals = [original.name for original in intent.originals]
+        missing = [name for name in originals if not folder.is_original(intent, name)]
+        if missing:
+            raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
 
 
@@ -320,27 +327,6 @@ def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> boo
     """Whether an original is gone from its place because an interrupted run took it out."""
     kept = folder.state(folder.names.keep(original.name))
     return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
-
-
-def restore(folder: PartitionFolder, intent: Intent, order: Order) -> None:
-    """Makes the swap pending again, with every file as it was.
-
-    Raises:
-        StalePlanError: a file is neither an original nor one of ours.
-        OSError: a call failed; run it again.
-    """
-    run(folder, restoring_steps(intent, order, folder.names), intent)
-    folder.remove_set_aside(intent)
-    originals = [original.name for original in intent.originals]
-    missing = [name for name in originals if not folder.is_original(intent, name)]
-    if missing:
-        raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
-
-
-def is_restored(folder: PartitionFolder, intent: Intent) -> bool:
-    """Whether the swap is pending, and every original is in its place."""
-    pending = folder.whereabouts(intent) is Whereabouts.SWAP
-    return pending and all(folder.is_original(intent, original.name) for original in intent.originals)
 
 
 def _pending_indexes(group: Intent) -> list[str]:

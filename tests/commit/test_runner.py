@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -151,6 +152,30 @@ def test_no_undo_is_begun_beside_what_a_brokers_cleaner_has_begun_meanwhile(
     theirs.unlink()
     scene.undo(commit)
     assert scene.before == tree(scene.root)
+
+
+@both_orders
+@pytest.mark.parametrize("verb", ["apply", "undo"])
+def test_no_original_is_lost_beside_a_cleaned_log_that_is_the_very_log_in_its_place(
+    tmp_path: Path, commit: Commit, verb: str
+) -> None:
+    """A broker's cleaner that finds nothing to clean writes the same bytes once more, with the same time."""
+    tried = 0
+    for stops, scene in stopped_applies(tmp_path, commit):
+        log = scene.path / name(100)
+        half_done = ChangeState.COMMITTING in states(scene)
+        if not half_done or not log.exists() or log.read_bytes() != scene.staged[100][".log"]:
+            continue
+        tried += 1
+        theirs = Path(f"{log}.cleaned")
+        shutil.copy2(log, theirs)
+        (scene.apply if verb == "apply" else scene.undo)(commit)
+        assert theirs.exists(), stops
+        theirs.unlink()
+        scene.apply(commit)
+        scene.undo(commit)
+        assert scene.before == tree(scene.root), stops
+    assert tried > 2
 
 
 def check_swapped_or_rolled_back(scene: Scene, failure: ChangeResult) -> None:

@@ -195,6 +195,14 @@ def damage_in_its_own_active_segment(stopped: Stopped) -> None:
         log.write(bytes(bad) + data(END + 5, 5).raw)
 
 
+def damage_elsewhere_behind_a_fence_that_keeps_the_marker(stopped: Stopped) -> None:
+    """Another plan is half done: it gives the clean-shutdown marker back, and then no start mends the damage."""
+    damage_elsewhere(stopped)
+    fence = stopped.root / "u-0" / "krepair~0f0f0f0f" / "fence"
+    fence.mkdir(parents=True)
+    (stopped.root / ".kafka_cleanshutdown").rename(fence / ".kafka_cleanshutdown")
+
+
 def a_roll(stopped: Stopped) -> None:
     (stopped.folder / f"{END:020d}.log").write_bytes(data(END, 5).raw)
 
@@ -245,6 +253,7 @@ def a_snapshot_that_contradicts_the_log(stopped: Stopped) -> None:
 
 REFUSED: dict[Callable[[Stopped], None], str] = {
     damage_elsewhere: f"u-0/{ACTIVE} is damaged, and was not when the plan was made",
+    damage_elsewhere_behind_a_fence_that_keeps_the_marker: f"u-0/{ACTIVE} is damaged, and was not when",
     damage_in_its_own_active_segment: f"t-0/{ACTIVE} is damaged, and was not when the plan was made",
     a_roll: f"{END:020d}.log: was not there when the plan was made",
     another_file: f"{ACTIVE}: changed since the plan was made",

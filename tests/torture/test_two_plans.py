@@ -28,6 +28,7 @@ def test_plans_that_were_made_together_are_all_taken_back_in_any_order(tmp_path:
 
 ONCE_WRONG = (
     "derived:3:5+4:a-apply@84t.b-apply@15b.a-undo@4rb.b-apply@150b",
+    "markers-without-points:0:2+0:a-apply@8ra.cleaned.b-apply@5ra.a-undo@6ra.a-undo@16b.a-apply",
     "leftovers-without-fence:3:1+3:a-apply@17ra.cleaned.a-apply@4rb",
     "removals:0:0+2:a-apply@2ra.a-apply@1rb.cleaner.a-verify.b-apply.a-apply@36b",
 )
