@@ -8,12 +8,16 @@ import pytest
 
 from krepair.errors import ExitCode
 from tests.brokers.serving import Served, serve
-from tests.lab.jars import LATEST
+from tests.lab.jars import LATEST, VERSIONS
 from tests.ops.scene import BLOAT, TV2, Scene, scene, tree
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-CASES = [(BLOAT, "2.2.1"), (BLOAT, "3.9.2"), (BLOAT, LATEST), (TV2, LATEST)]
+CASES = [
+    (BLOAT, "2.2.1"),
+    (TV2, LATEST),
+    *(pytest.param(BLOAT, version, marks=pytest.mark.every_broker) for version in VERSIONS[1:]),
+]
 
 
 def assert_served_alike(before: Served, after: Served) -> None:

@@ -18,7 +18,7 @@ from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-VERSIONS = ["4.3.1", *(["2.2.1", "3.9.2", "4.4.0"] if os.environ.get("KREPAIR_EVERY_STATE") else [])]
+VERSIONS = ["4.4.0", *(["2.2.1", "3.9.2", "4.3.1"] if os.environ.get("KREPAIR_EVERY_STATE") else [])]
 RECORDS = 40
 
 

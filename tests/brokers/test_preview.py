@@ -165,6 +165,7 @@ def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_
     assert not list(log_dir.rglob("krepair~*"))
 
 
+@pytest.mark.every_broker
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_plan_of_the_stopped_broker_is_applied_after_one_more_run_that_appended(
     tmp_path: Path, version: str

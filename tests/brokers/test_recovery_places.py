@@ -145,7 +145,8 @@ def records(broker: object, load: Load) -> dict[int, list[int]]:
     return {number: [record.offset for record in of] for number, of in found.items()}
 
 
-@pytest.mark.parametrize("what", ["folder", "snapshots", "epochs"] if EVERY else ["folder"])
+@pytest.mark.every_broker
+@pytest.mark.parametrize("what", ["folder", "snapshots", "epochs"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_whole_broker_of_4_3_1_loses_a_segment_in_a_folder_of_another_user_and_after_krepair_it_does_not(
     version: str, what: str, open_place: Path

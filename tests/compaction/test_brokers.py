@@ -109,7 +109,7 @@ def table(broker: Broker, isolation: client.Isolation) -> tuple[Table, set[tuple
     }
 
 
-@pytest.mark.parametrize("version", sorted(SEGMENT_BYTES))
+@pytest.mark.parametrize("version", ["2.2.1", LATEST, pytest.param("3.9.2", marks=pytest.mark.every_broker)])
 def test_broker_goes_on_with_what_is_left_after_its_cleaner_was_dead(version: str, tmp_path: Path) -> None:
     log_dir, segment_bytes = tmp_path / "logs", SEGMENT_BYTES[version]
     props = PASSIVE | {

@@ -48,6 +48,7 @@ from tests.rewrite.scanned import HUGE, inline, scan_items
 from tools.torture.faults import VARIABLE, Control, Fault, Kind, Mode, environment, mask
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+EVERY = os.environ.get("KREPAIR_EVERY_STATE") == "1"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -135,10 +136,8 @@ def without_engine(report: CheckReport) -> CheckReport:
     return msgspec.structs.replace(report, engine="", log_dirs=log_dirs)
 
 
-# On one host tests/recovery/test_one_reading.py recovers on Spark in each gate.
-@pytest.mark.parametrize(
-    "make", [markers, index, compact, *([recovery] if os.environ.get("KREPAIR_EVERY_STATE") == "1" else [])]
-)
+# On one host tests/engine/test_spark.py recovers on Spark in each gate.
+@pytest.mark.parametrize("make", [markers, compact, *([index, recovery] if EVERY else [])])
 def test_each_fix_gives_the_findings_plan_and_bytes_of_inline_through_all_verbs(
     make: Callable[[Path], Job], volume: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +238,7 @@ def cloned(place: Path, beside: Path, workers: Sequence[int]) -> Iterator[Callab
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-@pytest.mark.parametrize("how", [copied, cloned])
+@pytest.mark.parametrize("how", [cloned, *([copied] if EVERY else [])])
 def test_workers_on_a_copy_or_a_block_clone_write_nothing_that_counts(
     how: Callable[[Path, Path, Sequence[int]], AbstractContextManager[Callable[[], Path]]],
     volume: Path,

@@ -18,6 +18,7 @@ from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
 
+EVERY = os.environ.get("KREPAIR_EVERY_STATE") == "1"
 IN_FOLDER = (
     "00000000000000000000.log",
     "00000000000000000006.log",
@@ -174,11 +175,14 @@ def code_of_dump(name: str, kind: str) -> int:
 
 
 def places() -> list[object]:
-    """Every kind in every place; the quick tests take each place once, with one kind after the other."""
+    """Every kind in every place with ``KREPAIR_EVERY_STATE=1``, else every other; the quick tests: one of a place."""
     out = []
     for number, name in enumerate([*IN_FOLDER, *IN_ROOT]):
         for place, kind in enumerate(KINDS):
-            marks = () if place == number % len(KINDS) else (pytest.mark.slow,)
+            quick = place == number % len(KINDS)
+            if not (EVERY or quick or (place + number) % 2):
+                continue
+            marks = () if quick else (pytest.mark.slow,)
             out.append(pytest.param(name, kind, marks=marks, id=f"{name}-{kind}"))
     return out
 

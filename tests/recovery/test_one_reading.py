@@ -13,11 +13,10 @@ from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
-from krepair.options import EngineName
 from krepair.plan.model import ReplaceFile
 from tests.flips import flip
 from tests.ops.scene import tree
-from tests.recovery.scene import POINTS, Verbs, planned, points_of, write_unclean
+from tests.recovery.scene import Verbs, planned, points_of, write_unclean
 
 OLD, RAISED = {"t": 250, "o": 0}, {"t": 450, "o": 3}
 
@@ -99,20 +98,3 @@ def test_damage_between_plan_and_apply_under_the_old_size_and_time_stops_its_par
     assert codes(report) == {"t-0": {ExitCode.VERIFY_FAILED}}
     assert tree(path / "t-0") == before
     assert points_of(path) == OLD | {"o": RAISED["o"]}
-
-
-def contents(path: Path) -> dict[str, bytes]:
-    """What a broker sees of the partitions, and the points."""
-    files = [one for one in path.glob("?-0/*") if one.is_file()]
-    return {str(one.relative_to(path)): one.read_bytes() for one in [*files, path / POINTS]}
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_on_spark_the_same_files_are_made_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
-    here, there = write_unclean(tmp_path / "inline"), write_unclean(tmp_path / "spark")
-    inline, spark = Verbs(here), Verbs(there, engine=EngineName.SPARK, master="local[2]")
-    inline.apply(inline.plan())
-    assert "master local[2]" in spark.apply(Verbs(there).plan()).engine
-    assert contents(there) == contents(here)

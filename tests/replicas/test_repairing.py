@@ -13,7 +13,7 @@ import pytest
 from tests.replicas.repairing import Figures, try_seed
 
 pytestmark = pytest.mark.replicas
-HISTORIES = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "40"))
+HISTORIES = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "20"))
 
 
 def tried(mode: str, root: Path, first: int, count: int) -> Figures:

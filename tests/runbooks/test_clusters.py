@@ -85,6 +85,7 @@ def test_a_stopped_cluster_is_repaired_in_two_rounds(tmp_path: Path) -> None:
         everybody_serves(cluster, before)
 
 
+@pytest.mark.every_broker
 def test_a_replica_that_disagrees_is_moved_away_and_back(tmp_path: Path) -> None:
     story = story_of(DISAGREE)
     config = CONFIG | {"min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0"}
