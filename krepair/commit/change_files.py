@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.journal import Intent, Order
+from krepair.commit.journal import Intent
 from krepair.commit.stepping import run
 from krepair.commit.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
 from krepair.errors import KrepairError, StalePlanError
@@ -86,11 +86,7 @@ class ChangeFiles(Executor):
             return folder.holds(first.name, first.new)
         return folder.state(first.name) is None and folder.holds(folder.names.keep(first.name), first.old)
 
-    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
-        """As ``go_on_all``, of one; what stops it is raised."""
-        _raise(self.go_on_all(folder, [intent]))
-
-    def go_on_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Keeps the originals of all, then swaps the files of each; may be repeated.
 
         Raises:
@@ -138,20 +134,13 @@ class ChangeFiles(Executor):
                 raise _written(folder, file)
         _check_segment(folder, files)
 
-    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
-        self.forget_all(folder, [intent])
-
-    def forget_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """As ``undo_all``; what others removed before it was kept needs nothing."""
+    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
+        """As ``undo``; what others removed before it was kept needs nothing."""
         here = [intent for intent in intents if not _is_gone_by_others(folder, intent)]
-        if here:
-            _raise(self.undo_all(folder, here, "P1"))
+        if here and (came := self.undo(folder, here)).error is not None:
+            raise came.error
 
-    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
-        """As ``undo_all``, of one; what stops it is raised."""
-        _raise(self.undo_all(folder, [intent], order))
-
-    def undo_all(self, folder: PartitionFolder, intents: Sequence[Intent], order: Order) -> Came:
+    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Puts the originals back; may be repeated, also before any file was changed.
 
         Raises:
@@ -201,11 +190,6 @@ def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
 
 def _written(folder: PartitionFolder, file: Becomes) -> StalePlanError:
     return StalePlanError(f"{folder.at(file.name)}: was written since the plan was applied")
-
-
-def _raise(came: Came) -> None:
-    if came.error is not None:
-        raise came.error
 
 
 def _until_an_error(intents: Sequence[Intent], do: Callable[[Intent], None]) -> Came:

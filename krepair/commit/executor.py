@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.journal import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent
 from krepair.errors import KrepairError
 
 
@@ -42,7 +42,9 @@ class Came(NamedTuple):
 
 
 class Executor(ABC):
-    """Carries a change out and takes it back. Every call may be repeated after a crash at any instant.
+    """Carries changes out and takes them back. Every call may be repeated after a crash at any instant.
+
+    Changes of whole files come several at once, if they belong together; every other one comes by itself.
 
     Attributes:
         fenced: whether the fence is up meanwhile; else it is down.
@@ -65,34 +67,19 @@ class Executor(ABC):
         """Whether a change has passed its commit: then undo takes it back, and ``forget`` no longer does."""
 
     @abstractmethod
-    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
-        """Carries a change out, or continues it.
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+        """Carries changes out, or continues them.
 
         Raises:
             StalePlanError: a file is neither an original nor one of ours.
-            OSError: a call failed.
-        """
-
-    def go_on_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Carries out changes that belong together; more than one only of files that are no segments.
-
-        Raises:
             KrepairError, OSError: it is not known how far they came.
         """
-        for intent in intents:
-            self.go_on(folder, intent)
-        return Came(len(intents))
 
     # -- back
 
     @abstractmethod
-    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
-        """Takes back a change that has not passed its commit: every file is as before."""
-
-    def forget_all(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """As ``forget``, of changes that belong together."""
-        for intent in intents:
-            self.forget(folder, intent)
+    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
+        """Takes back changes that have not passed their commit: every file is as before."""
 
     @abstractmethod
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
@@ -112,18 +99,12 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
-        """Puts the originals back, or continues to."""
-
-    def undo_all(self, folder: PartitionFolder, intents: Sequence[Intent], order: Order) -> Came:
-        """As ``undo``, of changes that belong together.
+    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+        """Puts the originals back, or continues to.
 
         Raises:
             KrepairError, OSError: it is not known how far they came.
         """
-        for intent in intents:
-            self.undo(folder, intent, order)
-        return Came(len(intents))
 
     # -- what it has and what it makes
 

@@ -103,7 +103,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
         executor: what carries it out.
         originals: every file that is replaced or goes, as it was. Of files that are no swap the ``.log`` is first.
         made: the staged files, by their final names, in the same order. None of a log that is truncated in place.
-        order: of the renames of a swap; every other kind has one only.
+        order: of the renames of a swap, here and back; every other kind has one only.
         copied: names among the originals that are kept as real copies (known to be damaged).
         parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
         digests: name -> 32 hex digits over the bytes of each new index of a rewritten segment.
@@ -182,11 +182,9 @@ class Undo(Struct, frozen=True, tag="undo", kw_only=True):
 
     Attributes:
         change_id: of the change.
-        order: of the renames.
     """
 
     change_id: str
-    order: Order
 
 
 class Done(Struct, frozen=True, tag="done", kw_only=True):
@@ -305,7 +303,6 @@ class Journal:
         self._header = header_of(plan_id, folder)
         self.path = f"{private}/{JOURNAL_NAME}"
         self.intents: dict[str, Intent] = {}
-        self.undos: dict[str, Undo] = {}
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging = False
@@ -380,10 +377,8 @@ class Journal:
             case Intent():
                 self.intents[step.change_id] = step
                 self.states[step.change_id] = "committing"
-                self.undos.pop(step.change_id, None)
                 self._half_done[step.change_id] = None
             case Undo():
-                self.undos[step.change_id] = step
                 self.states[step.change_id] = "undoing"
                 self._half_done[step.change_id] = None
             case Done():

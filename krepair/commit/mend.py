@@ -20,9 +20,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from krepair.commit.change_files import all_at_hand, kept_files
-from krepair.commit.executor import Executor, KeptFile
+from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.journal import FileState, Intent, LostBytes, Order
+from krepair.commit.journal import FileState, Intent, LostBytes
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     Becomes,
@@ -71,13 +71,14 @@ class MendLogs(Executor):
             folder, _files(intent)
         )
 
-    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Carries the change out.
 
         Raises:
             StalePlanError: a file changed since the intent.
             OSError: a call failed.
         """
+        [intent] = intents
         mended = self.is_committed(folder, intent)
         if not mended and not folder.holds(intent.originals[0].name, intent.originals[0]):
             raise StalePlanError(
@@ -86,9 +87,11 @@ class MendLogs(Executor):
         run(folder, _mending_steps(intent, folder.names, mended=mended))
         if _is_cut(intent):
             _cut(folder, intent, mended=mended)
+        return Came(1)
 
-    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
         """As ``undo``, of a log that has lost nothing yet."""
+        [intent] = intents
         put_log_back(folder, intent, was_mended=False)
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
@@ -113,8 +116,10 @@ class MendLogs(Executor):
         if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
 
-    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+        [intent] = intents
         put_log_back(folder, intent)
+        return Came(1)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The indexes, and the whole log or the bytes that were cut."""

@@ -22,7 +22,7 @@ from krepair.commit.change_files import check_log_ends_before
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
-from krepair.commit.journal import Done, Freed, Intent, Journal, Order, Step, Undo
+from krepair.commit.journal import Done, Freed, Intent, Journal, Step, Undo
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.commit.steps import CLEANED
@@ -115,7 +115,7 @@ def undo_partition(
     Args:
         folder: the partition folder.
         partition: its part of the plan.
-        commit: order for changes whose undo has not begun, and whether under the fence.
+        commit: whether under the fence; the order is that in which they were made.
         guards: asked before each change.
         bad_copies: change id -> what is wrong with its kept originals. Undo stops before the first of them.
         journal: what the caller has just read with ``to_write``, under the same lock; None: it is read here.
@@ -298,12 +298,11 @@ class _Run:
             return []
         executor = executor_of(intents[0])
         try:
-            orders = {intent.change_id: self._undo_order(intent) for intent in intents}
             new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
             self.set_fence(fenced=executor.fenced)
-            self.append(*(Undo(change_id=intent.change_id, order=orders[intent.change_id]) for intent in new))
+            self.append(*(Undo(change_id=intent.change_id) for intent in new))
             with self.ours(intents):
-                came = executor.undo_all(self.folder, intents, orders[intents[0].change_id])
+                came = executor.undo(self.folder, intents)
             done, left = intents[: came.done], intents[came.done :]
             self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
         except (KrepairError, OSError) as error:
@@ -317,13 +316,6 @@ class _Run:
         """What stopped the undo of a change; half done is one that it has begun with."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         return self.failure(change_id, error, half_done=half_done)
-
-    def _undo_order(self, intent: Intent) -> Order:
-        """The state of a half-done swap is one of its own order only."""
-        state = self.journal.states[intent.change_id]
-        if state == "undoing":
-            return self.journal.undos[intent.change_id].order
-        return intent.order if state == "committing" else self.target.order
 
     def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
         """Fences watch active segments; what krepair itself changes of them is no sign of a broker.
@@ -342,7 +334,7 @@ class _Run:
         """Ends changes that belong together and never committed: every file is as before them."""
         executor = executor_of(intents[0])
         try:
-            executor.forget_all(self.folder, intents)
+            executor.forget(self.folder, intents)
         finally:
             self.watch.look_again(self.folder.relative(name) for intent in intents for name in intent.names)
         self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
@@ -604,7 +596,7 @@ class _Forward(_Run):
         try:
             self.set_fence(fenced=executor.fenced)
             with self.ours(intents):
-                came = executor.go_on_all(self.folder, intents)
+                came = executor.go_on(self.folder, intents)
             done, left = intents[: came.done], intents[came.done :]
             self.append(*(Done(change_id=intent.change_id, state="committed") for intent in done))
         except (KrepairError, OSError) as error:

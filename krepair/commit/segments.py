@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
-from krepair.commit.executor import Executor, KeptFile
+from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder, Whereabouts
-from krepair.commit.journal import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     CLEANED,
@@ -63,26 +64,29 @@ class SwapGroups(_OfGroup):
         _check_originals(folder, intent)
         return folder.staged_are_there(intent) and not _is_void(folder, intent)
 
-    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Carries the swap out.
 
         Raises:
             StalePlanError: a file is neither an original nor the new one.
             OSError: a call failed.
         """
+        [intent] = intents
         if not folder.is_committed(intent):
             run(folder, keep_steps(intent, folder.names), intent)
         run(folder, commit_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
         folder.check_finished(intent)
+        return Came(1)
 
-    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
         """Staged files back, litter and kept originals away.
 
         Raises:
             StalePlanError: an original is gone, and the new segment has left ``stage/``; or a swap of another plan, or
                 of a broker, waits.
         """
+        [intent] = intents
         _check_swap_is_ours(folder, intent)
         lost = folder.missing_logs(intent)
         # From stage/ it was not krepair that took the original out: then a broker has deleted it.
@@ -96,22 +100,24 @@ class SwapGroups(_OfGroup):
         if not _is_undone(folder, intent):
             check_group_undo(folder, intent, state)
 
-    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """From committed, or half of an undo, back to the originals.
 
         Raises:
             StalePlanError: a file is neither an original nor the new one; or an original is gone.
             OSError: a call failed.
         """
+        [intent] = intents
         if _is_undone(folder, intent):
             folder.put_back_missing(intent)
         else:
-            run(folder, undo_steps(intent, order, folder.names), intent)
+            run(folder, undo_steps(intent, folder.names), intent)
         folder.remove_litter(intent)
         missing = folder.missing_logs(intent)
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
+        return Came(1)
 
 
 def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
@@ -281,14 +287,14 @@ class FinishSwaps(_OfGroup):
             for made in intent.made[1:]
         )
 
-    def go_on(self, folder: PartitionFolder, intent: Intent) -> None:
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Carries a completion out.
 
         Raises:
             StalePlanError: a file is neither an original nor one of ours.
             OSError: a call failed; run it again.
         """
-        names = folder.names
+        [intent], names = intents, folder.names
         if not self.is_committed(folder, intent):
             here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
             keeps: list[Step] = [
@@ -298,29 +304,32 @@ class FinishSwaps(_OfGroup):
         run(folder, completion_steps(intent, names), intent)
         folder.remove_litter(intent)
         folder.check_finished(intent)
+        return Came(1)
 
-    def forget(self, folder: PartitionFolder, intent: Intent) -> None:
+    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
         """As ``undo``: a completion that has begun goes back the same way."""
-        self.undo(folder, intent, intent.order)
+        self.undo(folder, intents)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """As of a group that was rewritten."""
         check_group_undo(folder, intent, state)
 
-    def undo(self, folder: PartitionFolder, intent: Intent, order: Order) -> None:
+    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         """Makes the swap pending again, with every file as it was; the steps are the same from any state.
 
         Raises:
             StalePlanError: a file is neither an original nor one of ours.
             OSError: a call failed; run it again.
         """
-        run(folder, restoring_steps(intent, order, folder.names), intent)
+        [intent] = intents
+        run(folder, restoring_steps(intent, folder.names), intent)
         folder.remove_set_aside(intent)
         originals = [original.name for original in intent.originals]
         missing = [name for name in originals if not folder.is_original(intent, name)]
         if missing:
             raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
         run(folder, forget_steps(intent, folder.names), intent)
+        return Came(1)
 
 
 def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
@@ -352,13 +361,13 @@ def completion_steps(group: Intent, names: Names) -> list[Step]:
     return steps
 
 
-def restoring_steps(group: Intent, order: Order, names: Names) -> list[Step]:
+def restoring_steps(group: Intent, names: Names) -> list[Step]:
     """From the segment back to the pending swap."""
     log = segment_name(group.base_offset, ".log")
     indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
     pending = _pending_indexes(group)
     over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
-    if order == "P1":
+    if group.order == "P1":
         steps = moved(log, log + SWAP)
         for name in indexes:
             steps += moved(name, names.out(name))

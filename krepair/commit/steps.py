@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from krepair.commit.journal import FileState, Intent, Order
+from krepair.commit.journal import FileState, Intent
 from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, segment_name
 
 CLEANED = ".cleaned"
@@ -266,8 +266,8 @@ def forget_steps(group: Intent, names: Names) -> list[Step]:
     return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
 
 
-def undo_steps(group: Intent, order: Order, names: Names) -> list[Step]:
-    """The steps from committed back to the originals.
+def undo_steps(group: Intent, names: Names) -> list[Step]:
+    """The steps from committed back to the originals, in the group's order.
 
     U1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again;
     ``A.log.swap`` is moved to ``out/`` (the commit). U2: the new files become ``.swap``, the log last; the originals
@@ -277,7 +277,7 @@ def undo_steps(group: Intent, order: Order, names: Names) -> list[Step]:
     """
     back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
     steps: list[Step] = [*back, SyncDir("")] if back else []
-    return steps + (_u1(group, names) if order == "P1" else _u2(group, names))
+    return steps + (_u1(group, names) if group.order == "P1" else _u2(group, names))
 
 
 def put_back(group: Intent, names: Names) -> list[Step]:

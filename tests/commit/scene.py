@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from krepair.commit.executor import Came
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards, SafePoints
 from krepair.commit.partition import commit_partition, undo_partition
@@ -67,6 +68,12 @@ def put(path: Path, data: bytes, mtime_s: int, mode: int = 0o640) -> None:
     path.write_bytes(data)
     path.chmod(mode)
     os.utime(path, ns=(mtime_s * 1_000_000_000 + 7, mtime_s * 1_000_000_000 + 7))
+
+
+def whole(came: Came) -> None:
+    """Raises what stopped an executor."""
+    if came.error is not None:
+        raise came.error
 
 
 def tree(root: Path, *, private: bool = True) -> Tree:

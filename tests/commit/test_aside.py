@@ -12,7 +12,7 @@ from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import Intent
 from krepair.errors import RefusedError, StalePlanError
 from krepair.plan.model import KeepOriginal, PartitionPlan, SetAside
-from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
+from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree, whole
 from tests.durable.disks import RecordingDisk
 
 LOG, INDEX, TIMES = (name(100, end) for end in (".log", ".index", ".timeindex"))
@@ -63,18 +63,18 @@ def test_segment_goes_and_comes_back(site: Site) -> None:
     intent, folder = site.begin(), site.folder()
     assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (False, True)
     for _ in range(2):
-        ASIDE.go_on(folder, intent)
+        whole(ASIDE.go_on(folder, [intent]))
         assert not [path for path in site.path.iterdir() if path.is_file()]
         assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (True, False)
     for _ in range(2):
-        ASIDE.undo(folder, intent, "P1")
+        whole(ASIDE.undo(folder, [intent]))
         assert tree(site.root, private=False) == site.before
         assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (False, True)
 
 
 def test_it_is_out_once_its_log_is_and_on_its_way_back_with_its_first_file(site: Site) -> None:
     intent, folder = site.begin(), site.folder()
-    ASIDE.go_on(folder, intent)
+    whole(ASIDE.go_on(folder, [intent]))
     assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (True, False)
     (site.path / KEEP / INDEX).rename(site.path / INDEX)
     assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (True, True)
@@ -100,7 +100,7 @@ def test_each_file_has_to_be_there_or_kept(site: Site) -> None:
 def test_file_that_is_gone_already_but_kept_is_passed_over(site: Site) -> None:
     intent, folder = site.begin(), site.folder()
     (site.path / INDEX).rename(site.path / KEEP / INDEX)
-    ASIDE.go_on(folder, intent)
+    whole(ASIDE.go_on(folder, [intent]))
     assert ASIDE.is_committed(folder, intent)
 
 
@@ -112,35 +112,35 @@ def test_file_that_changed_meanwhile_is_not_taken_out(site: Site, file: str, kep
         (site.path / file).rename(site.path / KEEP / file)
     put(site.path / file, b"by a broker", 9_000)
     with pytest.raises(StalePlanError, match=f"{file}: changed while the apply was interrupted"):
-        ASIDE.go_on(site.folder(), intent)
+        whole(ASIDE.go_on(site.folder(), [intent]))
     assert (site.path / file).read_bytes() == b"by a broker"
 
 
 def test_another_segment_of_the_name_stays(site: Site) -> None:
     intent = site.begin()
-    ASIDE.go_on(site.folder(), intent)
+    whole(ASIDE.go_on(site.folder(), [intent]))
     put(site.path / LOG, b"by a broker", 9_000)
     before = tree(site.root)
     with pytest.raises(StalePlanError, match=f"{LOG}: was written since the plan was applied"):
-        ASIDE.undo(site.folder(), intent, "P1")
+        whole(ASIDE.undo(site.folder(), [intent]))
     assert tree(site.root) == before
 
 
 def test_index_of_the_name_that_a_broker_made_gives_way(site: Site) -> None:
     intent = site.begin()
-    ASIDE.go_on(site.folder(), intent)
+    whole(ASIDE.go_on(site.folder(), [intent]))
     put(site.path / INDEX, b"by a broker", 9_000)
-    ASIDE.undo(site.folder(), intent, "P1")
+    whole(ASIDE.undo(site.folder(), [intent]))
     assert tree(site.root, private=False) == site.before
 
 
 def test_nothing_comes_back_where_a_kept_file_is_gone(site: Site) -> None:
     intent = site.begin()
-    ASIDE.go_on(site.folder(), intent)
+    whole(ASIDE.go_on(site.folder(), [intent]))
     (site.path / KEEP / TIMES).unlink()
     before = tree(site.root)
     with pytest.raises(StalePlanError, match=f"{TIMES}: is not the original of"):
-        ASIDE.undo(site.folder(), intent, "P1")
+        whole(ASIDE.undo(site.folder(), [intent]))
     assert tree(site.root) == before
 
 
@@ -153,8 +153,8 @@ def test_segment_is_out_before_it_loses_an_index_and_has_them_before_it_is_back(
     """Else a broker that is started after a power cut finds a segment without its indexes."""
     intent = site.begin()
     disk = RecordingDisk(UnsyncedDisk())
-    ASIDE.go_on(site.folder(disk), intent)
-    ASIDE.undo(site.folder(disk), intent, "P1")
+    whole(ASIDE.go_on(site.folder(disk), [intent]))
+    whole(ASIDE.undo(site.folder(disk), [intent]))
     calls = [(call.kind, call.target or call.path) for call in disk.calls]
     partition = ("sync_dir", str(site.path))
     out, index_out = (

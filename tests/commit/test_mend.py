@@ -113,7 +113,7 @@ def cut(memory_dir: Path) -> tuple[Torn, Intent]:
     """A log that was cut, and what its journal says of that."""
     torn = Torn(memory_dir / "logs", "cut")
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     return torn, intent
 
 
@@ -126,14 +126,14 @@ def test_it_loses_its_bytes_and_gets_them_back_with_every_index(torn: Torn) -> N
     intent, folder = torn.begin(), torn.folder()
     assert (MENDS.is_committed(folder, intent), MENDS.can_go_on(folder, intent)) == (False, True)
     assert (MENDS.is_back(folder, intent), MENDS.kept(folder, intent)) == (True, [])
-    MENDS.go_on(folder, intent)
+    MENDS.go_on(folder, [intent])
     assert torn.mended()
     assert (MENDS.is_committed(folder, intent), MENDS.can_go_on(folder, intent)) == (True, True)
     assert not MENDS.is_back(folder, intent)
-    MENDS.go_on(folder, intent)
+    MENDS.go_on(folder, [intent])
     assert torn.mended()
     MENDS.check_undo(folder, intent, "committed")
-    MENDS.undo(folder, intent, "P1")
+    MENDS.undo(folder, [intent])
     assert torn.now() == torn.before
     assert MENDS.is_back(folder, intent)
     assert not os.listdir(torn.private / "keep")
@@ -143,7 +143,7 @@ def test_it_loses_its_bytes_and_gets_them_back_with_every_index(torn: Torn) -> N
 def test_what_is_kept_is_told_with_its_name_size_and_digest(torn: Torn) -> None:
     digests = {file: digest_content(str(torn.path / file)) for file in (LOG, INDEX, TIMES)}
     intent, folder = torn.begin(), torn.folder()
-    MENDS.go_on(folder, intent)
+    MENDS.go_on(folder, [intent])
     names = folder.names
     log, index, times = intent.originals
     whole = [KeptFile(names.keep(INDEX), index), KeptFile(names.keep(TIMES), times)]
@@ -167,7 +167,7 @@ def test_cut_log_keeps_its_inode_owner_mode_and_time(memory_dir: Path) -> None:
     intent = torn.begin()
     before = (torn.path / LOG).stat()
     for verb in (MENDS.go_on, MENDS.forget):
-        verb(torn.folder(), intent)
+        verb(torn.folder(), [intent])
         after = (torn.path / LOG).stat()
         assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (
             before.st_ino,
@@ -185,7 +185,7 @@ def test_stopped_at_every_call_it_goes_on_or_comes_back(memory_dir: Path, method
         torn = Torn(memory_dir / f"{stops}", method)
         intent = torn.begin()
         with stop as disk:
-            MENDS.go_on(torn.folder(disk), intent)
+            MENDS.go_on(torn.folder(disk), [intent])
         log = torn.bytes_of(LOG)
         assert log in {GOOD + torn.tail, torn.after}
         index = torn.bytes_of(INDEX)
@@ -202,14 +202,14 @@ def test_stopped_at_every_call_it_goes_on_or_comes_back(memory_dir: Path, method
         assert MENDS.is_back(folder, intent) == (log != torn.after or front)
         assert MENDS.can_go_on(folder, intent)
         if after == "go on":
-            MENDS.go_on(folder, intent)
+            MENDS.go_on(folder, [intent])
             assert torn.mended()
         elif after == "undo":
-            MENDS.undo(folder, intent, "P1")
+            MENDS.undo(folder, [intent])
             assert torn.now() == torn.before
         elif log != torn.after:
             forgotten += 1
-            MENDS.forget(folder, intent)
+            MENDS.forget(folder, [intent])
             assert torn.now() == torn.before
     assert stops > 8
     assert after != "forget" or forgotten > 4
@@ -221,10 +221,10 @@ def test_undo_stopped_at_every_call_comes_back_at_the_next(memory_dir: Path, met
         stops = stop.number
         torn = Torn(memory_dir / f"{stops}", method)
         intent = torn.begin()
-        MENDS.go_on(torn.folder(), intent)
+        MENDS.go_on(torn.folder(), [intent])
         with stop as disk:
-            MENDS.undo(torn.folder(disk), intent, "P1")
-        MENDS.undo(torn.folder(), intent, "P1")
+            MENDS.undo(torn.folder(disk), [intent])
+        MENDS.undo(torn.folder(), [intent])
         assert torn.now() == torn.before
     assert stops > 6
 
@@ -232,7 +232,7 @@ def test_undo_stopped_at_every_call_comes_back_at_the_next(memory_dir: Path, met
 def test_cut_bytes_are_kept_whole_before_anything_goes(memory_dir: Path) -> None:
     torn = Torn(memory_dir / "logs", "cut")
     disk = RecordingDisk(UnsyncedDisk())
-    MENDS.go_on(torn.folder(disk), torn.begin())
+    MENDS.go_on(torn.folder(disk), [torn.begin()])
     calls = [(call.kind, os.path.basename(call.target or call.path)) for call in disk.calls]
     named = calls.index(("rename", LOG + CUT))
     assert calls.index(("sync_file", LOG + CUT)) < named < calls.index(("truncate", LOG))
@@ -247,7 +247,7 @@ def test_bytes_are_copied_piece_by_piece(
     monkeypatch.setattr(mend, "_CHUNK_BYTES", chunk)
     torn, intent = cut(memory_dir)
     assert (torn.private / "keep" / (LOG + CUT)).read_bytes() == BAD
-    MENDS.undo(torn.folder(), intent, "P1")
+    MENDS.undo(torn.folder(), [intent])
     assert torn.now() == torn.before
 
 
@@ -298,7 +298,7 @@ def test_log_with_a_second_name_is_not_cut_and_may_be_replaced(memory_dir: Path,
     if method == "cut":
         refused(torn, torn.begin, RefusedError, "has other names")
     else:
-        MENDS.go_on(torn.folder(), torn.begin())
+        MENDS.go_on(torn.folder(), [torn.begin()])
         assert (torn.path / "mine").read_bytes() == GOOD + BAD + BEHIND
 
 
@@ -320,7 +320,7 @@ def test_interrupted_mend_does_not_go_over_what_somebody_else_wrote(
     assert MENDS.can_go_on(folder, intent) is can_go_on
     log = torn.bytes_of(LOG)
     with pytest.raises(kind, match=text):
-        MENDS.go_on(folder, intent)
+        MENDS.go_on(folder, [intent])
     assert torn.bytes_of(LOG) == log
 
 
@@ -335,7 +335,7 @@ def test_bytes_that_are_not_those_of_the_plan_are_not_cut(memory_dir: Path) -> N
     with pytest.raises(
         StalePlanError, match=f"its bytes from position {len(GOOD)} on are not those of the plan"
     ):
-        MENDS.go_on(torn.folder(), intent)
+        MENDS.go_on(torn.folder(), [intent])
     assert torn.bytes_of(LOG) == GOOD + b"X" + BAD[1:]
 
 
@@ -358,7 +358,7 @@ def append(file: str) -> Hand:
 )
 def test_undo_is_refused_where_the_log_was_written_since(torn: Torn, hand: Hand, text: str) -> None:
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     hand(torn)
     refused(torn, lambda: MENDS.check_undo(torn.folder(), intent, "committed"), StalePlanError, text)
     MENDS.check_undo(torn.folder(), intent, "undoing")
@@ -367,7 +367,7 @@ def test_undo_is_refused_where_the_log_was_written_since(torn: Torn, hand: Hand,
 def test_segments_that_were_behind_it_already_do_not_stand_in_the_way(torn: Torn) -> None:
     put(torn.path / name(200), b"behind", 2_500)
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     put(torn.path / name(300), b"rolled", 2_600)
     MENDS.check_undo(torn.folder(), intent, "committed")
 
@@ -375,7 +375,7 @@ def test_segments_that_were_behind_it_already_do_not_stand_in_the_way(torn: Torn
 @pytest.mark.parametrize("end", [".index", ".log.deleted", ".log.swap"])
 def test_only_a_live_log_behind_it_is_one(torn: Torn, end: str) -> None:
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     put(torn.path / name(200, end), b"", 2_500)
     MENDS.check_undo(torn.folder(), intent, "committed")
 
@@ -391,10 +391,10 @@ def test_only_a_live_log_behind_it_is_one(torn: Torn, end: str) -> None:
 )
 def test_undo_goes_over_nothing_and_misses_nothing(torn: Torn, hand: Hand, text: str) -> None:
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     hand(torn)
     with pytest.raises(StalePlanError, match=text):
-        MENDS.undo(torn.folder(), intent, "P1")
+        MENDS.undo(torn.folder(), [intent])
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -404,14 +404,14 @@ def test_log_stays_mended_where_what_was_kept_is_not_there_any_more(
 ) -> None:
     torn = Torn(memory_dir / "logs", method)
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     kept = torn.private / "keep" / (LOG + CUT if method == "cut" else LOG)
     if what == "gone":
         kept.unlink()
     else:
         kept.write_bytes(b"other bytes")
     with pytest.raises(StalePlanError, match="gone or changed"):
-        MENDS.undo(torn.folder(), intent, "P1")
+        MENDS.undo(torn.folder(), [intent])
     assert torn.bytes_of(LOG) == torn.after
 
 
@@ -426,11 +426,11 @@ def test_bytes_that_a_power_cut_left_as_zeros_are_written_again(
     if not kept:
         (torn.private / "keep" / (LOG + CUT)).unlink()
     if kept or back == len(BAD):
-        MENDS.undo(torn.folder(), intent, "P1")
+        MENDS.undo(torn.folder(), [intent])
         assert torn.now() == torn.before
     else:
         with pytest.raises(StalePlanError, match="the kept bytes are gone or changed"):
-            MENDS.undo(torn.folder(), intent, "P1")
+            MENDS.undo(torn.folder(), [intent])
 
 
 @pytest.mark.parametrize("back", [0, 5])
@@ -444,16 +444,16 @@ def test_bytes_that_a_power_cut_in_the_cut_left_as_zeros_come_back_with_the_time
     (original, *_) = intent.originals
     os.utime(torn.path / LOG, ns=(original.mtime_ns, original.mtime_ns))
     assert torn.folder().state(LOG) == original
-    MENDS.forget(torn.folder(), intent)
+    MENDS.forget(torn.folder(), [intent])
     assert torn.now() == torn.before
 
 
 def test_index_that_was_touched_by_a_broker_gives_way_to_the_kept_one(torn: Torn) -> None:
     intent = torn.begin()
-    MENDS.go_on(torn.folder(), intent)
+    MENDS.go_on(torn.folder(), [intent])
     put(torn.path / TIMES, b"rebuilt by a broker", 9_000)
     (torn.path / ABORTED).unlink()
-    MENDS.undo(torn.folder(), intent, "P1")
+    MENDS.undo(torn.folder(), [intent])
     assert torn.now() == torn.before
 
 
@@ -464,12 +464,12 @@ def test_log_that_is_gone_is_neither_mended_nor_back(torn: Torn) -> None:
     assert not MENDS.is_back(folder, intent)
     assert not MENDS.can_go_on(folder, intent)
     with pytest.raises(StalePlanError, match="changed while the apply was interrupted"):
-        MENDS.go_on(folder, intent)
+        MENDS.go_on(folder, [intent])
 
 
 def test_without_a_journal_the_disk_tells_what_became_of_it(torn: Torn) -> None:
     assert torn.status() is ChangeState.PLANNED
-    MENDS.go_on(torn.folder(), torn.begin())
+    MENDS.go_on(torn.folder(), [torn.begin()])
     assert torn.status() is ChangeState.UNKNOWN, "what is kept was not purged"
     shutil.rmtree(torn.folder().at(torn.folder().names.keep()))
     assert torn.status() is ChangeState.PURGED
@@ -483,7 +483,7 @@ def test_without_a_journal_the_disk_tells_what_became_of_it(torn: Torn) -> None:
 
 def test_undo_whose_record_is_lost_is_told_by_its_first_steps(torn: Torn) -> None:
     intent, folder = torn.begin(), torn.folder()
-    MENDS.go_on(folder, intent)
+    MENDS.go_on(folder, [intent])
     assert not MENDS.is_back(folder, intent)
     if torn.method == "cut":
         with (torn.path / LOG).open("ab") as file:
@@ -507,5 +507,5 @@ def test_log_that_is_longer_or_shorter_than_a_cut_leaves_it_gets_no_bytes_back(
     torn, intent = cut(memory_dir)
     (torn.path / LOG).write_bytes(log)
     with pytest.raises(StalePlanError, match=f"{LOG}: was written since the plan was applied"):
-        MENDS.undo(torn.folder(), intent, "P1")
+        MENDS.undo(torn.folder(), [intent])
     assert torn.bytes_of(LOG) == log

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import os
@@ -41,7 +40,7 @@ from krepair.plan.model import (
     ReplaceFile,
     Undo,
 )
-from tests.commit.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
+from tests.commit.scene import FENCED, FOLDER, P1, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 
 PRIVATE = f"krepair~{PLAN_ID}"
@@ -333,21 +332,6 @@ def test_only_an_empty_transaction_index_may_be_gone_after_a_brokers_start(
             folder.check_finished(group)
     else:
         folder.check_finished(group)
-
-
-@pytest.mark.parametrize(("applied", "undone"), [(P1, P2), (P2, P1)])
-def test_committed_group_is_undone_in_the_order_that_is_right_now(
-    scene: Scene, applied: Commit, undone: Commit
-) -> None:
-    """The broker's version may be another one than at apply."""
-    scene.apply(applied)
-    for stop in range(1, 50):
-        with contextlib.suppress(SimulatedCrash):
-            scene.undo(undone, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
-        undos = Journal(UnsyncedDisk(), f"{scene.path}/{PRIVATE}", PLAN_ID, FOLDER).undos
-        if undos:
-            break
-    assert {undo.order for undo in undos.values()} == {undone.order}
 
 
 @pytest.mark.parametrize("end", [".log", ".log.swap", ".log.cleaned"])

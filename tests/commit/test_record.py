@@ -55,7 +55,7 @@ steps: st.SearchStrategy[Step] = st.one_of(
         over=st.none() | file_states,
         lost=st.none() | st.just(LOST),
     ),
-    st.builds(Undo, change_id=names, order=st.sampled_from(["P1", "P2"])),
+    st.builds(Undo, change_id=names),
     st.builds(Done, change_id=names, state=st.sampled_from(["committed", "rolled back", "undone"])),
     st.builds(Freed, change_id=names),
     st.just(Purge()),
@@ -113,10 +113,8 @@ def test_appending_after_a_torn_record_cuts_it_off(tmp_path: Path) -> None:
 def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "journal").write_bytes(torn)
     journal = opened(tmp_path)
-    journal.append(Undo(change_id="a", order="P1"))
-    assert [HEADER, (Undo(change_id="a", order="P1"),)] == decode_lines(
-        (tmp_path / "journal").read_bytes(), ""
-    )[0]
+    journal.append(Undo(change_id="a"))
+    assert [HEADER, (Undo(change_id="a"),)] == decode_lines((tmp_path / "journal").read_bytes(), "")[0]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +122,7 @@ def test_a_journal_whose_header_is_torn_is_begun_again(tmp_path: Path, torn: byt
     [
         JournalHeader(magic=MAGIC, version=VERSION, plan_id="cd", folder="t-0"),
         JournalHeader(magic=MAGIC, version=VERSION, plan_id="ab", folder="t-1"),
-        (Undo(change_id="a", order="P1"),),
+        (Undo(change_id="a"),),
     ],
 )
 def test_a_journal_of_another_plan_or_partition_is_refused(tmp_path: Path, foreign: Line) -> None:
@@ -151,7 +149,7 @@ def test_states_follow_the_records(tmp_path: Path) -> None:
     journal.append(Intent(change_id="b", executor="files", originals=(NEW,), made=(NEW,)))
     assert opened(tmp_path).states == {"a": "committed", "b": "committing"}
     assert opened(tmp_path).unfinished() == ["b"]
-    journal.append(Undo(change_id="a", order="P2"))
+    journal.append(Undo(change_id="a"))
     assert opened(tmp_path).states == {"a": "undoing", "b": "committing"}
     assert not opened(tmp_path).purging
     journal.append(Purge())
@@ -167,14 +165,14 @@ DONE = Done(change_id="a", state="committed")
     "written",
     [
         [DONE],
-        [Undo(change_id="a", order="P1")],
+        [Undo(change_id="a")],
         [Freed(change_id="a")],
         [intent("a"), intent("a")],
         [intent("a"), Done(change_id="a", state="undone")],
         [intent("a"), Freed(change_id="a")],
         [intent("a"), DONE, DONE],
         [intent("a"), DONE, intent("a")],
-        [intent("a"), Undo(change_id="a", order="P1"), DONE],
+        [intent("a"), Undo(change_id="a"), DONE],
         [Purge(), intent("a")],
         [Purge(), Purge()],
         [Intent(change_id="a", executor="segments", originals=(LOG,))],

@@ -16,7 +16,7 @@ from krepair.commit.journal import Intent
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.logdir.fingerprint import digest_bytes, digest_content
 from krepair.plan.model import KeepOriginal, PartitionPlan, ReplaceFile
-from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
+from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree, whole
 
 OLD, NONE, GOES = name(0, ".timeindex"), name(10, ".timeindex"), name(0, ".log.deleted")
 NEW = b"new bytes"
@@ -73,7 +73,7 @@ def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
     intent, folder = site.begin(file), site.folder()
     assert (FILES.can_go_on(folder, intent), FILES.is_committed(folder, intent)) == (True, False)
     assert FILES.kept(folder, intent) == []
-    FILES.go_on(folder, intent)
+    whole(FILES.go_on(folder, [intent]))
     assert (site.path / file).exists() == (file != GOES)
     assert (FILES.can_go_on(folder, intent), FILES.is_committed(folder, intent)) == (True, True)
     assert not FILES.is_back(folder, intent)
@@ -81,16 +81,16 @@ def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
         (original,) = intent.originals
         assert original.digest == digest
         assert FILES.kept(folder, intent) == [KeptFile(f"{KEEP}/{file}", original)]
-    FILES.go_on(folder, intent)
+    whole(FILES.go_on(folder, [intent]))
     FILES.check_undo(folder, intent, "committed")
-    FILES.undo(folder, intent, "P1")
+    whole(FILES.undo(folder, [intent]))
     assert tree(site.root, private=False) == site.before
     # A file that was not there, and whose log is gone, may be gone by a broker's retention.
     assert FILES.is_back(folder, intent) == (file != NONE)
     if file == NONE:
         (site.path / file).with_suffix(".log").touch()
         assert FILES.is_back(folder, intent)
-    FILES.forget(folder, intent)
+    FILES.forget(folder, [intent])
     assert os.listdir(site.path / KEEP) == []
 
 
@@ -124,7 +124,7 @@ def test_nothing_goes_over_what_somebody_else_wrote(
     before = tree(site.root, private=False)
     assert FILES.can_go_on(site.folder(), intent) is can_go_on
     with pytest.raises(kind, match=text) as caught:
-        FILES.go_on(site.folder(), intent)
+        whole(FILES.go_on(site.folder(), [intent]))
     assert type(caught.value) is kind
     assert tree(site.root, private=False) == before
 
@@ -133,29 +133,29 @@ def test_file_that_goes_and_is_gone_already_without_being_kept_is_left_so(site: 
     intent = site.begin(GOES)
     (site.path / GOES).unlink()
     assert not FILES.can_go_on(site.folder(), intent)
-    FILES.forget(site.folder(), intent)
+    FILES.forget(site.folder(), [intent])
     assert not (site.path / GOES).exists()
 
 
 def test_replaced_file_whose_original_was_lost_is_refused(site: Site) -> None:
     intent = site.begin(OLD)
-    FILES.go_on(site.folder(), intent)
+    whole(FILES.go_on(site.folder(), [intent]))
     (site.path / KEEP / OLD).unlink()
     with pytest.raises(RefusedError, match="the original is not kept although it was replaced"):
-        FILES.go_on(site.folder(), intent)
+        whole(FILES.go_on(site.folder(), [intent]))
     with pytest.raises(StalePlanError, match="the kept original is gone or changed, so the new file stays"):
-        FILES.undo(site.folder(), intent, "P1")
+        whole(FILES.undo(site.folder(), [intent]))
     assert (site.path / OLD).read_bytes() == NEW
 
 
 @pytest.mark.parametrize("file", [OLD, NONE])
 def test_file_that_was_written_since_stays(site: Site, file: str) -> None:
     intent = site.begin(file)
-    FILES.go_on(site.folder(), intent)
+    whole(FILES.go_on(site.folder(), [intent]))
     put(site.path / file, b"by a broker", 9_000)
     for call in (
         lambda: FILES.check_undo(site.folder(), intent, "committed"),
-        lambda: FILES.undo(site.folder(), intent, "P1"),
+        lambda: whole(FILES.undo(site.folder(), [intent])),
     ):
         with pytest.raises(StalePlanError, match="was written since the plan was applied"):
             call()
@@ -191,7 +191,7 @@ def test_file_that_is_a_folder_or_a_link_is_refused(site: Site) -> None:
 def test_what_was_kept_of_a_change_that_never_happened_goes(site: Site, file: str) -> None:
     intent, kept = site.begin(file), site.path / KEEP / file
     os.link(site.path / file, kept)
-    FILES.forget_all(site.folder(), [intent])
+    FILES.forget(site.folder(), [intent])
     assert not kept.exists()
     assert tree(site.root, private=False) == site.before
 
@@ -200,6 +200,6 @@ def test_file_that_a_broker_deleted_before_it_was_kept_needs_nothing(site: Site)
     intents = [site.begin(OLD), site.begin(GOES)]
     os.link(site.path / OLD, site.path / KEEP / OLD)
     (site.path / GOES).unlink()
-    FILES.forget_all(site.folder(), intents)
+    FILES.forget(site.folder(), intents)
     assert not (site.path / KEEP / OLD).exists()
     assert not (site.path / GOES).exists()

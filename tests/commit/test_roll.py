@@ -13,7 +13,7 @@ from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import Intent
 from krepair.errors import RefusedError, StalePlanError
 from krepair.plan.model import KeepOriginal, PartitionPlan, RollSegment
-from tests.commit.scene import PLAN_ID, UnsyncedDisk, name, put, tree
+from tests.commit.scene import PLAN_ID, UnsyncedDisk, name, put, tree, whole
 
 CHANGE = RollSegment(
     change_id=f"t-0/{100:020d}", base_offset=100, rule="KR701", reason="", undo=KeepOriginal()
@@ -52,13 +52,13 @@ def site(memory_dir: Path) -> Site:
 def test_segment_comes_and_goes(site: Site) -> None:
     intent = site.begin()
     for _ in range(2):
-        ROLLS.go_on(site.folder, intent)
+        whole(ROLLS.go_on(site.folder, [intent]))
         assert [(site.path / file).read_bytes() for file in NAMES] == [b""] * 3
         assert not ROLLS.is_back(site.folder, intent)
         assert all(is_ours(site.folder, {}, CHANGE, file) for file in NAMES)
     ROLLS.check_undo(site.folder, intent, "committed")
     for _ in range(2):
-        ROLLS.undo(site.folder, intent, "P1")
+        whole(ROLLS.undo(site.folder, [intent]))
         assert tree(site.root, private=False) == site.before
         assert ROLLS.is_back(site.folder, intent)
 
@@ -66,7 +66,7 @@ def test_segment_comes_and_goes(site: Site) -> None:
 @pytest.mark.parametrize("file", NAMES)
 def test_segment_into_which_somebody_wrote_is_not_taken_back(site: Site, file: str) -> None:
     intent = site.begin()
-    ROLLS.go_on(site.folder, intent)
+    whole(ROLLS.go_on(site.folder, [intent]))
     (site.path / file).write_bytes(b"by a broker")
     with pytest.raises(StalePlanError, match=f"{file}: was written since the plan was applied"):
         ROLLS.check_undo(site.folder, intent, "committed")
@@ -75,7 +75,7 @@ def test_segment_into_which_somebody_wrote_is_not_taken_back(site: Site, file: s
 @pytest.mark.parametrize("file", NAMES)
 def test_segment_of_which_a_file_is_gone_may_be_taken_back(site: Site, file: str) -> None:
     intent = site.begin()
-    ROLLS.go_on(site.folder, intent)
+    whole(ROLLS.go_on(site.folder, [intent]))
     (site.path / file).unlink()
     ROLLS.check_undo(site.folder, intent, "committed")
 
@@ -97,10 +97,10 @@ def test_index_that_a_broker_made_larger_before_the_log_came_stays_when_the_rest
     site: Site,
 ) -> None:
     intent = site.begin()
-    ROLLS.go_on(site.folder, intent)
+    whole(ROLLS.go_on(site.folder, [intent]))
     (site.path / name(100)).rename(site.stage / name(100))
     (site.path / name(100, ".index")).write_bytes(b"by a broker")
-    ROLLS.forget(site.folder, intent)
+    ROLLS.forget(site.folder, [intent])
     assert sorted(file.name for file in site.path.iterdir() if file.is_file()) == [
         name(0),
         name(100, ".index"),

@@ -93,13 +93,10 @@ def test_apply_puts_the_new_files_in_place_and_nothing_else(tmp_path: Path, comm
 
 
 @commits
-@pytest.mark.parametrize("undo_commit", [FENCED, P1, P2], ids=["U1 fenced", "U1", "U2"])
-def test_undo_in_any_order_gives_back_every_byte_time_and_mode(
-    tmp_path: Path, commit: Commit, undo_commit: Commit
-) -> None:
+def test_undo_gives_back_every_byte_time_and_mode(tmp_path: Path, commit: Commit) -> None:
     scene = Scene(tmp_path / "logs")
     scene.apply(commit)
-    outcomes = scene.undo(undo_commit)
+    outcomes = scene.undo(commit)
     assert [(one.change_id, one.outcome) for one in outcomes] == [
         (c.change_id, "undone") for c in scene.partition.changes[::-1]
     ]
@@ -610,14 +607,14 @@ def test_files_of_a_half_done_change_that_is_taken_back_are_looked_at_again(
         if scene.folder().journal().unfinished() == [change]:
             break
     done: list[object] = []
-    forget = ChangeFiles.forget_all
+    forget = ChangeFiles.forget
 
     def forgetting(*given: Any) -> None:
         forget(*given)
         done.append("taken back")
 
     monkeypatch.setattr(ChangeFiles, "can_go_on", lambda *given: False)
-    monkeypatch.setattr(ChangeFiles, "forget_all", forgetting)
+    monkeypatch.setattr(ChangeFiles, "forget", forgetting)
     monkeypatch.setattr(Watch, "look_again", lambda watch, paths: done.append(list(paths)))
     scene.apply()
     assert done[:2] == ["taken back", [f"{FOLDER}/{name(0, '.timeindex')}"]]

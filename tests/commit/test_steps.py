@@ -116,7 +116,7 @@ def test_p2_commits_with_the_last_cleaned_that_there_is() -> None:
 
 
 def test_u1_takes_the_log_swap_out_last() -> None:
-    assert shown(undo_steps(group("P1"), "P1", NAMES)) == [
+    assert shown(undo_steps(group("P1"), NAMES)) == [
         "A.log -> A.log.swap",
         "A.index -> out/A.index",
         "A.timeindex -> out/A.timeindex",
@@ -127,7 +127,7 @@ def test_u1_takes_the_log_swap_out_last() -> None:
 
 
 def test_u2_is_p2_backwards() -> None:
-    assert shown(undo_steps(group("P2"), "P2", NAMES)) == [
+    assert shown(undo_steps(group("P2"), NAMES)) == [
         "A.txnindex -> A.txnindex.swap",
         "A.timeindex -> A.timeindex.swap",
         "A.index -> A.index.swap",
@@ -147,7 +147,7 @@ def test_u2_is_p2_backwards() -> None:
 def test_snapshots_go_last_and_come_back_first() -> None:
     snapshot = n(200) + ".snapshot"
     assert shown(commit_steps(group("P1", snapshots=(snapshot,)), NAMES))[-1] == "- B.snapshot"
-    back = shown(undo_steps(group("P1", snapshots=(snapshot,)), "P1", NAMES))
+    back = shown(undo_steps(group("P1", snapshots=(snapshot,)), NAMES))
     assert back[0] == "keep/B.snapshot = B.snapshot"
 
 
@@ -161,7 +161,7 @@ def test_every_original_is_kept_before_anything_is_renamed() -> None:
 def test_both_folders_are_synced_right_after_each_rename() -> None:
     for order in ("P1", "P2"):
         one = group(order)
-        for steps in (commit_steps(one, NAMES), undo_steps(one, order, NAMES), roll_back_steps(one, NAMES)):
+        for steps in (commit_steps(one, NAMES), undo_steps(one, NAMES), roll_back_steps(one, NAMES)):
             for place, step in enumerate(steps):
                 if isinstance(step, Rename):
                     folders = {p.rpartition("/")[0] for p in (step.source, step.target)}
