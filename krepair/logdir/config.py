@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +29,6 @@ from krepair.logdir.reading import why
 MAX_BYTES = 16 << 20
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_NEW_LINE = re.compile(r"\n")
-_END_OF_NAME = re.compile(r'"\s*:')
 _OLD_TOPIC = re.compile(r"Configs for topic '(?P<topic>[^']*)' are ?(?P<configs>.*)")
 _NEW_TOPIC = re.compile(r"(?:Dynamic |All )?[Cc]onfigs for topic '?(?P<topic>[^\s']+)'? are:?")
 _NEW_KEY = re.compile(
@@ -47,7 +44,7 @@ class ConfigLine(NamedTuple):
 
     Attributes:
         value: text of the value.
-        where: ``file:line``, for messages.
+        where: ``file:line``, or file and topic of a JSON text, for messages.
     """
 
     value: str
@@ -131,8 +128,9 @@ def _from_json(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
         raise UsageError(f"{path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: expected JSON: {shown(str(error))}") from error
-    places = _Places(text)
-    return {topic: _json_topic(path, places, topic, configs) for topic, configs in document.items()}
+    return {
+        topic: _json_topic(f"{path}: topic {shown(topic)!r}", configs) for topic, configs in document.items()
+    }
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -144,14 +142,11 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _json_topic(path: str, places: _Places, topic: str, configs: object) -> dict[str, ConfigLine]:
-    topic_place = places.of_name(topic, 0)
+def _json_topic(where: str, configs: object) -> dict[str, ConfigLine]:
     if not isinstance(configs, dict):
-        where = f"{path}:{places.line_at(topic_place)}"
-        raise UsageError(f"{where}: topic {shown(topic)!r}: expected an object of keys and values")
+        raise UsageError(f"{where}: expected an object of keys and values")
     found: dict[str, ConfigLine] = {}
     for key, value in configs.items():
-        where = f"{path}:{places.line_at(places.of_name(key, topic_place))}"
         if isinstance(value, bool):
             found[key] = ConfigLine("true" if value else "false", where)
         elif isinstance(value, (str, int)):
@@ -159,32 +154,6 @@ def _json_topic(path: str, places: _Places, topic: str, configs: object) -> dict
         else:
             raise UsageError(f"{where}: {shown(key)}: expected a text or a whole number")
     return found
-
-
-class _Places:
-    """The probable places of names in a JSON text: the JSON parser gives no places. The text is gone through once."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._line_ends = [end.start() for end in _NEW_LINE.finditer(text)]
-        self._names: dict[str, list[int]] = {}
-        for end in _END_OF_NAME.finditer(text):
-            start = text.rfind('"', 0, end.start())
-            if start >= 0:
-                self._names.setdefault(text[start : end.start() + 1], []).append(start)
-
-    def of_name(self, name: str, start: int) -> int:
-        """Where a name is first written from ``start`` on, else ``start``."""
-        written = json.dumps(name, ensure_ascii=False)
-        if '"' in name:  # only such a name has a quotation mark between its own two
-            match = re.compile(re.escape(written) + r"\s*:").search(self._text, start)
-            return start if match is None else match.start()
-        starts = self._names.get(written, [])
-        at = bisect_left(starts, start)
-        return starts[at] if at < len(starts) else start
-
-    def line_at(self, place: int) -> int:
-        return bisect_left(self._line_ends, place) + 1
 
 
 def _from_describe(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:

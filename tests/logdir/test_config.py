@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.errors import UsageError
-from krepair.logdir import config
 from krepair.logdir.config import Setting, load_settings
 
 DAY_MS = 86_400_000
@@ -276,12 +273,12 @@ class TestTopicFile:
         assert settings.topic("a").segment_bytes == 77
 
     @pytest.mark.parametrize(
-        ("text", "line", "expected"),
+        ("text", "place", "expected"),
         [
-            ('{"a": {\n "segment.bytes": "x"}}', 2, "segment.bytes: expected a whole number"),
-            ('{"b": {"segment.bytes": 20},\n "a": {\n\n "segment.bytes": 1}}', 4, "at least 14"),
-            ('{"a": {\n "segment.bytes": 1.5}}', 2, "expected a text or a whole number"),
-            ('{\n"a": [1]}', 2, "expected an object"),
+            ('{"a": {"segment.bytes": "x"}}', " topic 'a'", "segment.bytes: expected a whole number"),
+            ('{"b": {"segment.bytes": 20}, "a": {"segment.bytes": 1}}', " topic 'a'", "at least 14"),
+            ('{"a": {"segment.bytes": 1.5}}', " topic 'a'", "expected a text or a whole number"),
+            ('{"a": [1]}', " topic 'a'", "expected an object"),
             ('{\n"a": ', 2, "expected JSON"),
             ("Configs for topic 'a' are x=1\nwhat?\n", 2, "found 'what\\?'"),
             ("Configs for topic 'a' are rubbish\n", 1, "expected key=value"),
@@ -289,13 +286,13 @@ class TestTopicFile:
             ("Dynamic configs for topic a are:\n  segment.bytes=1\n", 2, "at least 14"),
         ],
     )
-    def test_what_is_wrong_is_named_with_file_and_line(
-        self, tmp_path: Path, text: str, line: int, expected: str
+    def test_what_is_wrong_is_named_with_file_and_line_or_topic(
+        self, tmp_path: Path, text: str, place: int | str, expected: str
     ) -> None:
         path = write(tmp_path, "t", text)
         with pytest.raises(UsageError, match=expected) as caught:
             load_settings(None, path, {})
-        assert caught.value.message.startswith(f"{path}:{line}: ")
+        assert caught.value.message.startswith(f"{path}:{place}: ")
 
     @pytest.mark.parametrize("text", ['{"a": {}, "a": {}}', "[" * 5, "{" + '"a":{' * 100_000, "[]", "null"])
     def test_other_documents_are_usage_errors(self, tmp_path: Path, text: str) -> None:
@@ -364,42 +361,3 @@ def test_a_file_without_any_key_of_a_broker_is_no_server_properties(tmp_path: Pa
         load_settings(str(path), None, {})
     path.write_text("broker.id=1\n")
     load_settings(str(path), None, {})
-
-
-def test_places_of_names_are_those_that_a_search_for_each_of_them_finds(tmp_path: Path) -> None:
-    topics = {f'{sign}{number}': {"a": number, f'{sign}{number}': "x", "b\u00e9": True, sign: 1}
-              for number in range(9) for sign in ("t", 'q"', "back\\", "a")}  # fmt: skip
-    for text in (
-        json.dumps(topics, indent=1),
-        json.dumps(topics, indent=1, ensure_ascii=False),
-        json.dumps(topics),
-    ):
-        found = config.read_topic_configs(write(tmp_path, "topics.json", text))
-        for topic, configs in topics.items():
-            for key in configs:
-                start = 0
-                for name in (topic, key):
-                    pattern = re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:"
-                    match = re.compile(pattern).search(text, start)
-                    start = start if match is None else match.start()
-                where = found.topics[topic][key].where
-                assert where == f"{tmp_path / 'topics.json'}:{text.count(chr(10), 0, start) + 1}"
-
-
-def test_a_file_of_topics_is_not_searched_for_each_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    searched = 0
-    real = re.compile
-
-    def counting(*given: Any) -> re.Pattern[str]:
-        nonlocal searched
-        searched += 1
-        return real(*given)
-
-    monkeypatch.setattr(config.re, "compile", counting)
-    for topics in (2, 6):
-        text = json.dumps({f"t{number}": {"segment.bytes": number} for number in range(topics)}, indent=1)
-        path = write(tmp_path, "topics.json", text)
-        config.read_topic_configs(path)
-    assert searched == 0
