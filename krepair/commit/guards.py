@@ -1,4 +1,4 @@
-"""What is asked before each group: the lock, the wish to stop, the space."""
+"""What is asked before each change: the lock, and the wish to stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from krepair.commit.fence import Watch
 from krepair.commit.folder import SYNCED_WHEN_OPENED, PartitionFolder
 from krepair.durable import medium
 from krepair.errors import InterruptedAtSafePointError, KrepairError, LockLostError, UnwritableError
-from krepair.plan.model import Change
 
 
 class HeldLock(Protocol):
@@ -70,12 +69,11 @@ def signals_wait(safe_points: SafePoints) -> Iterator[SafePoints]:
 
 @dataclass
 class Guards:
-    """What is asked before each group.
+    """What is asked before each change.
 
     Attributes:
         lock: of the log directory, held.
         safe_points: whether somebody asked to stop.
-        check_space: given a change, raises ``RefusedError`` when there is not enough free space for it.
         watch: of the fences of the log directory; None: each partition looks for itself.
         begun: whether this run has changed anything yet.
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
@@ -86,7 +84,6 @@ class Guards:
 
     lock: HeldLock
     safe_points: SafePoints
-    check_space: Callable[[Change], None] = lambda change: None
     watch: Watch | None = None
     begun: bool = False
     settled: bool = False
@@ -94,11 +91,10 @@ class Guards:
     taken_back: list[str] = field(default_factory=list)
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
-    def check(self, change: Change) -> None:
-        """All of them."""
+    def check(self) -> None:
+        """Both of them."""
         self.safe_points.check()
         self.hold()
-        self.check_space(change)
 
     def hold(self) -> None:
         """Makes sure that the lock is still ours.

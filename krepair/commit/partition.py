@@ -512,8 +512,7 @@ class _Forward(_Run):
         for change in batch:
             intent = self.journal.intents[change.change_id]
             try:
-                self.guards.safe_points.check()
-                self.guards.hold()
+                self.guards.check()
                 if self.journal.states[change.change_id] == "undoing":
                     raise RefusedError(
                         f"{change.change_id}: its undo was interrupted and has to end first",
@@ -540,7 +539,7 @@ class _Forward(_Run):
         stopped: list[ChangeResult] = []
         for number, change in enumerate(batch):
             try:
-                self.guards.check(change)
+                self.guards.check()
                 if number == 0:
                     check_before(self.target, batch)
                 intents.append(self._begin(change, stage))
@@ -653,8 +652,7 @@ class _Backward(_Run):
                 continue
             intent = self.journal.intents[change_id]
             try:
-                self.guards.safe_points.check()
-                self.guards.hold()
+                self.guards.check()
                 if self._was_never_committed(intent):
                     self.forget([intent])
                     results[change_id] = self.result(change_id, "undone")

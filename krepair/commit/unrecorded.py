@@ -76,7 +76,9 @@ def check_all_recorded(
     known = _known(journal)
     telling = [folder.names.keep(name) for name in _kept_alone(folder, journal, known)]
     # While a change is half done no other one was begun, so a torn record is of that one.
-    swaps = _swaps(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder, planned)
+    swaps = (
+        swaps_in(folder) if journal.is_torn and not journal.unfinished() else swaps_of_kept(folder, planned)
+    )
     telling += [name for name in swaps if name not in planned and _final(name) not in known]
     if journal.is_torn:
         telling += sorted(set(made).difference(planned, known).intersection(folder.file_names()))
@@ -111,7 +113,12 @@ def _final(name: str) -> str:
     return name.removesuffix(CUT).removesuffix(SWAP).removesuffix(CLEANED)
 
 
-def _swaps(folder: PartitionFolder) -> list[str]:
+def swaps_in(folder: PartitionFolder) -> list[str]:
+    """Names of the ``.swap`` and ``.cleaned`` in a partition folder.
+
+    Raises:
+        OSError: it could not be listed.
+    """
     names = map(parse_file_name, folder.file_names())
     return [name.name for name in names if name.state in {NameState.SWAP, NameState.CLEANED}]
 
@@ -124,7 +131,7 @@ def swaps_of_kept(folder: PartitionFolder, planned: Collection[str] = ()) -> lis
     Raises:
         OSError: something could not be looked at.
     """
-    swaps = _swaps(folder)
+    swaps = swaps_in(folder)
     kept = set(_kept_names(folder)) if swaps else set()
     bases = {name.partition(".")[0] for name in kept}
     return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -47,40 +47,21 @@ def file_system_of(path: str) -> FileSystem:
 
     Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
-    return innermost(path, _mounts(holding=path))
-
-
-def innermost(path: str, mounts: Sequence[FileSystem]) -> FileSystem:
-    """As ``file_system_of``, where the mounted file systems are at hand.
-
-    Args:
-        path: absolute path.
-        mounts: see ``mounted``.
-    """
-    holding = [mount for mount in mounts if _holds(mount.mounted_at, path)]
     # If several are mounted at one place, the last one hides the others.
     nowhere = FileSystem(os.path.dirname(path))
-    return max(reversed(holding), key=lambda mount: len(mount.mounted_at), default=nowhere)
+    return max(reversed(_mounts_of(path)), key=lambda mount: len(mount.mounted_at), default=nowhere)
 
 
-def mounted() -> list[FileSystem]:
-    """Every file system that this process can see, in the order of their mounting; empty where that is not known.
-
-    Source: ``/proc/self/mountinfo`` (``proc(5)``).
-    """
-    return _mounts()
-
-
-def _mounts(holding: str = "") -> list[FileSystem]:
-    """The file systems that are mounted; if ``holding`` is given, only those that hold this path."""
+def _mounts_of(path: str) -> list[FileSystem]:
+    """The file systems that are mounted and hold a path, in the order of their mounting; empty if that is not known."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
-            return [mount for line in lines if (mount := _mount(line, holding)) is not None]
+            return [mount for line in lines if (mount := _mount(line, path)) is not None]
     except OSError:
         return []
 
 
-def _mount(line: str, holding: str) -> FileSystem | None:
+def _mount(line: str, path: str) -> FileSystem | None:
     before, divided, after = line.partition(" - ")
     words = before.split(" ", 5)
     if not divided or len(words) < 6:
@@ -90,13 +71,9 @@ def _mount(line: str, holding: str) -> FileSystem | None:
         place = mounted_at.encode("utf-8", "surrogateescape").decode("unicode_escape")
         mounted_at = place.encode("latin-1").decode("utf-8", "surrogateescape")
     # A host has hundreds of mounts, and one or two of them hold a path: the others are not made into values.
-    if holding and not _holds(mounted_at, holding):
+    if path != mounted_at and not path.startswith(mounted_at.rstrip("/") + "/"):
         return None
     return FileSystem(mounted_at, after.partition(" ")[0], after.rpartition(" ")[2].strip())
-
-
-def _holds(mounted_at: str, path: str) -> bool:
-    return path == mounted_at or path.startswith(mounted_at.rstrip("/") + "/")
 
 
 def folder_with_room(folder: str, needed: int) -> str:

@@ -154,12 +154,3 @@ def _all_below(folder: int) -> Iterator[os.stat_result]:
                         yield from _all_below(below)
                     finally:
                         os.close(below)
-
-
-def mounted_read_only(path: str) -> bool:
-    """Whether the file system that holds ``path`` is mounted read-only.
-
-    Raises:
-        OSError: see ``read_space``.
-    """
-    return read_space(path).mounted_read_only

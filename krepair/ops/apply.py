@@ -57,14 +57,14 @@ from krepair.ops.ready import (
     journal_folder,
     listed,
     may_begin,
+    others_of,
     ready,
     targets_of,
 )
 from krepair.ops.reports import ApplyReport, next_of
-from krepair.ops.room import check_fits, why_not_begun, why_not_now
+from krepair.ops.room import check_fits, why_not_begun
 from krepair.ops.show import plan_command
 from krepair.options import Options
-from krepair.plan.facts import OnDisk
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
@@ -103,8 +103,8 @@ def apply(
         if options.scratch:
             # a place that will not do is refused before anything of ours is in the log directory
             _ = scratch.path
-        writes, lock = stack.enter_context(ready(plan, disk))
-        view, moved = check_evidence(plan, stack)
+        writes, lock = stack.enter_context(ready(plan, disk, others_of(plan)))
+        view, moved = check_evidence(plan)
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
@@ -118,15 +118,7 @@ def apply(
 
 
 def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints) -> Guards:
-    on_disk = {target.folder: OnDisk.of(target.files, plan.policy) for target in targets_of(plan)}
-
-    def check_space(change: Change) -> None:
-        why = why_not_now(plan, change, on_disk[change.change_id.partition("/")[0]])
-        if why:
-            raise RefusedError(why)
-
-    keep_plan = PlanKeeper(disk, plan).keep_in
-    return Guards(lock, safe_points, check_space, Watch(disk, plan.log_dir), keep_plan=keep_plan)
+    return Guards(lock, safe_points, Watch(disk, plan.log_dir), keep_plan=PlanKeeper(disk, plan).keep_in)
 
 
 def _work_of(targets: Sequence[PartitionPlan]) -> Load:

@@ -13,6 +13,7 @@ from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.guards import Guards, HeldLock, SafePoints
 from krepair.commit.purge import check_all_finished, purge_partition
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
+from krepair.commit.unrecorded import swaps_in
 from krepair.durable.disk import Disk
 from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import (
@@ -42,6 +43,9 @@ from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 
+_Planned = Mapping[str, Collection[str]]
+"""Names of the files that were there when a plan was made, by partition folder."""
+
 
 def purge(
     plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
@@ -65,7 +69,7 @@ def purge(
     def folders(writes: Disk) -> list[PartitionFolder]:
         return [journal_folder(writes, plan, target) for target in targets_of(plan)]
 
-    return _purge(plan.log_dir, plan.plan_id, folders, _planned(plan), progress, disk)
+    return _purge(plan.log_dir, plan.plan_id, folders, lambda folders: _planned(plan), progress, disk)
 
 
 def purge_by_id(
@@ -79,8 +83,8 @@ def purge_by_id(
     """Free what the plan of an id keeps.
 
     The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may
-    be. So it also works where the copy is missing or damaged; then a swap of a broker beside a damaged journal is taken
-    for one of ours.
+    be. Its copy is read only where a swap waits. Where that is missing or damaged, a swap of a broker beside a damaged
+    journal is taken for one of ours.
 
     Args:
         log_dir: its path.
@@ -97,9 +101,13 @@ def purge_by_id(
     """
     view = read_log_dir(log_dir)
     check_keeps(view, plan_id)
-    planned: Mapping[str, Collection[str]] = {}
-    with contextlib.suppress(KrepairError, OSError):
-        planned = _planned(load_kept(view, plan_id))
+
+    def planned(folders: Sequence[PartitionFolder]) -> _Planned:
+        with contextlib.suppress(KrepairError, OSError):
+            if any(map(_has_swaps, folders)):
+                return _planned(load_kept(view, plan_id))
+        return {}
+
     return _purge(
         view.path,
         plan_id,
@@ -110,23 +118,30 @@ def purge_by_id(
     )
 
 
-def _planned(plan: Plan) -> Mapping[str, Collection[str]]:
-    """Names of the files that were there when a plan was made, by partition folder; also of a copy nobody reviewed."""
+def _planned(plan: Plan) -> _Planned:
+    """Also of a copy that nobody reviewed."""
     return {one.folder: one.by_name for one in plan.partitions}
+
+
+def _has_swaps(folder: PartitionFolder) -> bool:
+    try:
+        return bool(swaps_in(folder))
+    except OSError:
+        return False  # a broker deletes it at this moment
 
 
 def _purge(
     log_dir: str,
     plan_id: str,
     folders_in: Callable[[Disk], list[PartitionFolder]],
-    planned: Mapping[str, Collection[str]],
+    planned: Callable[[Sequence[PartitionFolder]], _Planned],
     progress: Progress | None,
     disk: Disk | None,
 ) -> ApplyReport:
     with disk_below(log_dir, disk) as writes, hold_own_lock(log_dir, writes) as lock:
         folders = folders_in(writes)
         _check_ground(folders)
-        results = purge_folders(folders, lock, progress or SilentProgress(), planned=planned)
+        results = purge_folders(folders, lock, progress or SilentProgress(), planned=planned(folders))
     return ApplyReport(
         verb="purge",
         plan_id=plan_id,
@@ -141,7 +156,7 @@ def purge_folders(
     lock: HeldLock,
     progress: Progress,
     outcome: ChangeOutcome = "purged",
-    planned: Mapping[str, Collection[str]] | None = None,
+    planned: _Planned | None = None,
 ) -> list[ChangeResult]:
     """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
 
@@ -153,7 +168,7 @@ def purge_folders(
         lock: krepair's own.
         progress: told of folders.
         outcome: of what went.
-        planned: names of the files that were there when the plan was made, by folder; see ``purge_partition``.
+        planned: see ``purge_partition``.
 
     Raises:
         RefusedError: a change is half done or a fence is up in any of them; nothing was freed.

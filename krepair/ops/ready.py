@@ -2,8 +2,8 @@
 
 1. The plan (``check_target``): it is a preview; the review objects; its directory is not there, or of another broker.
 2. The ground (``ready``): a link stands where a folder of krepair's own should be; this user may not change the files;
-   a broker, or another krepair, has the lock.
-3. What apply rests on (``check_evidence``): another log directory that was searched is in use, gone, or another one.
+   a broker, or another krepair, has the lock of the directory, or of one on whose logs apply rests; or that is gone.
+3. What apply rests on (``check_evidence``): another log directory that was searched is gone, or another one.
 4. Each partition, once what was half done is finished (``may_begin``): its folder is gone, or cannot be read; its files
    are neither those of the plan nor what it makes; another plan has begun here, or is applied.
 5. The disk (``room.check_fits``), and the fence (``order.why_not_in_order``).
@@ -134,12 +134,13 @@ def disk_below(log_dir: str, given: Disk | None = None) -> Iterator[Disk]:
 
 
 @contextlib.contextmanager
-def ready(plan: Plan, given: Disk | None = None) -> Iterator[tuple[Disk, Lock]]:
+def ready(plan: Plan, given: Disk | None = None, rests_on: Iterable[str] = ()) -> Iterator[tuple[Disk, Lock]]:
     """Look, before anything is begun, at what is there of krepair's own, and at who may change it; then hold the lock.
 
     Args:
         plan: from ``check_target``.
         given: what writes; a test may wrap it.
+        rests_on: other log directories, whose locks are held, too: their logs are read, and stay as they are.
 
     Yields:
         What writes, and the lock, which is held meanwhile.
@@ -148,9 +149,10 @@ def ready(plan: Plan, given: Disk | None = None) -> Iterator[tuple[Disk, Lock]]:
         RefusedError: a link, or something else, stands where a folder or file of krepair's own should be; or this user
             may not change what the plan changes.
         UnreadableError: something could not be looked at.
-        LockedError: a broker, or another krepair, is at work in the directory.
+        LockedError: a broker, or another krepair, is at work in one of the directories.
+        StalePlanError: one on which the plan rests is not there any more.
     """
-    with disk_below(plan.log_dir, given) as disk:
+    with disk_below(plan.log_dir, given) as disk, contextlib.ExitStack() as held:
         folders = [journal_folder(disk, plan, target) for target in targets_of(plan)]
         try:
             check_may_change_root(disk.tree, plan.log_dir)
@@ -161,8 +163,14 @@ def ready(plan: Plan, given: Disk | None = None) -> Iterator[tuple[Disk, Lock]]:
                     check_may_change(folder)
         except OSError as error:
             raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
-        with hold_lock(plan.log_dir, disk) as lock:
-            yield disk, lock
+        lock = held.enter_context(hold_lock(plan.log_dir, disk))
+        for log_dir in rests_on:
+            try:
+                tree = held.enter_context(Tree(log_dir))
+            except OSError as error:
+                raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
+            held.enter_context(hold_lock(log_dir, RealDisk(tree)))
+        yield disk, lock
 
 
 # -- who may change it: a new file takes over the owner of the one it replaces, which only root can give away; and the
@@ -245,8 +253,14 @@ def _who() -> str:
 # -- what apply rests on: the directories of other brokers are held, or say the same as when the plan was made
 
 
-def check_evidence(plan: Plan, stack: contextlib.ExitStack) -> tuple[LogDir, dict[tuple[str, int], str]]:
-    """Hold the other log directories on which a plan rests, and see what has come there since.
+def others_of(plan: Plan) -> list[str]:
+    """The log directories of other brokers on whose logs a plan rests."""
+    logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
+    return sorted({log.log_dir for log in logs} - {plan.log_dir})
+
+
+def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
+    """See what has come since to the other log directories on which a plan rests; their locks are held.
 
     Returns:
         The log directory under the lock; and by (topic, number) why there may be another replica than when the plan was
@@ -254,31 +268,10 @@ def check_evidence(plan: Plan, stack: contextlib.ExitStack) -> tuple[LogDir, dic
 
     Raises:
         StalePlanError: a directory is not there any more, or is another one.
-        LockedError: one is in use.
-        RefusedError: one cannot be locked.
     """
-    _hold_others(plan, stack)
     moved = _moved_since(plan)
     view = read_log_dir(plan.log_dir)
     return view, moved | _assigned_since(plan, view)
-
-
-def _hold_others(plan: Plan, stack: contextlib.ExitStack) -> None:
-    """Hold the locks of the log directories of other brokers on which a plan rests, until the end of apply.
-
-    Raises:
-        StalePlanError: one is not there any more.
-        LockedError: one is in use.
-        RefusedError: one cannot be locked.
-    """
-    logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
-    for log_dir in sorted({log.log_dir for log in logs}):
-        if log_dir != plan.log_dir:
-            try:
-                tree = stack.enter_context(Tree(log_dir))
-            except OSError as error:
-                raise StalePlanError(f"{log_dir}: {error.strerror}; the plan rests on its logs") from error
-            stack.enter_context(hold_lock(log_dir, RealDisk(tree)))
 
 
 def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:

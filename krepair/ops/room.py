@@ -2,9 +2,9 @@
 
 It is looked at when ``plan`` is printed, and when ``apply`` begins. After that a full disk ends every call safely.
 
-A plan needs a journal. Where none can be written, since no block or no inode is free, a command of the system is named
-that needs neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``,
-``fallocate --dig-holes``, and ``cp`` to another disk.
+A plan needs a journal. Where none can be written, since no block or no inode is free, commands are named that need
+neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and ``cp`` to
+another disk.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from krepair.fixes.checkpoints import CHECKPOINTS, moved_away, see_checkpoints
 from krepair.fixes.gone_ends import gone_of
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
-from krepair.formats.filenames import offset_name, private_folder
+from krepair.formats.filenames import private_folder
 from krepair.formats.words import count_text
 from krepair.logdir.config import configured_id, why_of_another_broker
-from krepair.logdir.reading import SECTOR, opened_for_reading
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -34,21 +33,18 @@ from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.ready import is_root, targets_of
 from krepair.ops.show import around_of, left_alone_command, options_of, plan_command
 from krepair.options import Options
-from krepair.plan.facts import OnDisk, fix_names
-from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
+from krepair.plan.facts import fix_names
+from krepair.plan.keep import AUTO, is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
 from krepair.plan.render import plan_view
 from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.short import Observed
 from krepair.plan.space import (
-    PLAN_COPY_STEP_BYTES,
-    PRIVATE_FOLDER_BYTES,
-    begins_with,
     decided,
     fit_of,
+    on_top,
     parts_on_top,
     plan_copy_bytes,
-    space_of,
     without_undo,
 )
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text
@@ -57,8 +53,6 @@ from krepair.start.needs import needed_at_most
 
 _FILES_OF_A_TARGET: Final = 12
 """Folders, journals, fence files and the copy of the plan in one private sub-folder."""
-_LEAST_BLOCKS: Final = 16
-"""For folder entries and the journal, before any change."""
 _AWAY: Final = (
     "krepair finds nothing here that can be removed without loss. Copy a partition to another disk, and remove it "
     "here: docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen while you do"
@@ -151,33 +145,17 @@ def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> N
 
 
 def why_not_begun(plan: Plan, partition: PartitionPlan) -> str:
-    """Why the disk has no room for what a partition begins with, or empty."""
-    need = begins_with(partition, plan.policy)
-    room = _room_in(plan.log_dir, read_space(plan.log_dir))
-    has = room.free_bytes + room.reserve_bytes
-    if need <= has:
-        return ""
-    return f"{partition.folder}: needs {need} bytes to begin, {max(has, 0)} are free; it is left as it is"
+    """Why the disk has no room for a partition, or empty.
 
-
-def why_not_now(plan: Plan, change: Change, on_disk: OnDisk) -> str:
-    """Why the disk has no room for a change that is about to be made, or empty.
-
-    What apply frees, it stages right before. What ``--keep auto`` keeps has to leave the room for the next start.
+    What ``--keep auto`` keeps has to leave the room for the next start, and may not take what only root has.
     """
-    space = read_space(plan.log_dir)
-    room = _room_in(plan.log_dir, space)
-    need, has = space.block_bytes * _LEAST_BLOCKS, room.free_bytes + room.reserve_bytes
-    if plan.policy.keep != INPLACE and change.by_itself:
-        costs = space_of(change, on_disk)
-        need = max(need, costs.peak)
-        if not is_freed_by_apply(change) or costs.back < costs.made:
-            has = room.free_bytes
-        if isinstance(plan.policy.room, Room) and not is_freed_by_apply(change):
-            need += plan.policy.room.start_bytes
+    top, room = on_top(partition, plan.policy), _room_in(plan.log_dir, read_space(plan.log_dir))
+    keeps = any(change.by_itself and not is_freed_by_apply(change) for change in partition.changes)
+    need = top.peak + (plan.policy.room.start_bytes if keeps and isinstance(plan.policy.room, Room) else 0)
+    has = room.free_bytes + (0 if plan.policy.keep == AUTO and top.after > 0 else room.reserve_bytes)
     if need <= has:
         return ""
-    return f"{change.change_id}: needs {need} bytes, {max(has, 0)} are free; nothing was swapped for it"
+    return f"{partition.folder}: needs {need} bytes, {max(has, 0)} are free; it is left as it is"
 
 
 def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
@@ -376,11 +354,8 @@ def _seen_in(log_dir: str) -> tuple[int, str, tuple[GoneEnd, ...]]:
     return swaps, moved_away(see_checkpoints(view, there)), gone
 
 
-MOST_FILES: Final = 10
-"""Files that one command names, the largest first."""
-_LARGEST_INDEX: Final = 64 << 20
-_LEAST_FILES: Final = 12
-_TAILS: Final = (".index", ".timeindex")
+MOST_NAMED: Final = 10
+"""Files and folders that one command names, the largest first."""
 
 
 # -- what lies in a log directory and can go without loss, with a command that works on its disk
@@ -398,13 +373,8 @@ class RemovableFiles(NamedTuple):
     command: str
 
 
-class _Tail(NamedTuple):
-    bytes: int
-    path: str
-
-
 def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
-    """What could go without loss. It reads no log, and of active indexes only those that take more than a block.
+    """What could go without loss; no file is read.
 
     Args:
         log_dir: the log directory.
@@ -412,21 +382,9 @@ def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
     """
     try:
         view = read_log_dir(log_dir)
-        journal = _room_for_a_journal(log_dir)
-    except (KrepairError, OSError):
+    except KrepairError:
         return ()
-    return (*_kept(view, but), *_leftovers(view, journal=journal), *_tails(view), *_deleted(view))
-
-
-def _room_for_a_journal(log_dir: str) -> bool:
-    """Whether the disk has room for the journal of a plan, and for the copy of the plan.
-
-    Raises:
-        OSError: the disk cannot be asked.
-    """
-    space = read_space(log_dir)
-    files = space.free_inodes < 0 or space.free_inodes > _LEAST_FILES
-    return files and space.free_bytes >= PRIVATE_FOLDER_BYTES + PLAN_COPY_STEP_BYTES + space.block_bytes
+    return (*_kept(view, but), *_removed_by_a_start(view))
 
 
 def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
@@ -437,28 +395,21 @@ def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
             yield RemovableFiles(f"{what} ({command}; no undo after it)", command)
 
 
-def _leftovers(view: LogDir, *, journal: bool) -> Iterator[RemovableFiles]:
-    files = [file for part in view.partitions for file in _left_behind(part)]
-    if not sum(file.blocks for file in files):
+def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
+    """Files that brokers left behind, and folders of deleted partitions."""
+    sizes = {file.path: file.blocks for part in view.partitions for file in _left_behind(part)}
+    for part in view.marked:
+        if part.role == "delete":
+            sizes[part.path] = sum(file.blocks for file in part.files())
+    if not sum(sizes.values()):
         return
-    what = (
-        f"{bytes_words(sum(file.blocks for file in files))} of files that brokers left behind, {len(files):,} in "
-        "number"
-    )
-    if journal:
-        words = (view.path, "--fix", "leftovers", "--keep", "until-verified")
-        command = str(Next.of("plan", *words, out=PLAN))
-        yield RemovableFiles(
-            f"{what} (KR701; {command}; the next start of the broker removes them, too)", command
-        )
-        return
-    largest = sorted(files, key=lambda file: (-file.blocks, file.path))[:MOST_FILES]
-    command = shlex.join(("rm", "--", *(file.path for file in largest)))
-    some = f", the largest {len(largest)} with the command below" if len(largest) < len(files) else ""
+    largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:MOST_NAMED]
+    some = f", the largest {len(largest)} with the command below" if len(largest) < len(sizes) else ""
     yield RemovableFiles(
-        f"{what}{some} (KR701; the next start of the broker removes them, too). No plan has room for its journal now, "
-        "so this is a command of the system: type it only while the broker is stopped",
-        command,
+        f"{bytes_words(sum(sizes.values()))} of {count_text(len(sizes), 'file or folder', 'files and folders')} that "
+        f"brokers left behind{some} (KR701; the next start of the broker removes them, too). Type it only while the "
+        "broker is stopped",
+        shlex.join(("rm", "-r", "--", *largest)),
     )
 
 
@@ -472,59 +423,3 @@ def _left_behind(part: Partition) -> Iterator[FileRef]:
         if one.kind == "deleted" or (one.kind == "cleaned" and not swaps):
             yield one.file
     yield from part.orphan_indexes
-
-
-def _tails(view: LogDir) -> Iterator[RemovableFiles]:
-    tails = [tail for part in view.partitions for tail in _tails_of(part)]
-    if not tails:
-        return
-    largest = sorted(tails, key=lambda tail: (-tail.bytes, tail.path))[:MOST_FILES]
-    command = " && ".join(shlex.join(("fallocate", "--dig-holes", tail.path)) for tail in largest)
-    some = f", the largest {len(largest)} with the command below" if len(largest) < len(tails) else ""
-    size, many = bytes_words(sum(tail.bytes for tail in tails)), count_text(len(tails), "active index file")
-    yield RemovableFiles(
-        f"{size} of zeros at the end of {many}{some}: the command makes holes of them, and a broker reads the same as "
-        "before. Type it only while the broker is stopped",
-        command,
-    )
-
-
-def _tails_of(part: Partition) -> Iterator[_Tail]:
-    """Active index files that end with blocks of zeros that take room; a hole takes none."""
-    if not part.segments or part.unreadable:
-        return
-    base = part.segments[-1].base_offset
-    for suffix in _TAILS:
-        path = f"{part.path}/{offset_name(base)}{suffix}"
-        try:
-            with opened_for_reading(path) as descriptor:
-                state = os.fstat(descriptor)
-                block = max(state.st_blksize, 1)
-                if state.st_blocks * SECTOR <= block or state.st_size > _LARGEST_INDEX:
-                    continue
-                used = len(_all(descriptor, state.st_size).rstrip(b"\0"))
-        except OSError:
-            continue
-        gain = state.st_blocks * SECTOR - -(-used // block) * block
-        if gain > 0:
-            yield _Tail(gain, path)
-
-
-def _all(descriptor: int, size: int) -> bytes:
-    pieces, at = [], 0
-    while at < size and (piece := os.pread(descriptor, size - at, at)):
-        pieces.append(piece)
-        at += len(piece)
-    return b"".join(pieces)
-
-
-def _deleted(view: LogDir) -> Iterator[RemovableFiles]:
-    folders = [part for part in view.marked if part.role == "delete"]
-    size = sum(file.blocks for part in folders for file in part.files())
-    if size:
-        largest = sorted(folders, key=lambda part: (-sum(file.blocks for file in part.files()), part.path))
-        yield RemovableFiles(
-            f"{bytes_words(size)} of deleted partitions (KR701; the next start of the broker removes them, too). "
-            "Type it only while the broker is stopped",
-            shlex.join(("rm", "-r", "--", *(part.path for part in largest[:MOST_FILES]))),
-        )

@@ -69,7 +69,7 @@ class TxScene:
         write_staged(self.path, change.base_offset, self.staged, change.mtime_ns)
 
     def guards(self) -> Guards:
-        return Guards(FreeLock(), SafePoints(), lambda change: None)
+        return Guards(FreeLock(), SafePoints())
 
     def folder(self, disk: Disk) -> PartitionFolder:
         return PartitionFolder(disk, str(self.root), "t-0", PLAN_ID)

@@ -320,19 +320,6 @@ def test_a_lock_lost_in_the_middle_is_partly_and_nothing_more_is_touched(tmp_pat
         assert whole == scene.now()
 
 
-def test_no_space_refuses_the_group_and_skips_the_rest(tmp_path: Path) -> None:
-    scene = Scene(tmp_path / "logs")
-
-    def full(change: object) -> None:
-        raise RefusedError("not enough space")
-
-    guards = dataclasses.replace(scene.guards(), check_space=full)
-    outcomes = commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
-    assert [o.outcome for o in outcomes] == ["failed", "skipped", "skipped"]
-    assert outcomes[0].exit_code == ExitCode.REFUSED
-    assert scene.before == tree(scene.root)
-
-
 @pytest.mark.parametrize(
     "changed",
     [

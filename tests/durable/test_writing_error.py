@@ -19,7 +19,6 @@ from krepair.durable.writing_error import (
     WritingError,
     file_system_of,
     folder_with_room,
-    innermost,
     said_of_writing,
 )
 
@@ -127,6 +126,13 @@ def test_a_file_system_that_cannot_be_asked_for_its_inodes_has_no_space(
     assert "no space is left on the file system /proc (proc)" in str(said.strerror)
 
 
+def mounts(folder: Path, patch: pytest.MonkeyPatch, *given: tuple[str, str]) -> None:
+    """The kernel says that these are mounted: place and kind."""
+    lines = [f"1 0 0:1 / {place} rw - {kind} none rw\n" for place, kind in given]
+    (folder / "mountinfo").write_text("".join(lines))
+    patch.setattr(writing_error, "_MOUNTS", str(folder / "mountinfo"))
+
+
 def test_the_file_system_of_a_path_is_the_innermost_one(small: Path) -> None:
     assert file_system_of(str(small / "x"))[:2] == (str(small), "tmpfs")
     assert file_system_of(f"{small}x").mounted_at != str(small)
@@ -148,14 +154,19 @@ def test_the_file_system_of_a_path_is_the_innermost_one(small: Path) -> None:
         ("/c", 4),
     ],
 )
-def test_a_file_system_holds_its_mount_point_and_what_is_below_it(path: str, number: int) -> None:
+def test_a_file_system_holds_its_mount_point_and_what_is_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, number: int
+) -> None:
     places = ["/", "/a/b", "/a/b", "/a/b~", "/c"]
-    mounts = [FileSystem(place, kind) for place, kind in zip(places, "01234", strict=True)]
-    assert innermost(path, mounts) == mounts[number]
+    mounts(tmp_path, monkeypatch, *zip(places, "01234", strict=True))
+    assert file_system_of(path) == FileSystem(places[number], str(number), "rw")
 
 
-def test_a_path_that_no_file_system_is_known_to_hold_is_told_by_its_folder() -> None:
-    assert innermost("/a/b", [FileSystem("/c")]) == FileSystem("/a")
+def test_a_path_that_no_file_system_is_known_to_hold_is_told_by_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts(tmp_path, monkeypatch, ("/c", "ext4"))
+    assert file_system_of("/a/b") == FileSystem("/a")
 
 
 def test_options_of_a_file_system_over_a_network_are_those_of_the_file_system(
@@ -173,7 +184,6 @@ def test_where_the_kernel_does_not_say_what_is_mounted_none_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing_error, "_MOUNTS", str(tmp_path / "mountinfo"))
-    assert writing_error.mounted() == []
     assert file_system_of(str(tmp_path / "a")) == FileSystem(str(tmp_path))
 
 

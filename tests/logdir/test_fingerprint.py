@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from krepair.logdir.fingerprint import digest_bytes, digest_content, digest_file
-from krepair.logdir.space import mounted_read_only, read_space
+from krepair.logdir.space import read_space
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_space_is_what_a_user_who_is_not_root_may_take(
     space = read_space(str(tmp_path))
     assert space.free_bytes > 0
     assert space.free_bytes % space.block_bytes == 0
-    assert not mounted_read_only(str(tmp_path))
+    assert not space.mounted_read_only
     # f_bsize, f_frsize, f_blocks, f_bfree, f_bavail, f_files, f_ffree, f_favail, f_flag, f_namemax
     state = os.statvfs_result((65536, 4096, 1000, 500, 300, 0, 0, 0, os.ST_RDONLY, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: state)

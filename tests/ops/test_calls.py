@@ -91,15 +91,15 @@ def test_the_table_of_mounts_is_read_by_apply_and_undo_only_where_a_call_fails(
     options = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     plan = make_plan(str(write(tmp_path / "logs", 3, clean=False)), options)
     looked: Counter[str] = Counter()
-    real = writing_error._mounts
+    real = writing_error._mounts_of
     # the options of a mount over a network are looked up in the table, too
     monkeypatch.setattr(medium, "is_open_on_one_host", lambda descriptor: True)
 
-    def looking(holding: str = "") -> list[writing_error.FileSystem]:
+    def looking(path: str) -> list[writing_error.FileSystem]:
         looked[verb] += 1
-        return real(holding)
+        return real(path)
 
-    monkeypatch.setattr(writing_error, "_mounts", looking)
+    monkeypatch.setattr(writing_error, "_mounts_of", looking)
     verb = "apply"
     apply(plan, options)
     verb = "undo"

@@ -159,7 +159,7 @@ def test_a_group_that_no_longer_fits_is_left_and_the_same_apply_goes_on(open_dir
         assert not any(is_freed_by_apply(change) for one in plan.changing for change in one.changes)
         fill(mount, plan.peak_extra_bytes // 2, "more")
         said = _typed(host, "apply", "a.krplan", "--engine", "inline", code=ExitCode.PARTLY)
-        assert "nothing was swapped for it" in said or "it is left as it is" in said
+        assert "it is left as it is" in said
         (mount / "more").unlink()
         _typed(host, "apply", "a.krplan", "--engine", "inline", code=ExitCode.DONE)
 
