@@ -45,7 +45,7 @@ from krepair.rules.leftovers import (
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
-    from krepair.rewrite.swaps import SwapItem, SwapResult
+    from krepair.rewrite.swaps import SwapItem
 
 SWAP: Final = NameState.SWAP.value
 
@@ -111,13 +111,13 @@ class Leftovers(Fix):
         with_swaps = [one for one in touched if log_swaps(one.partition)]
         read_logs(context, with_swaps)
         items = [
-            swap_item(
+            _item(
                 place_of(context.view, one.partition), one.partition, swap, one.settings.index_interval_bytes
             )
             for one in with_swaps
             for swap in log_swaps(one.partition)
         ]
-        read = look_at_swaps(items, context.engine)
+        read = _look_at_swaps(items, context.engine)
         for survey in touched:
             swaps = read.get(survey.partition.folder, [])
             survey.put(LEFTOVERS_SEEN, _see(survey, swaps, context.version))
@@ -197,10 +197,10 @@ def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLef
     if swaps:
         live = _live(survey)
         damaged = frozenset(one.base_offset for one in live if one.damaged)
-        decision = decide_swaps([swap.pending for swap in swaps], live, cleaned_bases(partition), version)
+        decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned_bases(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
-    left = why_left_alone(partition) or decision.left
+    left = _why_left_alone(partition) or decision.left
     if left:
         return SeenLeftovers(decision, makes, (), left, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
@@ -232,38 +232,30 @@ def log_swaps(partition: Partition) -> list[Leftover]:
     return sorted(found, key=lambda each: each.base_offset)
 
 
-def swap_item(place: Place, partition: Partition, swap: Leftover, interval_bytes: int) -> SwapItem:
+def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: int) -> SwapItem:
     """The item that reads a ``.log.swap``, and beside the segments if a ``.cleaned`` makes it void.
 
     A broker throws a void swap away, so it matters whether there is anything that only it has.
     """
     from krepair.rewrite.swaps import SwapItem
 
-    cleaned = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
-    void = any(base <= swap.base_offset for base in cleaned)
-    segments = partition.log_sizes
+    void = any(base <= swap.base_offset for base in _cleaned_bases(partition))
     return SwapItem(
         place=place,
         base_offset=swap.base_offset,
         size=swap.file.size,
         interval_bytes=interval_bytes,
-        segments=segments if void else (),
+        segments=partition.log_sizes if void else (),
     )
 
 
-def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SeenSwap]]:
-    """Read pending swaps whole, where the engine runs.
-
-    Returns:
-        Partition folder -> what each of its swaps holds, in the order of the items.
-    """
+def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SeenSwap]]:
+    """Partition folder -> what each of its swaps holds, in the order of the items. Each is read whole."""
     if not items:
         return {}
-    results: dict[int, SwapResult] = {}
     from krepair.rewrite.swaps import look_at_swap
 
-    for index, result in engine.map(look_at_swap, items):
-        results[index] = result
+    results = dict(engine.map(look_at_swap, items))
     seen: dict[str, list[SeenSwap]] = {}
     for index, item in enumerate(items):
         found = results[index]
@@ -279,12 +271,11 @@ def look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[S
     return seen
 
 
-def cleaned_bases(partition: Partition) -> list[int]:
-    """Base offsets of the ``.cleaned`` files."""
+def _cleaned_bases(partition: Partition) -> list[int]:
     return [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "cleaned"]
 
 
-def why_left_alone(partition: Partition) -> str:
+def _why_left_alone(partition: Partition) -> str:
     """Why nothing is decided on the leftovers of a folder, by its files alone; empty if there is no reason."""
     return (
         half_done(partition)
@@ -297,7 +288,7 @@ def _txn_swap_alone(partition: Partition) -> str:
     """A ``.txnindex.swap`` without its log, which may be the only list of aborted transactions of its segment."""
     logs = {swap.base_offset for swap in log_swaps(partition)}
     segments = {segment.base_offset: segment for segment in partition.segments}
-    lowest = min(cleaned_bases(partition), default=None)
+    lowest = min(_cleaned_bases(partition), default=None)
     for leftover in partition.leftovers:
         if leftover.kind != "swap" or parse_file_name(leftover.file.name).kind is not FileKind.TXN_INDEX:
             continue

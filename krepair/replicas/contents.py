@@ -101,7 +101,7 @@ def _rows_of(
         every = any(isinstance(source, FactsLog) for source in one.sources)
         differing = None if every else np.array(one.group.differing, np.int64).tobytes()
         for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
-            if not replica.says:
+            if replica.failure:
                 continue
             if isinstance(source, FactsLog):
                 of_one[column] = source.file.rows(source.number, folder, rows_inline)
@@ -201,7 +201,7 @@ def _record_differences(
     tables = [[rows_of(run, _RECORD_COLUMNS) for run in of_one] for of_one in records]
     for a, one in enumerate(group.replicas):
         for b, other in enumerate(group.replicas):
-            if a == b or not (one.says and other.says) or (a > b and not missing_too):
+            if a == b or one.failure or other.failure or (a > b and not missing_too):
                 continue
             low = max(one.state.log_start, other.state.log_start)
             high = min(one.end, other.end, group.fork_of(a, b))

@@ -73,8 +73,7 @@ class ReplicaGroup:
         return [
             number
             for number, one in enumerate(self.replicas)
-            if mine.says
-            and one.says
+            if not (mine.failure or one.failure)
             and not (mine.limited or one.limited)
             and one.end > mine.end
             and self.fork_of(place, number) == NOWHERE
@@ -147,8 +146,7 @@ def _look_at(group: ReplicaGroup) -> None:
         fork = find_fork(one.history, other.history)
         if fork is not None:
             group.forks[a, b] = fork
-        if one.says and other.says:
-            differing |= _differing_ranges(one, other, group.fork_of(a, b))
+        differing |= _differing_ranges(one, other, group.fork_of(a, b))
     group.differing = sorted(differing)
 
 
@@ -171,7 +169,7 @@ def facts_of_header(group: ReplicaGroup) -> Iterator[m.Disagreement]:
         yield from _alone(one)
     for (a, b), fork in group.forks.items():
         yield _of_fork(group.replicas[a], group.replicas[b], fork)
-    saying = {place: one for place, one in enumerate(group.replicas) if one.says}
+    saying = {place: one for place, one in enumerate(group.replicas) if not one.failure}
     for a, mine in saying.items():
         others = [(other, group.fork_of(a, b)) for b, other in saying.items() if b != a]
         yield from judge_transactions(mine, others)
@@ -325,7 +323,7 @@ def _with_rest(
     one: m.Disagreement, found: Sequence[m.Disagreement], replicas: Sequence[Replica]
 ) -> m.Disagreement:
     """What is damaged, with what is known of the rest of that replica."""
-    if one.kind != m.CORRUPT or sum(1 for replica in replicas if replica.says) < _AGREEING:
+    if one.kind != m.CORRUPT or sum(1 for replica in replicas if not replica.failure) < _AGREEING:
         return one
     accused = any(
         set(one.brokers) & set(other.brokers) and m.VERDICT_OF[other.kind] in {m.DIVERGED, m.CANNOT_TELL}

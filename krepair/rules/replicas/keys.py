@@ -177,7 +177,7 @@ def judge_keys(
     found: dict[tuple[str, int], Bools] = {}
     for column in range(len(replicas)):
         for other in range(len(replicas)):
-            if column != other and replicas[column].says and replicas[other].says:
+            if column != other and not (replicas[column].failure or replicas[other].failure):
                 for kind, wrong, rows in judge.pair(column, other):
                     if rows.any():
                         known = found.get((kind, wrong))

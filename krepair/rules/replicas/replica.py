@@ -203,7 +203,7 @@ class Replica:
 
     @property
     def failure(self) -> str:
-        """Why it could not be read, or empty; then nothing else counts."""
+        """Why it could not be read, or empty; then all of it counts against others, but for what is damaged."""
         return self.headers.why if self.headers.failure else ""
 
     @cached_property
@@ -273,11 +273,6 @@ class Replica:
         """Offset to which its keys are known; of a running broker's there may be later records of any key behind."""
         return max(self.headers.read_to, self.end)
 
-    @property
-    def says(self) -> bool:
-        """Whether its content counts against others: all of it, but for the parts that are damaged."""
-        return not self.headers.failure
-
     @cached_property
     def gaps(self) -> tuple[tuple[int, int], ...]:
         """(offset after a segment's last batch, base offset of the next) where these are not equal."""
@@ -303,5 +298,7 @@ class Replica:
 
     def covers(self, offsets: Int64s) -> Bools:
         """Of which offsets it is known whether it has a record there, or a later one of the same key."""
-        found: Bools = (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden_to) & self.says
+        found: Bools = (
+            (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden_to) & (not self.failure)
+        )
         return found
