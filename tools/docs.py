@@ -28,7 +28,7 @@ from krepair.formats import (
 from krepair.formats.layout import Layout
 from krepair.formats.message_schema import LATEST, Field, Schema
 from krepair.rules.reasons import REASONS
-from tools import pictures, schemas, share
+from tools import schemas, share
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_WIDTH = 100
@@ -202,8 +202,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; 1 if a page is not fresh")
     options = parser.parse_args()
     stale = 0
-    drawn = {f"pictures/{name}": text for name, text in pictures.pictures().items()}
-    generated = {DOCS / name: text for name, text in (pages() | drawn).items()}
+    generated = {DOCS / name: text for name, text in pages().items()}
     generated |= {share.SHARE / name: text for name, text in share.files().items()}
     for path, text in generated.items():
         if path.exists() and path.read_text() == text:

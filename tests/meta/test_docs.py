@@ -11,7 +11,7 @@ from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
 from krepair.fixes.table import FIXES
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
-from tools import docs, pictures
+from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
@@ -38,15 +38,6 @@ VERBS = (
 def test_generated_pages_are_fresh() -> None:
     made = docs.pages()
     assert [name for name in made if (docs.DOCS / name).read_text() != made[name]] == [], "run make docs"
-
-
-def test_pictures_are_what_the_script_draws_of_the_fixtures():
-    drawn = pictures.pictures()
-    assert {path.name: path.read_text() for path in (docs.DOCS / "pictures").iterdir()} == drawn, (
-        "run make docs"
-    )
-    pages = "".join(page.read_text() for page in PAGES)
-    assert [name for name in drawn if f"pictures/{name})" not in pages] == []
 
 
 def test_links_inside_the_project_lead_to_files_and_headings() -> None:
