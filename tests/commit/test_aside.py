@@ -59,19 +59,6 @@ def site(memory_dir: Path) -> Site:
     return Site(memory_dir / "logs")
 
 
-def test_segment_goes_and_comes_back(site: Site) -> None:
-    intent, folder = site.begin(), site.folder()
-    assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (False, True)
-    for _ in range(2):
-        whole(ASIDE.go_on(folder, [intent]))
-        assert not [path for path in site.path.iterdir() if path.is_file()]
-        assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (True, False)
-    for _ in range(2):
-        whole(ASIDE.undo(folder, [intent]))
-        assert tree(site.root, private=False) == site.before
-        assert (ASIDE.is_committed(folder, intent), ASIDE.is_back(folder, intent)) == (False, True)
-
-
 def test_it_is_out_once_its_log_is_and_on_its_way_back_with_its_first_file(site: Site) -> None:
     intent, folder = site.begin(), site.folder()
     whole(ASIDE.go_on(folder, [intent]))
@@ -147,24 +134,3 @@ def test_nothing_comes_back_where_a_kept_file_is_gone(site: Site) -> None:
 def test_file_that_the_plan_does_not_know_is_not_begun(site: Site) -> None:
     with pytest.raises(RefusedError, match="the plan has no such file"):
         site.begin((*NAMES, name(100, ".txnindex")))
-
-
-def test_segment_is_out_before_it_loses_an_index_and_has_them_before_it_is_back(site: Site) -> None:
-    """Else a broker that is started after a power cut finds a segment without its indexes."""
-    intent = site.begin()
-    disk = RecordingDisk(UnsyncedDisk())
-    whole(ASIDE.go_on(site.folder(disk), [intent]))
-    whole(ASIDE.undo(site.folder(disk), [intent]))
-    calls = [(call.kind, call.target or call.path) for call in disk.calls]
-    partition = ("sync_dir", str(site.path))
-    out, index_out = (
-        calls.index(("unlink", str(site.path / LOG))),
-        calls.index(("unlink", str(site.path / INDEX))),
-    )
-    assert partition in calls[out:index_out]
-    back = calls.index(("rename", str(site.path / LOG)))
-    index_back = max(calls.index(("rename", str(site.path / file))) for file in (INDEX, TIMES))
-    assert partition in calls[index_back:back]
-    assert partition in calls[back:]
-    last_out = max(calls.index(("unlink", str(site.path / file))) for file in NAMES)
-    assert partition in calls[last_out:index_back]

@@ -5,7 +5,7 @@ before each call; else before the first and the last one of those that are alike
 
 - The next ``apply`` ends with what an apply makes that nothing stopped, ``undo`` with every byte, time and mode of the
   beginning; a verb that refuses has changed nothing, and ``undo`` gives everything back then.
-- ``purge`` takes nothing that undo still needs, and changes nothing that a broker reads.
+- ``purge`` changes nothing that a broker reads, and ends only where each log is as it was, or as it becomes.
 - Nothing is kept only in a folder that is not synced when an original loses its name, and no record of the journal says
   that something is done before the names are durable.
 """
@@ -20,7 +20,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from krepair.commit.begin import Target, begin, executor_of
 from krepair.commit.purge import purge_partition
+from krepair.commit.status import ChangeState, status_in
 from krepair.durable.disk import Disk
 from krepair.errors import RefusedError
 from krepair.logdir.fingerprint import digest_bytes
@@ -46,11 +48,13 @@ from tests.commit.scene import (
     P2,
     PLAN_ID,
     Scene,
+    Tree,
     UnsyncedDisk,
     fingerprint,
     name,
     put,
     tree,
+    whole,
 )
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.ops.stops import EVERY_CALL, telling_stops
@@ -229,12 +233,13 @@ class Kind(Scene):
         return not any(one.failed for one in outcomes)
 
 
-OF_SEGMENTS = (groups, swap, all_of_a_partition)
 KINDS = [
     *itertools.product((files, cut, excise, aside, roll), [FENCED]),
-    *itertools.product(OF_SEGMENTS, [FENCED, P1, P2]),
+    *itertools.product((groups, swap), [FENCED, P2]),
+    (all_of_a_partition, P2),
 ]
-VERBS = ("apply", "undo", "purge")
+STATES = {"apply": ChangeState.COMMITTED, "undo": ChangeState.PLANNED, "purge": ChangeState.PURGED}
+VERBS = tuple(STATES)
 kinds = pytest.mark.parametrize(
     ("build", "commit"),
     KINDS,
@@ -256,12 +261,15 @@ def test_stopped_before_any_call_the_next_verb_ends_right_or_changes_nothing(
     memory_dir: Path, build: Callable[[Scene], Built], commit: Commit, verb: str
 ) -> None:
     root, recording = memory_dir / "logs", RecordingDisk(UnsyncedDisk())
+    other = P2 if commit.order == "P1" else FENCED  # the broker's version may be another one by then
     scene = at(root, build, verb, commit)
     before, begun = scene.before, scene.now()
     assert scene.run(verb, commit, recording)
     ended = scene.now()
     applied = ended if verb == "apply" else begun
     assert (ended == before) is (verb == "undo")
+    assert set(status_in(scene.folder(), scene.partition).values()) == {STATES[verb]}
+    whole_logs = whole_states(root, build, commit)
     for place, stop in enumerate(telling_stops(recording.calls)):
         for then in VERBS if EVERY_CALL else {"undo", VERBS[place % 3]}:
             scene = at(root, build, verb, commit)
@@ -269,7 +277,7 @@ def test_stopped_before_any_call_the_next_verb_ends_right_or_changes_nothing(
                 scene.run(verb, commit, StoppingDisk(UnsyncedDisk(), stop, FILE_CHANGING))
             check_whole(scene, build)
             was, why = scene.now(), (stop, then)
-            done = scene.run(then, commit)
+            done = scene.run(then, other)
             if verb == "purge":
                 # What is kept may be gone in part: nothing comes back, but where the purge had not begun.
                 assert scene.now() == applied or (then == "undo" and done and scene.now() == before), why
@@ -280,12 +288,29 @@ def test_stopped_before_any_call_the_next_verb_ends_right_or_changes_nothing(
                 assert scene.now() == (applied if then == "apply" else before), why
             if done and then == "purge":
                 assert not (scene.path / PRIVATE).exists(), why
+                assert of_logs(was) in whole_logs, why
             elif then != "undo":
-                assert scene.run("undo", commit), why
+                assert scene.run("undo", other), why
                 assert tree(scene.root) == before, why
             else:
                 assert done, why
                 assert tree(scene.root) == before, why
+
+
+def of_logs(found: Tree) -> Tree:
+    """The logs, and the clean-shutdown marker: an index can be made again."""
+    return {file: row for file, row in found.items() if ".log" in file or file == ".kafka_cleanshutdown"}
+
+
+def whole_states(root: Path, build: Callable[[Scene], Built], commit: Commit) -> list[Tree]:
+    """The logs with none of the changes done, with the first one, with the first two, with all."""
+    states = []
+    for count in range(len(Kind(root / "counted", build).partition.changes) + 1):
+        scene = Kind(root / f"whole-{count}", build)
+        scene.partition = replace(scene.partition, changes=scene.partition.changes[:count])
+        assert scene.run("apply", commit)
+        states.append(of_logs(scene.now()))
+    return states
 
 
 def check_whole(scene: Kind, build: Callable[[Scene], Built]) -> None:
@@ -297,6 +322,37 @@ def check_whole(scene: Kind, build: Callable[[Scene], Built]) -> None:
         found = {each: logs.pop(each) for each in map(name, sources) if each in logs}
         old = {each: scene.before[f"{FOLDER}/{each}"][2] for each in map(name, sources)}
         assert found in (old, {name(base): scene.staged[base][".log"]})
+
+
+@kinds
+def test_an_executor_tells_how_far_a_change_came_and_what_it_keeps(
+    memory_dir: Path, build: Callable[[Scene], Built], commit: Commit
+) -> None:
+    scene = Kind(memory_dir / "logs", build)
+    folder, begun = scene.folder(), []
+    folder.make_private_folders()
+    for change in scene.partition.changes:
+        scene.stage(change)
+        intent = begin(Target(folder, scene.partition, commit.order), change)
+        executor = executor_of(intent)
+        assert {file.name for file in change.files if file.how != "swap"} >= set(intent.names)
+        assert (executor.is_committed(folder, intent), executor.can_go_on(folder, intent)) == (False, True)
+        assert executor.kept(folder, intent) == []
+        for _ in range(2):
+            whole(executor.go_on(folder, [intent]))
+            assert (executor.is_committed(folder, intent), executor.can_go_on(folder, intent)) == (True, True)
+        assert not executor.is_back(folder, intent)
+        kept = executor.kept(folder, intent)
+        assert all(folder.state(one.path) is not None for one in kept)
+        assert len(kept) == len(intent.originals)
+        begun.append((executor, intent))
+    for executor, intent in reversed(begun):
+        executor.check_undo(folder, intent, "committed")
+        for _ in range(2):
+            whole(executor.undo(folder, [intent]))
+            assert not executor.is_committed(folder, intent)
+        assert executor.is_back(folder, intent) or not intent.originals
+    assert tree(scene.root, private=False) == scene.before
 
 
 @kinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
@@ -13,9 +12,8 @@ from krepair.commit.journal import Purge
 from krepair.commit.purge import check_all_finished, purge_partition, remove_private_folder
 from krepair.commit.status import ChangeState, status_in
 from krepair.errors import RefusedError
-from krepair.formats.filenames import CLEAN_SHUTDOWN
 from tests.commit.scene import PLAN_ID, Scene, UnsyncedDisk, name, tree
-from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.durable.disks import RecordingDisk
 
 PRIVATE = f"krepair~{PLAN_ID}"
 
@@ -120,26 +118,3 @@ def test_bytes_that_went_are_those_of_the_private_folder_that_had_no_other_name(
     held = blocks_of(scene.path / PRIVATE)
     assert purge_partition(scene.folder()) == held
     assert not (scene.path / PRIVATE).exists()
-
-
-def test_undo_that_was_stopped_under_the_fence_ends_before_a_purge(memory_dir: Path) -> None:
-    """The clean-shutdown marker lies in the fence: without it a broker starts as after a crash."""
-    refused = 0
-    for stop in range(1, 300):
-        scene = Scene(memory_dir / f"logs-{stop}")
-        before = scene.now()
-        scene.apply()
-        try:
-            scene.undo(disk=StoppingDisk(UnsyncedDisk(), stop))
-        except SimulatedCrash:
-            pass
-        else:
-            break
-        with contextlib.suppress(RefusedError):
-            purge_partition(scene.folder())
-            assert (scene.root / CLEAN_SHUTDOWN).exists()
-            continue
-        refused += 1
-        scene.undo()
-        assert scene.now() == before
-    assert refused > 20

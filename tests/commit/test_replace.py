@@ -10,11 +10,10 @@ import pytest
 
 from krepair.commit.begin import Target, begin
 from krepair.commit.change_files import ChangeFiles
-from krepair.commit.executor import KeptFile
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import Intent
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
-from krepair.logdir.fingerprint import digest_bytes, digest_content
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import KeepOriginal, PartitionPlan, ReplaceFile
 from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree, whole
 
@@ -65,33 +64,6 @@ class Site:
 @pytest.fixture
 def site(memory_dir: Path) -> Site:
     return Site(memory_dir / "logs")
-
-
-@pytest.mark.parametrize("file", [OLD, NONE, GOES])
-def test_file_is_replaced_and_comes_back(site: Site, file: str) -> None:
-    digest = digest_content(str(site.path / file)) if file != NONE else ""
-    intent, folder = site.begin(file), site.folder()
-    assert (FILES.can_go_on(folder, intent), FILES.is_committed(folder, intent)) == (True, False)
-    assert FILES.kept(folder, intent) == []
-    whole(FILES.go_on(folder, [intent]))
-    assert (site.path / file).exists() == (file != GOES)
-    assert (FILES.can_go_on(folder, intent), FILES.is_committed(folder, intent)) == (True, True)
-    assert not FILES.is_back(folder, intent)
-    if file != NONE:
-        (original,) = intent.originals
-        assert original.digest == digest
-        assert FILES.kept(folder, intent) == [KeptFile(f"{KEEP}/{file}", original)]
-    whole(FILES.go_on(folder, [intent]))
-    FILES.check_undo(folder, intent, "committed")
-    whole(FILES.undo(folder, [intent]))
-    assert tree(site.root, private=False) == site.before
-    # A file that was not there, and whose log is gone, may be gone by a broker's retention.
-    assert FILES.is_back(folder, intent) == (file != NONE)
-    if file == NONE:
-        (site.path / file).with_suffix(".log").touch()
-        assert FILES.is_back(folder, intent)
-    FILES.forget(folder, [intent])
-    assert os.listdir(site.path / KEEP) == []
 
 
 Hand = Callable[[Site], object]
@@ -148,7 +120,7 @@ def test_replaced_file_whose_original_was_lost_is_refused(site: Site) -> None:
     assert (site.path / OLD).read_bytes() == NEW
 
 
-@pytest.mark.parametrize("file", [OLD, NONE])
+@pytest.mark.parametrize("file", [OLD, NONE, GOES])
 def test_file_that_was_written_since_stays(site: Site, file: str) -> None:
     intent = site.begin(file)
     whole(FILES.go_on(site.folder(), [intent]))

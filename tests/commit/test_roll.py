@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from krepair.commit.begin import Target, begin
-from krepair.commit.by_disk import is_ours
 from krepair.commit.change_files import ChangeFiles
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import Intent
@@ -47,20 +46,6 @@ class Site:
 @pytest.fixture
 def site(memory_dir: Path) -> Site:
     return Site(memory_dir / "logs")
-
-
-def test_segment_comes_and_goes(site: Site) -> None:
-    intent = site.begin()
-    for _ in range(2):
-        whole(ROLLS.go_on(site.folder, [intent]))
-        assert [(site.path / file).read_bytes() for file in NAMES] == [b""] * 3
-        assert not ROLLS.is_back(site.folder, intent)
-        assert all(is_ours(site.folder, {}, CHANGE, file) for file in NAMES)
-    ROLLS.check_undo(site.folder, intent, "committed")
-    for _ in range(2):
-        whole(ROLLS.undo(site.folder, [intent]))
-        assert tree(site.root, private=False) == site.before
-        assert ROLLS.is_back(site.folder, intent)
 
 
 @pytest.mark.parametrize("file", NAMES)
