@@ -93,11 +93,8 @@ class Disk(Protocol):
     def link(self, source: str, target: str) -> None:
         """Make a hard link; ``target`` must not exist."""
 
-    def copy(self, source: str, target: str, of: Tree | None = None) -> None:
-        """Make a durable copy with all attributes; ``target`` must not exist. It shares blocks if possible.
-
-        ``of`` is the tree that holds the source, if it is another one.
-        """
+    def copy(self, source: str, target: str) -> None:
+        """Make a durable copy with all attributes; ``target`` must not exist. It shares blocks if possible."""
 
     def unlink(self, path: str) -> None:
         """Remove a file."""

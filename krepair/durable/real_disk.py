@@ -194,12 +194,9 @@ class RealDisk:
             _must_be_regular(os.stat(old_name, dir_fd=old, follow_symlinks=False))
             os.link(old_name, new_name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
 
-    def copy(self, source: str, target: str, of: Tree | None = None) -> None:
-        """Make a durable copy with all attributes; ``target`` must not exist. After a failure there is no copy.
-
-        ``of`` is the tree that holds the source, if it is another one.
-        """
-        with (of or self.tree).opened(source) as reader:
+    def copy(self, source: str, target: str) -> None:
+        """Make a durable copy with all attributes; ``target`` must not exist. After a failure there is no copy."""
+        with self.tree.opened(source) as reader:
             attributes = attributes_of(reader)
             with _said_of_copy(target), self._new_file(target) as writer:
                 _copy_content(reader, writer)

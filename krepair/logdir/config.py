@@ -505,11 +505,6 @@ class Settings:
         """
         return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
 
-    @property
-    def configured_topics(self) -> tuple[str, ...]:
-        """Topics in the topic-config file, sorted."""
-        return tuple(sorted(self._topics))
-
     def topic(self, topic: str) -> TopicSettings:
         """The effective settings of a topic."""
         found = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}

@@ -54,7 +54,7 @@ def purge(
 
     Args:
         plan: as read from its file.
-        options: only ``at`` counts.
+        options: none of them counts.
         progress: told of folders.
         disk: what writes; a test may wrap it.
 

@@ -122,9 +122,9 @@ class PassingDisk:
         with self._around(Call("link", source, target)):
             self.inner.link(source, target)
 
-    def copy(self, source: str, target: str, of: Tree | None = None) -> None:
+    def copy(self, source: str, target: str) -> None:
         with self._around(Call("copy", source, target)):
-            self.inner.copy(source, target, of)
+            self.inner.copy(source, target)
 
     def unlink(self, path: str) -> None:
         with self._around(Call("unlink", path)):
