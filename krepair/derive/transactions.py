@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from krepair.formats.arrays import Bools, Int64s
-from krepair.formats.batch_v2 import CONTROL, MAGIC, TRANSACTIONAL
+from krepair.formats.batch_v2 import CONTROL, TRANSACTIONAL
 from krepair.kernels import columns
 from krepair.kernels import replica_rows as bits
 
@@ -47,7 +47,7 @@ def no_rows(columns: int) -> Int64s:
 def events_of(rows: columns.Batches) -> Int64s:
     """Data in transactions and their markers, int64[N, EVENT_COLUMNS], of batches in offset order."""
     attributes, kinds = rows["attributes"], rows["control_type"]
-    data = (attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL) & (rows["magic"] >= MAGIC)
+    data = attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
     found = rows.take(np.flatnonzero(data | (kinds == ABORT) | (kinds == COMMIT)))
     names = ("producer_id", "base_offset", "control_type", "producer_epoch")
     return np.column_stack([found[name].astype(np.int64) for name in names])

@@ -67,7 +67,8 @@ BATCH: Final = np.dtype(
     ],
     align=True,
 )
-"""The columns. Of v0 and v1 ``record_count`` is -1, as are timestamps that are not there. ``control_type`` is
+"""The columns. Of v0 and v1 ``record_count`` is -1, as are timestamps that are not there, and
+``attributes`` has only the bits that the format knows. ``control_type`` is
 ``NO_CONTROL`` of data and of an emptied control batch, and ``UNREADABLE`` where the control record cannot be read."""
 Batches = np.ndarray[Any, Any]
 """A window's rows of ``BATCH``: ``rows["base_offset"]`` is a column."""
@@ -104,6 +105,8 @@ _OLD_CRC: Final = message_set.HEADER_V0.place("crc")
 _OLD_CRC_START: Final = message_set.CRC_START
 _OLD_TIMESTAMP: Final = message_set.HEADER_V1.place("timestamp")
 _OLD_FRONT: Final = message_set.HEADER_V1.size
+_CODEC: Final = message_set.CODEC_MASK
+_CODEC_AND_TIME: Final = _CODEC | message_set.LOG_APPEND_TIME
 
 
 @inlined
@@ -153,7 +156,7 @@ def _read_header(buf: Any, filled: Any, place: Any, position: Any, last_offset: 
         row.base_sequence = -1
         row.record_count = -1
         row.leader_epoch = -1
-        row.attributes = np.int64(byte_at(buf, place + MAGIC + 1))
+        row.attributes = byte_at(buf, place + MAGIC + 1) & (_CODEC_AND_TIME if magic == 1 else _CODEC)
     else:
         delta, count, attributes = (
             be32(buf, place + LAST_DELTA),

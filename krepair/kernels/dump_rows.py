@@ -1,6 +1,6 @@
-"""Reads records in bulk for ``krepair dump``: one row per record. Nothing is trusted.
+"""Reads records of v2 batches and messages of v0 and v1 in bulk: one row per record. Nothing is trusted.
 
-Source: DefaultRecord (2.2.1, 3.9).
+Source: DefaultRecord (2.2.1, 3.9), LegacyRecord and AbstractLegacyRecordBatch (2.2.1).
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from krepair.kernels.jit import kernel
-from krepair.kernels.scan_window import HEADER
+from krepair.formats import message_set
+from krepair.kernels.jit import inlined, kernel
+from krepair.kernels.scan_window import HEADER, LENGTH, LENGTH_END, MAGIC
 from krepair.kernels.varints import zigzag
+from krepair.kernels.words import be32, be64, byte_at
 
 # columns of a record; places are in the window or buffer that was read
-R_OFFSET_DELTA: Final = 0
-R_TIMESTAMP_DELTA: Final = 1
+R_OFFSET_DELTA: Final = 0  # from the offset of the batch, message or wrapper
+R_TIMESTAMP_DELTA: Final = 1  # likewise
 R_KEY: Final = 2
 R_KEY_SIZE: Final = 3
 R_VALUE: Final = 4
@@ -37,6 +39,11 @@ HEADER_COLUMNS: Final = 4
 NEED_BYTES: Final = 0
 ROWS_FULL: Final = 1
 BAD_RECORD: Final = 2
+
+_KEY_V0: Final = message_set.HEADER_V0.size
+_KEY_V1: Final = message_set.HEADER_V1.size
+_TIMESTAMP: Final = message_set.HEADER_V1.place("timestamp")
+_NUMBER: Final = message_set.LENGTH.size
 
 
 @kernel("bytes, long, long, longs")
@@ -119,9 +126,81 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
     return status, count, place
 
 
+@inlined
+def _read_message(buf: Any, place: Any, end: Any, row: Any) -> Any:
+    """Read the message of v0 or v1 at a place into a row; offset and timestamp are those that stand there.
+
+    Returns:
+        As of ``_read_record``.
+    """
+    if end - place < _KEY_V0:
+        return np.int64(-1)
+    magic = byte_at(buf, place + MAGIC)
+    size = be32(buf, place + LENGTH) + LENGTH_END
+    first = _KEY_V1 if magic == 1 else _KEY_V0
+    if magic > 1 or size < first + 2 * _NUMBER:
+        return np.int64(-2)
+    stop = place + size
+    if stop > end:
+        return np.int64(-1)
+    row[R_START] = place
+    row[R_SIZE] = size
+    row[R_OFFSET_DELTA] = be64(buf, place)
+    row[R_TIMESTAMP_DELTA] = be64(buf, place + _TIMESTAMP) if magic == 1 else np.int64(-1)
+    at = place + first
+    for part in range(2):
+        if at + _NUMBER > stop:
+            return np.int64(-2)
+        length = be32(buf, at)
+        at += _NUMBER
+        if length < -1 or length > stop - at:
+            return np.int64(-2)
+        row[R_KEY + 2 * part] = at
+        row[R_KEY_SIZE + 2 * part] = length
+        at += max(length, 0)
+    row[R_HEADERS] = stop
+    row[R_HEADER_COUNT] = 0
+    return np.int64(stop if at == stop else -2)
+
+
+@kernel("bytes, long, long, longs, rows")
+def message_rows(buf: Any, place: Any, end: int, wrapper: Any, rows: Any) -> Any:
+    """Read the messages of a wrapper, as far as a buffer holds them.
+
+    Args:
+        buf: uint8[W].
+        place: place of the next message.
+        end: bytes of the buffer that are valid.
+        wrapper: int64[3]: what to add to offsets; the wrapper's timestamp; 1 if all its messages of v1 have that.
+        rows: int64[N, RECORD_COLUMNS], out.
+
+    Returns:
+        As of ``record_rows``.
+    """
+    count = np.int64(0)
+    status = NEED_BYTES
+    place = np.int64(place)
+    while place < end:
+        if count >= rows.shape[0]:
+            status = ROWS_FULL
+            break
+        row = rows[count]
+        after = _read_message(buf, place, end, row)
+        if after < 0:
+            status = NEED_BYTES if after == -1 else BAD_RECORD
+            break
+        row[R_OFFSET_DELTA] += wrapper[0]
+        row[R_TIMESTAMP_DELTA] -= wrapper[1]
+        if wrapper[2] != 0 and byte_at(buf, place + MAGIC) == 1:
+            row[R_TIMESTAMP_DELTA] = 0
+        place = after
+        count += 1
+    return status, count, place
+
+
 @kernel("bytes, long, batches, rows, longs")
 def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) -> Any:
-    """Read all records of uncompressed v2 batches that lie in one window.
+    """Read all records of uncompressed batches of v2, and plain messages of v0 and v1, that lie in one window.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
@@ -138,13 +217,21 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
         start = batches[number].position - origin
         place = np.int64(start + HEADER)
         end = start + batches[number].size
-        wanted = batches[number].record_count
+        is_message = batches[number].magic < 2
+        wanted = np.int64(1 if is_message else batches[number].record_count)
         if wanted > rows.shape[0] - written:
             return np.int64(number)
-        for record in range(wanted):
-            place = _read_record(buf, place, end, rows[written + record])
+        if is_message:
+            row = rows[written]
+            place = _read_message(buf, start, end, row)
+            row[R_OFFSET_DELTA] = row[R_TIMESTAMP_DELTA] = 0
             if place < 0:
                 return np.int64(number)
+        else:
+            for record in range(wanted):
+                place = _read_record(buf, place, end, rows[written + record])
+                if place < 0:
+                    return np.int64(number)
         if place != end and wanted > 0:
             return np.int64(number)
         counts[number] = wanted

@@ -177,7 +177,7 @@ def _hash_record(
 
 @kernel("bytes, batches, longs, rows, words, word rows")
 def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any, out: Any) -> None:
-    """Hash the records of v2 batches.
+    """Hash records and messages.
 
     Args:
         buf: uint8[W + SLACK], where the records lie.
@@ -190,7 +190,7 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
     row = np.int64(0)
     for number in range(batches.shape[0]):
         batch = batches[number]
-        append_time = batch.attributes & _LOG_APPEND_TIME != 0
+        append_time = batch.magic == 2 and batch.attributes & _LOG_APPEND_TIME != 0
         for _ in range(counts[number]):
             record = records[row]
             timestamp = batch.base_timestamp + record[r.R_TIMESTAMP_DELTA]
@@ -220,8 +220,6 @@ def batch_fates(batches: Any, known: Any, out: Any) -> None:
         row = batches[number]
         attributes = row.attributes
         out[number] = 0
-        if row.magic < 2:
-            continue
         if attributes & _CONTROL != 0:
             out[number] = MARKER
         elif attributes & _TRANSACTIONAL != 0:

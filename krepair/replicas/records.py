@@ -1,20 +1,18 @@
 """Reads the records of one replica as hashes: the last committed record of each key, and a digest of every record.
 
 No step is done in Python for a record: batches that lie plain in a window go to a kernel together, compressed ones are
-unpacked one behind the other first. The messages of a wrapper of v0 or v1, and what is larger than a window, are read
-one at a time.
+unpacked one behind the other first, wrappers of v0 or v1 each by itself. What is larger than a window is read one at a
+time.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
-from krepair.checks.walk import gathered
 from krepair.derive.sums import RANGE_BITS
 from krepair.derive.transactions import ABORTED, OPEN, TRANSACTION_COLUMNS, fates_of
 from krepair.durable.scratch import write_scratch
@@ -23,13 +21,10 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import FailureKind, Place
 from krepair.engine.place import in_its_place, reached, what_failed
 from krepair.engine.progress import shown
-from krepair.formats import batch_v2, message_set
 from krepair.formats.arrays import Int64s, Uint8s, Uint64s
-from krepair.formats.codec import Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
-from krepair.kernels import dump_rows as r
 from krepair.kernels import replica_rows as h
 from krepair.kernels.columns import BAD_CRC, OK, Batches
 from krepair.kernels.compact_records import SLACK, key_hash
@@ -52,8 +47,6 @@ OnRows = Callable[[Uint64s], None]
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
-_KEY_V0, _KEY_V1 = (message_set.HEADERS[magic].size for magic in (0, 1))
-"""Where the length of the key is, in a message."""
 
 
 class Differing:
@@ -118,43 +111,6 @@ class HashWalk(LogWalk):
             rows = rows.take(np.flatnonzero(self._differing.of(rows)))
         if len(rows):
             yield from super()._batches(rows, origin)
-
-    def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Plain messages of v0 and v1 that lie side by side go together."""
-        plain = (rows["magic"] < batch_v2.MAGIC) & (rows["attributes"] & batch_v2.CODEC_MASK == Codec.NONE)
-        plain &= (rows["problem"] == OK) & (origin >= 0)
-        edges = [0, *(np.flatnonzero(plain[1:] != plain[:-1]) + 1).tolist(), len(rows)]
-        for first, after in itertools.pairwise(edges):
-            for begin in range(first, after, len(self._records)):
-                some = rows[begin : min(begin + len(self._records), after)]
-                records = self._plain_messages(some, origin) if plain[first] else None
-                if records is None:
-                    yield from super()._alone(some, origin)
-                else:
-                    yield from self._record_lines(self._window, some, np.ones(len(some), np.int64), records)
-
-    def _plain_messages(self, rows: Any, origin: int) -> Any:
-        """Where key and value of plain messages are, as of records; None if one is not as it should be."""
-        records = self._records[: len(rows)]
-        starts, sizes = rows["position"] - origin, rows["size"]
-        keys = starts + np.where(rows["magic"] == 1, _KEY_V1, _KEY_V0)
-        key_sizes = self._lengths_at(keys)
-        values = keys + message_set.LENGTH.size + np.maximum(key_sizes, 0)
-        value_sizes = self._lengths_at(np.minimum(values, starts + sizes - message_set.LENGTH.size))
-        ends = values + message_set.LENGTH.size + np.maximum(value_sizes, 0)
-        if not ((key_sizes >= -1) & (value_sizes >= -1) & (ends == starts + sizes)).all():
-            return None
-        records[:] = 0
-        records[:, r.R_KEY], records[:, r.R_KEY_SIZE] = keys + message_set.LENGTH.size, key_sizes
-        records[:, r.R_VALUE], records[:, r.R_VALUE_SIZE] = values + message_set.LENGTH.size, value_sizes
-        records[:, r.R_START], records[:, r.R_SIZE] = starts, sizes
-        return records
-
-    def _lengths_at(self, places: Any) -> Int64s:
-        found: Int64s = (
-            gathered(self._window, places, message_set.LENGTH.size).view(">i4")[:, 0].astype(np.int64)
-        )
-        return found
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
         if len(rows):

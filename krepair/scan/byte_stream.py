@@ -70,10 +70,13 @@ class ByteStream:
         self.on_bytes: Callable[[memoryview], None] | None = None
         self._pieces = pieces
         self._held = memoryview(b"")
+        self._behind = memoryview(b"")
         self._at_end = False
 
     def _more(self) -> bool:
         """Fetch the next piece if none is held; False at the end."""
+        if not self._held:
+            self._held, self._behind = self._behind, memoryview(b"")
         while not self._held and not self._at_end:
             piece = next(self._pieces, None)
             if isinstance(piece, Damage):
@@ -92,6 +95,10 @@ class ByteStream:
         if self.on_bytes is not None and found:
             self.on_bytes(found)
         return found
+
+    def put_back(self, data: bytes) -> None:
+        """Put back what was taken last; once, until all of it is taken again."""
+        self._held, self._behind = memoryview(data), self._held
 
     def take(self, size: int) -> bytes:
         """So many bytes, fewer at the end."""

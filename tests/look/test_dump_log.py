@@ -217,6 +217,13 @@ def test_a_record_larger_than_any_buffer_is_cut_in_what_is_shown_and_the_next_is
     assert not of_type(lines, "damage")
 
 
+def test_hundreds_of_records_larger_than_the_buffer_in_one_batch_are_all_shown() -> None:
+    large = [record.Record(offset_delta=n, key=b"k", value=bytes(1 << 20)) for n in range(400)]
+    lines = dumped(batch(0, large, codec=Codec.ZSTD), wanted(cut=10))
+    assert [line["offset"] for line in of_type(lines, "record")] == list(range(400))
+    assert not of_type(lines, "damage")
+
+
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_wrappers_show_their_messages_with_offsets_of_the_log(magic: int) -> None:
     inner = tuple(

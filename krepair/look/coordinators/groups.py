@@ -559,7 +559,7 @@ class _GroupWalk(RecordWalk):
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
         """As for every walk; but what is too large for the tables, and no commit, passes them by."""
         key, value = shown.key or b"", shown.value or b""
-        control = row["magic"] == batch_v2.MAGIC and row["attributes"] & batch_v2.CONTROL
+        control = row["attributes"] & batch_v2.CONTROL
         if len(key) + len(value) <= LARGEST_RECORD:
             yield from super()._one_record(row, shown)
         elif not control and shown.offset >= self._log_start:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogsItem
-from krepair.formats import batch_v2
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import dump_rows as r
@@ -72,13 +71,11 @@ class RecordWalk(LogWalk):
         """Take records in order; nothing is written."""
 
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        """A message of an old format, or a record larger than the buffer: the same way, by a buffer of its own."""
+        """A record or message larger than the buffer: the same way, by a buffer of its own."""
         key, value = shown.key or b"", shown.value or b""
         buf = np.frombuffer(b"".join((key, value, bytes(64))), np.uint8)
         batch = row.copy()
         batch["base_offset"] = shown.offset
-        if batch["magic"] < batch_v2.MAGIC:
-            batch["attributes"] = 0
         record = np.zeros(r.RECORD_COLUMNS, np.int64)
         record[r.R_KEY_SIZE] = -1 if shown.key is None else len(key)
         record[r.R_VALUE], record[r.R_VALUE_SIZE] = len(key), -1 if shown.value is None else len(value)

@@ -22,15 +22,13 @@ from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint8s
 from krepair.kernels import dump_rows as r
 from krepair.kernels.columns import BAD_CRC, BATCH, Batches, copy_of, words_of
-from krepair.look.dump.record import MARKERS, TIMESTAMP_TYPES
+from krepair.look.dump.record import LAST_MS, MARKERS, TIMESTAMP_TYPES
 
 Column = Any
 """A pyarrow string array with a text for each row, or a ``str`` that all rows have."""
 
 AUTO, HEX, BASE64 = range(3)
 """How bytes are shown; ``AUTO`` is text, or base64 where they are no UTF-8."""
-LAST_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999; later times are written as numbers."""
 
 _UTF8: Final = (
     r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
@@ -392,7 +390,7 @@ class LineColumns:
     def records(
         self, buf: Uint8s, batches: Batches, of: Int64s, records: Int64s, *, with_batches: bool = False
     ) -> Any:
-        """The lines of records of v2 batches.
+        """The lines of records and messages.
 
         Args:
             buf: uint8[W], holds the records.
@@ -401,6 +399,22 @@ class LineColumns:
             records: int64[N, RECORD_COLUMNS].
             with_batches: whether the line of its batch stands before that of a batch's first record.
         """
+        new = batches["magic"] > 1
+        if new.all() or not new.any():
+            return self._records(buf, batches, of, records, with_batches=with_batches, new=bool(new.all()))
+        return one_or_other(
+            new[of],
+            lambda some: self._records(
+                buf, batches, of[some], records[some], with_batches=with_batches, new=True
+            ),
+            lambda some: self._records(
+                buf, batches, of[some], records[some], with_batches=with_batches, new=False
+            ),
+        )
+
+    def _records(
+        self, buf: Uint8s, batches: Batches, of: Int64s, records: Int64s, *, with_batches: bool, new: bool
+    ) -> Any:
         self._known.clear()
         name, number = self._name, self._number
         one_each = len(of) == len(batches) and bool((of == np.arange(len(of))).all())
@@ -410,19 +424,19 @@ class LineColumns:
             before = [lines.take(pa.array(np.where(np.diff(of, prepend=-1), of, len(batches))))]
         rows = _columns_of(batches)
         if with_batches and one_each:
-            before = self._batch(rows, new=True)
+            before = self._batch(rows, new=new)
         front = [
             self._front("record", "| record"),
             name("position"),
             number(rows["position"]),
             name("offset"),
         ]
-        kind = [name("timestamp_type"), self._timestamp_type(rows), name("sequence")]
+        kind = [name("timestamp_type"), self._timestamp_type(rows), name("sequence") if new else ""]
         producer = [
             name("producer_id"), number(rows["producer_id"]),
             name("producer_epoch"), number(rows["producer_epoch"]),
             *self._bits(rows["attributes"]),
-        ]  # fmt: skip
+        ] if new else [""]  # fmt: skip
         if not one_each:
             front, kind, producer = (
                 [joined(*parts) if isinstance(joined(*parts), str) else joined(*parts).take(pa.array(of))]
@@ -432,13 +446,13 @@ class LineColumns:
         of_record: Int64s = records.T.copy()
         attributes, deltas = rows["attributes"], of_record[r.R_OFFSET_DELTA]
         created = rows["base_timestamp"] + of_record[r.R_TIMESTAMP_DELTA]
-        by_log = attributes & batch_v2.LOG_APPEND_TIME != 0
+        by_log = (attributes & batch_v2.LOG_APPEND_TIME != 0) & new
         keys, values = of_record[r.R_KEY : r.R_KEY + 2], of_record[r.R_VALUE : r.R_VALUE + 2]
         parts = [
             *before,
             *front, number(rows["base_offset"] + deltas),
             name("timestamp"), self._time(np.where(by_log, rows["max_timestamp"], created)),
-            *kind, number(_sequences(rows["base_sequence"], deltas)),
+            *kind, number(_sequences(rows["base_sequence"], deltas)) if new else "",
             *producer,
             name("key_size"), number(keys[1]),
             name("value_size"), number(values[1]),

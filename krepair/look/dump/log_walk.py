@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from krepair.kernels import dump_rows as r
 from krepair.kernels.columns import BAD_COUNTS, BAD_OFFSETS, MOST_ROWS, OK, BatchWalk, copy_of
 from krepair.kernels.resync import find_batch, search_budget
 from krepair.kernels.scan import ReadInto, fill
-from krepair.look.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, Style, of_fields
+from krepair.look.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, Style, of_fields, wrapped
 from krepair.rewrite.damage import LARGEST_LOG_BYTES
 from krepair.scan.byte_stream import ByteStream, StoredBytes
 from krepair.scan.unpacked_batches import UnpackedBatches
@@ -241,11 +241,16 @@ class LogWalk:
     def _ways(self, rows: Any, origin: int) -> Any:
         """How each batch is read."""
         ways = np.full(len(rows), _PLAIN)
-        if self._wanted.records:
+        if self._wanted.records and origin < 0:
+            ways[:] = _ALONE
+        elif self._wanted.records:
             packed = rows["attributes"] & batch_v2.CODEC_MASK != Codec.NONE
-            in_window = (rows["magic"] == batch_v2.MAGIC) & (origin >= 0)
-            # beside compressed batches the others are copied too, so that all are read together
-            ways = np.where(in_window, _PACKED if (packed & in_window).any() else _PLAIN, _ALONE)
+            new = rows["magic"] == batch_v2.MAGIC
+            ways[packed & ~new] = _ALONE
+            if (
+                packed & new
+            ).any():  # beside compressed batches the others are copied too, to be read together
+                ways[new] = _PACKED
         return np.where(rows["problem"] == OK, ways, _ALONE)
 
     def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
@@ -331,7 +336,7 @@ class LogWalk:
         yield from ()
 
     def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        """Take records of v2 batches, and the batches if ``_say_batches`` is set.
+        """Take records or messages, and their batches if ``_say_batches`` is set.
 
         Args:
             buf: uint8[W], where they lie.
@@ -342,23 +347,22 @@ class LogWalk:
         yield from ()
 
     def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        """Take one record: a message of v0 or v1, or one too large for the buffer."""
+        """Take one record or message that is too large for the buffer."""
         yield from ()
 
     # -- one batch at a time ----------------------------------------------------------------------
     def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """A batch that is of an old format, damaged, or larger than the window, or whose content is large or broken."""
+        """A batch that is a wrapper, damaged, or larger than the window, or whose content is large or broken."""
         wanted = self._wanted
         late = wanted.searched and wanted.records
         if wanted.batches and not late:
             yield from self._batch_lines(row.reshape(1))
         if not wanted.records or row["record_count"] == 0 or self._is_done():
             return
-        lines = self._records_of_v2(row) if row["magic"] == batch_v2.MAGIC else self._messages(row)
         keep, self._say_batches = self._say_batches, False
         self._unsaid = row if wanted.batches and late else None
         try:
-            for piece in lines:
+            for piece in self._records_of(row):
                 if piece:
                     yield from self._say()
                 yield piece
@@ -371,177 +375,186 @@ class LogWalk:
             row, self._unsaid = self._unsaid, None
             yield from self._batch_lines(row.reshape(1))
 
-    def _content(self, row: Any, start: int) -> StoredBytes:
-        position = int(row["position"])
-        return StoredBytes(self._read_into, position + start, position + int(row["size"]))
-
-    def _records_of_v2(self, row: Any) -> Iterator[bytes | memoryview]:
-        codec = int(row["attributes"]) & batch_v2.CODEC_MASK
-        content = self._content(row, batch_v2.HEADER_SIZE)
-        stream = ByteStream(compression.chunks(codec, content, max_bytes=self.most_content_bytes))
-        left = int(row["record_count"])
-        start = int(row["position"]) + batch_v2.HEADER_SIZE
+    def _records_of(self, row: Any) -> Iterator[bytes | memoryview]:
+        """All records or messages of a batch, in pieces that fit into the buffer."""
+        content = self._content_of(row)
+        stream, left = content.stream, content.expected
         buf, end = self._buffer, 0
         while left > 0 and not self._is_done():
             end += _fill_from(stream, buf[end:WINDOW_BYTES])
-            status, count, place = r.record_rows(buf, 0, end, left, self._records)
-            left -= count
+            if content.wrapper is None:
+                status, count, place = r.record_rows(buf, 0, end, left, self._records)
+            elif end or left == 1:
+                status, count, place = r.message_rows(buf, 0, end, content.wrapper, self._records)
+            else:
+                break
             if count:
+                left -= count
                 self._counts[0] = count
                 yield from self._record_lines(buf, row.reshape(1), self._counts[:1], self._records[:count])
-            full = end == WINDOW_BYTES and count == 0
-            if status == r.NEED_BYTES and left and full:
-                shown = _giant(
-                    row, ByteStream(itertools.chain([buf[:end].tobytes()], _rest(stream))), self._wanted
-                )
-                stream, end = shown.stream, 0
-                if shown.problem:
-                    yield self._bad_records(
-                        row, codec, start, Damage(0, 0, "a record", shown.problem), stream
-                    )
-                    return
-                left -= 1
-                if shown.record is not None:
-                    yield from self._one_record(row, shown.record)
-                continue
-            if status == r.BAD_RECORD or (
-                status == r.NEED_BYTES and left and not count and end < WINDOW_BYTES
-            ):
-                wrong = _why_bad(buf[place:end].tobytes(), left)
-                yield self._bad_records(row, codec, start, wrong, stream)
+                buf[: end - place] = buf[place:end].copy()
+                end -= place
+                if status != r.BAD_RECORD:
+                    continue
+            # what stands there now is larger than the buffer, or broken
+            one: Shown | Damage
+            if content.wrapper is None and (status == r.BAD_RECORD or end < WINDOW_BYTES):
+                one = _why_bad(buf[:end].tobytes(), left)
+            else:
+                stream.put_back(buf[:end].tobytes())
+                end = 0
+                one = _large_one(row, content, self._wanted)
+            if isinstance(one, Damage):
+                yield self._bad_records(row, content, one)
                 return
-            buf[: end - place] = buf[place:end].copy()
-            end -= place
+            left -= 1
+            yield from self._one_record(row, one)
         if self._is_done():
             return
         if end or stream.some(1):
-            more = Damage(
-                0, 0, f"the end after {count_text(int(row['record_count']), 'record')}", "more bytes"
-            )
-            yield self._bad_records(row, codec, start, more, stream)
+            expected = f"the end after {count_text(int(row['record_count']), 'record')}"
+            yield self._bad_records(row, content, Damage(0, 0, expected, "more bytes"))
         elif stream.damage is not None:
-            yield self._bad_records(row, codec, start, stream.damage, stream)
+            yield self._bad_records(row, content, stream.damage)
+        elif left == _ALL:
+            none = Damage(0, 0, "a run of messages in the wrapper", "no message at all")
+            yield self._bad_records(row, content, none)
 
-    def _bad_records(self, row: Any, codec: int, start: int, wrong: Damage, stream: ByteStream) -> bytes:
+    def _bad_records(self, row: Any, content: _Content, wrong: Damage) -> bytes:
         """Damage of a batch's content; its range is all of it."""
-        if stream.damage is not None:
-            wrong = stream.damage
-        size = int(row["position"]) + int(row["size"]) - start
-        return self._damage_of(row, wrong._replace(position=start, length=size), KR307 if codec else "")
+        if content.stream.damage is not None:
+            wrong = content.stream.damage
+        size = int(row["position"]) + int(row["size"]) - content.start
+        rule = KR307 if row["attributes"] & batch_v2.CODEC_MASK else ""
+        return self._damage_of(row, wrong._replace(position=content.start, length=size), rule)
 
     def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
         """Note damage of a batch's content; gives its line."""
         del row  # of whom it is matters to ``ContentWalk``
         return self._wanted.damage(found, rule)
 
-    # -- messages of v0 and v1 --------------------------------------------------------------------
-    def _messages(self, row: Any) -> Iterator[bytes]:
-        magic = int(row["magic"])
-        codec = int(row["attributes"]) & message_set.CODEC_MASK
+    # -- what a batch holds -----------------------------------------------------------------------
+    def _stored(self, row: Any, start: int) -> StoredBytes:
+        position = int(row["position"])
+        return StoredBytes(self._read_into, position + start, position + int(row["size"]))
+
+    def _unpack(self, row: Any, codec: int, stored: StoredBytes) -> ByteStream:
+        return ByteStream(
+            compression.chunks(codec, stored, magic=int(row["magic"]), max_bytes=self.most_content_bytes)
+        )
+
+    def _content_of(self, row: Any) -> _Content:
+        """The records of a v2 batch, the messages in a wrapper, or a plain message."""
+        magic, position = int(row["magic"]), int(row["position"])
+        codec = int(row["attributes"]) & batch_v2.CODEC_MASK
+        if magic == batch_v2.MAGIC:
+            stream = self._unpack(row, codec, self._stored(row, batch_v2.HEADER_SIZE))
+            return _Content(stream, int(row["record_count"]), None, position + batch_v2.HEADER_SIZE)
         header = message_set.HEADERS[magic].size
-        content = self._content(row, header)
+        offset, time = int(row["base_offset"]), int(row["max_timestamp"])
         if codec == Codec.NONE:
-            body = ByteStream(compression.chunks(Codec.NONE, content, max_bytes=self.most_content_bytes))
-            shown, wrong = self._message_body(body, int(row["base_offset"]), int(row["max_timestamp"]))
-            yield from self._message_lines(row, header, shown, wrong, "")
-            return
-        key_size = _int32(bytes(content[0:4]))
-        value_at = 4 + max(key_size, 0)
-        value_size = _int32(bytes(content[value_at : value_at + 4]))
-        if value_size < 0 or value_at + 4 + value_size > len(content):
-            wrong = Damage(
-                header, len(content), "a run of messages in the wrapper", "null, or more than there is"
-            )
-            yield from self._message_lines(row, header, None, wrong, KR307)
-            return
-        value = self._content(row, header + value_at + 4)
-        yield from self._inner(row, magic, codec, value, header)
+            stream = self._unpack(row, codec, self._stored(row, 0))
+            return _Content(stream, 1, _words(-offset, time, 0), position + header)
+        value = self._value_of(row, header)
+        wrong: Damage | None = None
+        base = 0
+        if value is None:
+            wrong = Damage(0, 0, "a run of messages in the wrapper", "null, or more than there is")
+        elif magic and offset:  # some librdkafka wrote wrappers of offset 0; what is in them is absolute
+            stream = self._unpack(row, codec, value)
+            base = offset - _last_offset(stream)
+            if base < 0 and stream.damage is None:
+                wrong = Damage(0, 0, f"a wrapper of offset {offset - base} or more", f"offset {offset}")
+        if value is None or wrong is not None:
+            stream = ByteStream(iter([] if wrong is None else [wrong]))
+        else:
+            stream = self._unpack(row, codec, value)
+        by_log = int(magic > 0 and bool(row["attributes"] & message_set.LOG_APPEND_TIME))
+        return _Content(stream, _ALL, _words(base - offset, time, by_log), position + header)
 
-    def _inner(self, row: Any, magic: int, codec: int, value: StoredBytes, header: int) -> Iterator[bytes]:
-        """The messages of a wrapper; of v1 their offsets count from the end, so it is read twice."""
-        last, wrong = -1, None
-        stream = ByteStream(compression.chunks(codec, value, magic=magic, max_bytes=self.most_content_bytes))
-        while (head := stream.take(message_set.LOG_OVERHEAD)) and len(head) == message_set.LOG_OVERHEAD:
-            last, size = int.from_bytes(head[:8], "big", signed=True), _int32(head[8:12])
-            if size < 0 or stream.skip(size) < size:
-                break
-        wrapper_offset = int(row["base_offset"])
-        # some versions of librdkafka produced wrappers with offset 0, whose inner offsets then are absolute
-        base = 0 if magic == 0 or wrapper_offset == 0 else wrapper_offset - last
-        append_time = bool(row["attributes"] & message_set.LOG_APPEND_TIME) and magic > 0
-        if base < 0 and stream.damage is None:
-            wrong = Damage(0, 0, f"a wrapper of offset {last} or more", f"offset {wrapper_offset}")
-            yield from self._message_lines(row, header, None, wrong, KR307)
-            return
-        stream = ByteStream(compression.chunks(codec, value, magic=magic, max_bytes=self.most_content_bytes))
-        messages = 0
-        while not self._is_done() and (head := stream.take(message_set.HEADER_V0.size)):
-            size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
-            # each by its own format (KAFKA-4298)
-            inner = message_set.HEADERS.get(head[16]) if size >= 0 else None
-            if inner is None or size < inner.size + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD:
-                wrong = Damage(0, 0, "a message of format v0 or v1", "something else")
-                break
-            has_time = inner is message_set.HEADER_V1
-            timestamp = (
-                int.from_bytes(stream.take(8), "big", signed=True) if has_time else message_set.NO_TIMESTAMP
-            )
-            offset = base + int.from_bytes(head[:8], "big", signed=True)
-            timestamp = int(row["max_timestamp"]) if append_time and has_time else timestamp
-            shown, wrong = self._message_body(stream, offset, timestamp)
-            if wrong is not None:
-                break
-            messages += 1
-            yield from self._message_lines(row, header, shown, None, "")
-        if wrong is None and not messages and not self._is_done():
-            wrong = Damage(0, 0, "a run of messages in the wrapper", "no message at all")
-        if wrong is not None or stream.damage is not None:
-            yield from self._message_lines(row, header, None, stream.damage or wrong, KR307)
-
-    def _message_body(
-        self, stream: ByteStream, offset: int, timestamp: int
-    ) -> tuple[Shown | None, Damage | None]:
-        """Key and value of one message."""
-        parts: list[tuple[bytes | None, int]] = []
-        for name in ("key", "value"):
-            length = stream.take(message_set.LENGTH.size)
-            size = _int32(length) if len(length) == message_set.LENGTH.size else -2
-            if name == "key":
-                self._wanted.key_begins(stream, size)
-            data = stream.take(min(size, self._wanted.cut)) if size >= 0 else None
-            there = 0 if data is None else len(data) + stream.skip(size - len(data))
-            if size < -1 or there < max(size, 0):
-                return None, Damage(0, 0, f"a {name} of {size} bytes", f"{there} bytes")
-            parts.append((data, size))
-        stream.on_bytes = None
-        (key, key_size), (value, value_size) = parts
-        return Shown(offset, timestamp, -1, key, value, (), key_size, value_size), None
-
-    def _message_lines(
-        self, row: Any, header: int, shown: Shown | None, wrong: Damage | None, rule: str
-    ) -> Iterator[bytes]:
-        if shown is not None:
-            yield from self._one_record(row, shown)
-        if wrong is not None:
-            start = int(row["position"]) + header
-            size = int(row["size"]) - header
-            yield self._damage_of(row, wrong._replace(position=start, length=size), rule)
+    def _value_of(self, row: Any, header: int) -> StoredBytes | None:
+        """The compressed messages of a wrapper; None if its lengths say that there are none."""
+        content = self._stored(row, header)
+        value_at = message_set.LENGTH.size + max(_int32(bytes(content[0:4])), 0)
+        start = value_at + message_set.LENGTH.size
+        size = _int32(bytes(content[value_at:start]))
+        return None if size < 0 or start + size > len(content) else self._stored(row, header + start)
 
 
-@dataclass(frozen=True)
-class _Giant:
-    """A record larger than the buffer: what is shown of it, the stream behind it, or what is wrong."""
+_ALL: Final = 2**62
+"""As many messages as there are."""
 
-    record: Shown | None
+
+class _Content(NamedTuple):
+    """What a batch holds.
+
+    Attributes:
+        stream: its records or messages, not compressed.
+        expected: how many, or ``_ALL``.
+        wrapper: of messages, as for ``message_rows``; None of records.
+        start: position of the content, from which on it is damaged if it cannot be read.
+    """
+
     stream: ByteStream
-    problem: str
+    expected: int
+    wrapper: Any
+    start: int
 
 
-def _giant(row: Any, stream: ByteStream, wanted: Wanted) -> _Giant:
-    """Read a record of any size, keeping only as much of it as is shown."""
+def _words(offset: int, time: int, by_log: int) -> Any:
+    return np.array([wrapped(offset), time, by_log], np.int64)
+
+
+def _last_offset(stream: ByteStream) -> int:
+    """The offset of the last message in a wrapper, as it stands there; -1 if there is none."""
+    last = -1
+    while len(head := stream.take(message_set.LOG_OVERHEAD)) == message_set.LOG_OVERHEAD:
+        last, size = int.from_bytes(head[:8], "big", signed=True), _int32(head[8:12])
+        if size < 0 or stream.skip(size) < size:
+            break
+    return last
+
+
+def _large_one(row: Any, content: _Content, wanted: Wanted) -> Shown | Damage:
+    """Read a record or message of any size, keeping only as much of it as is shown."""
+    if content.wrapper is None:
+        return _large_record(row, content.stream, wanted)
+    return _large_message(row, content.stream, content.wrapper.tolist(), wanted)
+
+
+def _large_message(row: Any, stream: ByteStream, wrapper: list[int], wanted: Wanted) -> Shown | Damage:
+    """Its key and value say where it ends; a size that is wrong does not hide the next one."""
+    head = stream.take(message_set.HEADER_V0.size)
+    size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
+    # each by its own format (KAFKA-4298)
+    header = message_set.HEADERS.get(head[16]) if size >= 0 else None
+    if header is None or size < header.size + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD:
+        return Damage(0, 0, "a message of format v0 or v1", "something else")
+    offset = wrapped(int.from_bytes(head[:8], "big", signed=True) + wrapper[0] + int(row["base_offset"]))
+    time = message_set.NO_TIMESTAMP
+    if header is message_set.HEADER_V1:
+        stored = int.from_bytes(stream.take(8), "big", signed=True)
+        time = wrapper[1] if wrapper[2] else stored
+    parts: list[tuple[bytes | None, int]] = []
+    for name in ("key", "value"):
+        length = stream.take(message_set.LENGTH.size)
+        size = _int32(length) if len(length) == message_set.LENGTH.size else -2
+        if name == "key":
+            wanted.key_begins(stream, size)
+        data = stream.take(min(size, wanted.cut)) if size >= 0 else None
+        there = 0 if data is None else len(data) + stream.skip(size - len(data))
+        if size < -1 or there < max(size, 0):
+            return Damage(0, 0, f"a {name} of {size} bytes", f"{there} bytes")
+        parts.append((data, size))
+    stream.on_bytes = None
+    (key, key_size), (value, value_size) = parts
+    return Shown(offset, time, -1, key, value, (), key_size, value_size)
+
+
+def _large_record(row: Any, stream: ByteStream, wanted: Wanted) -> Shown | Damage:
     size = stream.varint()
     if size is None or size < 1:
-        return _Giant(None, stream, "no length")
+        return Damage(0, 0, "a record", "no length")
     left = size
     body = ByteStream(_limited(stream, left))
     attributes = body.take(1)
@@ -550,31 +563,34 @@ def _giant(row: Any, stream: ByteStream, wanted: Wanted) -> _Giant:
     for name in ("key", "value"):
         length = body.varint()
         if length is None:
-            return _Giant(None, stream, f"no length of the {name} before the record's end")
+            return Damage(0, 0, "a record", f"no length of the {name} before the record's end")
         if name == "key":
             wanted.key_begins(body, length)
         data = None if length < 0 else body.take(min(length, wanted.cut))
         if data is not None and len(data) + body.skip(length - len(data)) < length:
-            return _Giant(None, stream, f"a {name} of {length} bytes that is cut")
+            return Damage(0, 0, "a record", f"a {name} of {length} bytes that is cut")
         parts.append((data, max(length, -1)))
     count = body.varint()
     if not attributes or timestamp_delta is None or offset_delta is None or count is None or count < 0:
-        return _Giant(None, stream, "fields that do not fit into it")
+        return Damage(0, 0, "a record", "fields that do not fit into it")
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(min(count, MOST_HEADERS)):
-        pair = _giant_header(body, wanted.cut)
+        pair = _large_header(body, wanted.cut)
         if pair is None:
-            return _Giant(None, stream, "a header that does not fit into it")
+            return Damage(0, 0, "a record", "a header that does not fit into it")
         headers.append(pair)
-    while body.some(WINDOW_BYTES):
-        pass
-    shown = of_fields(
+    _pass_over(body)
+    return of_fields(
         row, offset_delta, timestamp_delta, parts[0], parts[1], tuple(headers), count - len(headers)
     )
-    return _Giant(shown, stream, "")
 
 
-def _giant_header(body: ByteStream, cut: int) -> tuple[bytes, bytes | None] | None:
+def _pass_over(body: ByteStream) -> None:
+    while body.some(WINDOW_BYTES):
+        pass
+
+
+def _large_header(body: ByteStream, cut: int) -> tuple[bytes, bytes | None] | None:
     found: list[bytes | None] = []
     for _ in ("key", "value"):
         length = body.varint()
@@ -591,13 +607,6 @@ def _limited(stream: ByteStream, left: int) -> Iterator[bytes | Damage]:
     while left > 0 and (piece := stream.some(min(left, WINDOW_BYTES))):
         left -= len(piece)
         yield bytes(piece)
-
-
-def _rest(stream: ByteStream) -> Iterator[bytes | Damage]:
-    while piece := stream.some(WINDOW_BYTES):
-        yield bytes(piece)
-    if stream.damage is not None:
-        yield stream.damage
 
 
 def _fill_from(stream: ByteStream, room: Any) -> int:

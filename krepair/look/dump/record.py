@@ -25,7 +25,8 @@ FORMAT_VERSION: Final = "1.0"
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime", "NoTimestampType")
 MARKERS: Final = tuple(ControlType(number).name for number in range(len(ControlType)))
 TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon_ms"})
-# C1 controls and the marks that turn the direction of text; JSON itself escapes C0.
+LAST_MS: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999; later times are written as numbers, as are those before 1970."""
 
 
 class DumpWord(str):
@@ -58,6 +59,10 @@ def json_of(value: Any) -> bytes:
     if data.isascii() and b"\x7f" not in data:
         return data
     return json_for_terminals(data.decode()).encode()
+
+
+def _time(milliseconds: int) -> bytes:
+    return (time_text(milliseconds) if 0 <= milliseconds <= LAST_MS else str(milliseconds)).encode()
 
 
 def _written(value: Any) -> bytes:
@@ -104,7 +109,7 @@ class Style:
         def written(row: Sequence[int]) -> bytes:
             shown: list[int | bytes] = list(row)
             for place in times:
-                shown[place] = time_text(row[place]).encode()
+                shown[place] = _time(row[place])
             return words % tuple(shown)
 
         return written
@@ -126,7 +131,7 @@ class Style:
         ):
             return value.encode()
         if name in TIMES and isinstance(value, int):
-            return time_text(value).encode()
+            return _time(value)
         return json_of(value)
 
 
@@ -203,7 +208,7 @@ class RecordLines:
             shown: the record.
         """
         attributes = int(batch["attributes"])
-        is_control = bool(attributes & batch_v2.CONTROL and batch["magic"] > 1)
+        is_control = bool(attributes & batch_v2.CONTROL)
         decoded = None
         if self.table is not None and not is_control:
             decoded = self._decoded(shown)
@@ -390,13 +395,13 @@ def of_fields(
     headers: tuple[tuple[bytes, bytes | None], ...],
     cut_headers: int,
 ) -> Shown:
-    """A record of a v2 batch from its parts."""
+    """A record or message from its parts; the time of a message is its own, also where a broker set it."""
     base_sequence = int(batch["base_sequence"])
-    append_time = bool(batch["attributes"] & batch_v2.LOG_APPEND_TIME)
+    append_time = batch["magic"] == batch_v2.MAGIC and batch["attributes"] & batch_v2.LOG_APPEND_TIME
     timestamp = int(batch["max_timestamp"]) if append_time else int(batch["base_timestamp"]) + timestamp_delta
     return Shown(
-        _int64(int(batch["base_offset"]) + offset_delta),
-        _int64(timestamp),
+        wrapped(int(batch["base_offset"]) + offset_delta),
+        wrapped(timestamp),
         -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
         key[0],
         value[0],
@@ -407,6 +412,6 @@ def of_fields(
     )
 
 
-def _int64(value: int) -> int:
+def wrapped(value: int) -> int:
     """As Java adds: what does not fit wraps."""
     return (value + 2**63) % 2**64 - 2**63
