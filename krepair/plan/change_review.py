@@ -447,6 +447,8 @@ def _replaced_name(facts: PartitionFacts, change: ReplaceFile, fix: str) -> Iter
 
 def _may_go(facts: PartitionFacts, name: str, fix: str) -> bool:
     files = facts.files
+    if name not in files:
+        return False
     if fix in {"snapshots", _RECOVERY}:
         return SNAPSHOT_NAME.fullmatch(name) is not None
     if fix != _LEFTOVERS:

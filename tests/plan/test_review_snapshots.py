@@ -73,6 +73,12 @@ def test_no_other_snapshot_and_no_log_may_be_made(change: ReplaceFile) -> None:
     assert ("RV25", change.change_id) in objections((BASE, END), change)
 
 
+def test_only_a_file_that_is_there_may_go() -> None:
+    """One that is to be made, and by a word goes, would be called gone already: apply would end with 0 without it."""
+    wrong = made(END, method="remove")
+    assert ("RV25", wrong.change_id) in objections((BASE,), wrong)
+
+
 def test_snapshots_change_only_by_their_own_fix() -> None:
     assert ("RV25", f"{FOLDER}/{END}") in objections((BASE,), made(END), fixes=("index",))
     assert ("RV25", f"{FOLDER}/{PAST}") in objections((BASE, PAST), removed(PAST), fixes=("leftovers",))
