@@ -8,6 +8,7 @@ one, the next command to type.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Protocol
 
 
 class ExitCode(IntEnum):
@@ -49,12 +50,18 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
 }
 
 
+class Command(Protocol):
+    """A ``krepair.next_command.Next``; that stands above errors, since it knows the options."""
+
+    verb: str
+
+
 class KrepairError(Exception):
     """Base of all errors that krepair raises on purpose.
 
     Args:
         message: what is wrong: the file, the position, and what was expected.
-        next_command: what to type next, a ``krepair.next_command.Next`` or text; may be empty.
+        next_command: what to type next; see ``krepair.next_command.of_error``.
 
     Attributes:
         again: when, or as whom, the same command can be typed again; empty where that is no way on.
@@ -63,10 +70,10 @@ class KrepairError(Exception):
     exit_code = ExitCode.BUG
     again = ""
 
-    def __init__(self, message: str, *, next_command: object = "") -> None:
+    def __init__(self, message: str, *, next_command: Command | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.next_command = str(next_command)
+        self.next_command = next_command
 
 
 class UsageError(KrepairError):
@@ -160,7 +167,9 @@ class LockLostError(KrepairError):
 
     exit_code = ExitCode.PARTLY
 
-    def __init__(self, message: str, *, next_command: str = "", before: ExitCode | None = None) -> None:
+    def __init__(
+        self, message: str, *, next_command: Command | None = None, before: ExitCode | None = None
+    ) -> None:
         super().__init__(message, next_command=next_command)
         if before is not None:
             self.exit_code = before

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
+from krepair.errors import KrepairError
 from krepair.options import OPTIONS
 
 LOG_DIR: Final = "LOGDIR"
@@ -14,56 +15,79 @@ PLAN: Final = "PLAN"
 """What stands for a path that only the command line knows."""
 
 _TAKES_A_VALUE: Final = frozenset(option.names[0] for option in OPTIONS.values() if option.metavar)
-_ONE_MORE: Final = frozenset({"--accept-data-loss"})
-"""Options that may be there with another value."""
+_ACCEPT_LOSS: Final = "--accept-data-loss"
+"""The option that may be there with another value."""
 _NAMES: Final = ("--topic", "--partition")
 
 
-@dataclass(frozen=True, slots=True)
 class Next:
-    """A command of krepair.
+    """A command to type, as a value; ``NOTHING`` where there is none. Programs and plans get its text.
 
     Attributes:
-        verb: as typed.
-        operands: paths, or what stands for them.
-        options: each with its value, if it takes one, as ``Options.words`` gives them.
+        verb: of krepair, as typed; empty: what is to do is said by ``words`` alone.
+        words: behind the verb: paths, or what stands for them, then the options; see ``by_hand``.
         out: where a plan goes; empty where the verb makes none.
         when: when, or as whom, it is typed; may be empty.
     """
 
-    verb: str
-    operands: tuple[str, ...] = ()
-    options: tuple[tuple[str, ...], ...] = ()
-    out: str = ""
-    when: str = ""
+    __slots__ = ("out", "verb", "when", "words")
+
+    def __init__(self, verb: str = "", words: tuple[str, ...] = (), out: str = "", when: str = "") -> None:
+        self.verb, self.words, self.out, self.when = verb, words, out, when
 
     @classmethod
     def of(cls, verb: str, *words: str, out: str = "", when: str = "") -> Next:
-        """A command by its words: first the operands, then the options."""
-        options = tuple(_options(words))
-        operands = words[: len(words) - sum(map(len, options))]
-        return cls(verb, operands, options, out, when)
+        """A command of krepair: first the operands, then the options."""
+        return cls(verb, words, out, when)
 
     @classmethod
-    def read(cls, text: str) -> Next | None:
-        """A command from a plan or an error, where it stands as text; None where it is none that krepair spells."""
+    def by_hand(cls, text: str) -> Next:
+        """A line for a shell, of another program, or what to do in words; it stays as it is."""
+        return cls("", (text,) if text else ())
+
+    @classmethod
+    def read(cls, text: str) -> Next:
+        """A command as it stands in a plan file."""
         command, _, when = text.partition(_BEFORE_WHEN)
         try:
             krepair, verb, *words = shlex.split(command)
         except ValueError:
-            return None
-        out = words.pop() if words[-2:-1] == ["--out"] else ""
-        found = cls.of(verb, *(words[:-1] if out else words), out=out, when=when)
-        return found if krepair == "krepair" and str(found) == text else None
+            return cls.by_hand(text)
+        out = words[-1] if words[-2:-1] == ["--out"] else ""
+        found = cls(verb, tuple(words[:-2] if out else words), out, when)
+        return found if krepair == "krepair" and str(found) == text else cls.by_hand(text)
 
     def __str__(self) -> str:
-        words = ("krepair", self.verb, *self.operands, *(word for one in self.options for word in one))
+        if not self.verb:
+            return "".join(self.words)
+        words = ("krepair", self.verb, *self.words)
         typed = shlex.join((*words, "--out", self.out) if self.out else words)
         return f"{typed}{_BEFORE_WHEN}{self.when}" if self.when else typed
 
+    def __repr__(self) -> str:
+        return f"Next({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return str(self) == str(other) if isinstance(other, Next) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __bool__(self) -> bool:
+        return bool(self.verb or self.words)
+
     def has(self, *option: str) -> bool:
         """Whether it has an option, with this value where one is named."""
-        return any(one[: len(option)] == option for one in self.options)
+        return any(one[: len(option)] == option for one in _options(self.words))
+
+    @property
+    def accepts_loss(self) -> bool:
+        """Whether it accepts that data is lost."""
+        return self.has(_ACCEPT_LOSS)
+
+    def at(self, when: str) -> Next:
+        """With when, or as whom, it is typed."""
+        return Next(self.verb, self.words, self.out, when)
 
     def more(self, words: Sequence[str]) -> Next:
         """With the options that it does not have yet.
@@ -73,22 +97,30 @@ class Next:
         Args:
             words: of a command line, options with their values.
         """
+        if not self.verb:
+            return self
         named = any(map(self.has, _NAMES))
         missing = (
             one
             for one in _options(words)
             if not (
-                self.has(*one) if one[0] in _ONE_MORE else self.has(one[0]) or (named and one[0] in _NAMES)
+                self.has(*one) if one[0] == _ACCEPT_LOSS else self.has(one[0]) or (named and one[0] in _NAMES)
             )
         )
-        return replace(self, options=(*self.options, *missing))
+        return Next(self.verb, (*self.words, *chain.from_iterable(missing)), self.out, self.when)
 
     def filled(self, *, plan: str = "", log_dir: str = "") -> Next:
         """With the paths that are known. A new plan goes to a new file: the old one may still be needed for undo."""
         paths = {PLAN: plan, LOG_DIR: log_dir}
-        return replace(self, operands=tuple(_operand(paths.get(one) or one) for one in self.operands))
+        known = len(self.words) - sum(map(len, _options(self.words)))
+        operands = (_operand(paths.get(one) or one) for one in self.words[:known])
+        return Next(self.verb, (*operands, *self.words[known:]), self.out, self.when) if self.verb else self
 
 
+NOTHING: Final = Next()
+"""Nothing is left to type."""
+INLINE: Final = Next.of("...", "--engine", "inline")
+"""What is left to type where Spark cannot be had."""
 _BEFORE_WHEN: Final = "   # "
 
 
@@ -109,24 +141,6 @@ def by_id(verb: str, log_dir: str, plan_id: str) -> Next:
     return Next.of(verb, log_dir, "--plan-id", plan_id)
 
 
-def again(command: Next | str, when: str) -> str:
-    """The same command, with when or as whom it is typed; see ``KrepairError.again``."""
-    return f"{command}{_BEFORE_WHEN}{when}" if when else str(command)
-
-
-def with_options(command: str, words: Sequence[str]) -> str:
-    """A command that stands as text with the options that it does not have yet; one of others as it is."""
-    known = Next.read(command)
-    return command if known is None else str(known.more(words))
-
-
-def of_log_dir(command: str, log_dir: str) -> str:
-    """A command that stands as text, with the log directory that it is about."""
-    known = Next.read(command)
-    return command if known is None else str(known.filled(log_dir=log_dir))
-
-
-def accepts_loss(command: str) -> bool:
-    """Whether a command that stands as text accepts that data is lost."""
-    known = Next.read(command)
-    return known is not None and known.has("--accept-data-loss")
+def of_error(error: KrepairError) -> Next:
+    """What an error says to type next."""
+    return error.next_command if isinstance(error.next_command, Next) else NOTHING

@@ -15,7 +15,12 @@ def words_of(page: View) -> str:
     words = [page.title]
     for section in page.sections:
         rows = section.table.rows if section.table is not None else ()
-        words += [section.title, *section.lines, *(cell for row in rows for cell in row), *section.commands]
+        words += [
+            section.title,
+            *section.lines,
+            *(cell for row in rows for cell in row),
+            *map(str, section.commands),
+        ]
     return "\n".join(words)
 
 

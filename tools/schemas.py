@@ -66,7 +66,9 @@ def head_of(title: str, version: str) -> dict[str, Any]:
 
 def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
     """References to types, and what they refer to; words of a field stand at the field."""
-    references, components = msgspec.json.schema_components(types, ref_template=REF)
+    references, components = msgspec.json.schema_components(
+        types, ref_template=REF, schema_hook=lambda _: {"type": "string", "default": ""}
+    )
     structs = structs_of(types)
     for name, schema in components.items():
         struct = structs.get(name)

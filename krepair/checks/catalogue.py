@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from krepair.next_command import Next
 
 NOTHING_CHANGED: Final = "nothing: krepair only reports it"
 KEPT: Final = "nothing: the originals are kept until purge, and undo puts them back"
@@ -112,7 +114,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     severity: Severity | None = None
     start: StartEffect | None = None
     fix: str = ""
-    command: str = ""
+    command: Next = field(default_factory=Next)
     first_offset: int = -1
     last_offset: int = -1
     records_lost: int = -1

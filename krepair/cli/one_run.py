@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from krepair.cli.outcome import exit_code_of, finish
 from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, KrepairError, NotALogDirError, UsageError
-from krepair.next_command import LOG_DIR, PLAN, Next, again, by_id
+from krepair.next_command import LOG_DIR, PLAN, Next, by_id, of_error
 from krepair.options import Options, Use
 from krepair.plan.view import visible
 
@@ -158,18 +158,15 @@ class Filling:
     options: Options | None = None
     plan_id: str = ""
 
-    def __call__(self, command: str) -> str:
+    def __call__(self, command: Next) -> Next:
         """The command, filled in."""
-        known = Next.read(command)
-        if known is None:
-            return command
-        if self.plan_id and known == Next.of(known.verb, PLAN):
+        if self.plan_id and command == Next.of(command.verb, PLAN):
             # By id there is no apply: what is half done is taken back.
-            return str(by_id("purge" if known.verb == "purge" else "undo", self.log_dir, self.plan_id))
-        filled = known.filled(plan=self.plan, log_dir=self.log_dir)
-        if self.options is not None and known.verb in _WITH_OPTIONS:
-            filled = filled.more(self.options.words(*_WITH_OPTIONS[known.verb]))
-        return str(filled)
+            return by_id("purge" if command.verb == "purge" else "undo", self.log_dir, self.plan_id)
+        filled = command.filled(plan=self.plan, log_dir=self.log_dir)
+        if self.options is not None and command.verb in _WITH_OPTIONS:
+            filled = filled.more(self.options.words(*_WITH_OPTIONS[command.verb]))
+        return filled
 
     def without_names(self) -> Filling:
         """The same for any topic and partition."""
@@ -199,11 +196,11 @@ def _exact_errors(fill: Filling, same: Next | None) -> Iterator[None]:
         yield
     except KrepairError as error:
         if error.again and same is not None and not error.next_command:
-            error.next_command = again(same, error.again)
+            error.next_command = same.at(error.again)
         if isinstance(error, NotALogDirError):
             # What was named may be what is not there: with it, the next command would fail as this one did.
             fill = fill.without_names()
-        error.next_command = fill(error.next_command)
+        error.next_command = fill(of_error(error))
         raise
 
 
@@ -257,7 +254,7 @@ def without_plan_file(verb: str) -> Iterator[None]:
                 ". If the plan was applied, a copy of it is in the log directory; the next command lists what is kept "
                 "there. See docs/runbooks/kept-originals.md"
             )
-            error.next_command = str(Next.of("undo", LOG_DIR))
+            error.next_command = Next.of("undo", LOG_DIR)
         raise
 
 
@@ -291,7 +288,7 @@ def _with_others(report: ApplyReport) -> ApplyReport:
         return report
     if not kept.others_keep(report.log_dir, report.plan_id):
         return report
-    return replace(report, next_command=str(Next.of(report.verb, report.log_dir)))
+    return replace(report, next_command=Next.of(report.verb, report.log_dir))
 
 
 # -- ``undo`` and ``purge`` of a log directory instead of a plan file: list what is kept, or do it by the plan's id

@@ -15,7 +15,7 @@ import typer
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError, UnwritableError
 from krepair.kernels import waiting
-from krepair.next_command import Next
+from krepair.next_command import NOTHING, Next, of_error
 from krepair.options import Options
 from krepair.plan.view import View, typable, visible
 
@@ -39,7 +39,7 @@ VERBS: Final = (
     "warm",
 )
 CHANGING_VERBS: Final = ("apply", "undo", "purge")
-_AGAIN: Final = "run the same command again: it goes on where it stopped"
+_AGAIN: Final = Next.by_hand("run the same command again: it goes on where it stopped")
 OUTPUT: Final = "standard output"
 NO_FILE: Final = "a call that names no file"
 _OF_AN_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})
@@ -171,38 +171,41 @@ def _failed(arguments: Sequence[str], error: BaseException) -> int:
     return _tell(arguments, *_words(error, verb), exit_code_of(error, verb))
 
 
-def _words(error: BaseException, verb: str) -> tuple[str, str]:
+def _words(error: BaseException, verb: str) -> tuple[str, Next]:
     """What went wrong, and what to type next."""
     if isinstance(error, KrepairError):
-        return error.message, error.next_command
+        return error.message, of_error(error)
     if isinstance(error, KeyboardInterrupt | typer.Abort):
-        return "interrupted", "run the same command again"
+        return "interrupted", Next.by_hand("run the same command again")
     half_done = "; it may be half done" if verb in CHANGING_VERBS else ""
     if isinstance(error, MemoryError):
         # A limit of the process or of the machine (ulimit -v, no overcommit).
         more = "free memory, or raise the limit of this process (ulimit -v), and run the same command again"
-        return f"not enough memory: {str(error) or 'the operating system gave none'}{half_done}", more
+        return (
+            f"not enough memory: {str(error) or 'the operating system gave none'}{half_done}",
+            Next.by_hand(more),
+        )
     if isinstance(error, OSError):
         words = error.strerror or str(error) or type(error).__name__
         code = errno.errorcode.get(error.errno or 0, "")
         named = f"{words} ({code})" if code else words
         if _is_of_an_output(error):
-            return f"{OUTPUT}: could not be written: {named}", ""
+            return f"{OUTPUT}: could not be written: {named}", NOTHING
         where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else NO_FILE
         if isinstance(error, WritingError) and not half_done:
-            return f"{where}: {named}", ""
-        return f"{where}: the operating system says: {named}{half_done}", _AGAIN if half_done else ""
+            return f"{where}: {named}", NOTHING
+        return f"{where}: the operating system says: {named}{half_done}", _AGAIN if half_done else NOTHING
     if _is_of_usage(error):
         text: str = error.format_message()  # type: ignore[attr-defined]
-        return text, str(Next.of(verb, "--help")) if verb in VERBS else "krepair --help"
+        return text, Next.of(verb, "--help") if verb in VERBS else Next.of("--help")
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return (
         f"an error of krepair itself, please report it: {' '.join(what.split())}",
-        f"{DEBUG_VARIABLE}=1 with the same command shows where",
+        Next.by_hand(f"{DEBUG_VARIABLE}=1 with the same command shows where"),
     )
 
 
-def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: int) -> int:
+def _tell(arguments: Sequence[str], message: str, next_command: Next, exit_code: int) -> int:
     if exit_code == ExitCode.UNWRITABLE:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
@@ -211,7 +214,7 @@ def _tell(arguments: Sequence[str], message: str, next_command: str, exit_code: 
     return _say(arguments, message, next_command, exit_code)
 
 
-def _say(arguments: Sequence[str], message: str, next_command: str, exit_code: int) -> int:
+def _say(arguments: Sequence[str], message: str, next_command: Next, exit_code: int) -> int:
     if "--json" in arguments:
         from krepair.cli.views import writers
 

@@ -20,7 +20,7 @@ from krepair.durable.disk import Disk, put_whole
 from krepair.errors import DamagedJournalError, RefusedError
 from krepair.formats.filenames import LOG, SUFFIXES, FileKind, base_offset_of
 from krepair.logdir.space import read_space
-from krepair.next_command import Next, again, by_id
+from krepair.next_command import Next, by_id
 
 MAGIC = "krepair journal"
 VERSION = 4
@@ -331,7 +331,7 @@ class Journal:
             raise RefusedError(
                 f"{self.path}: has format {first.version} of a journal, this krepair reads {VERSION}: undo or purge it "
                 "with the krepair that wrote it; nothing was changed",
-                next_command=again(self.command("undo"), "with that krepair"),
+                next_command=self.command("undo").at("with that krepair"),
             )
         try:
             lines, whole = decode_lines(data, self.path)

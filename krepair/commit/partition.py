@@ -39,6 +39,7 @@ from krepair.errors import (
     VerifyFailedError,
 )
 from krepair.formats.filenames import NameState, parse_file_name
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
 
@@ -204,7 +205,7 @@ class _Run:
         if self.journal.purging:
             raise RefusedError(
                 f"{self.journal.path}: the kept originals are being purged; run purge again",
-                next_command="krepair purge PLAN",
+                next_command=Next.of("purge", PLAN),
             )
         if folder.tree.is_folder(folder.private):
             made = (
@@ -430,7 +431,7 @@ class _Forward(_Run):
             self.undo_begun = True
             raise RefusedError(
                 f"{intent.change_id}: its originals are back, at least in part: an undo was begun and has to end first",
-                next_command="krepair undo PLAN",
+                next_command=Next.of("undo", PLAN),
             )
 
     def _went_with_its_segment(self, intent: Intent) -> bool:
@@ -497,11 +498,11 @@ class _Forward(_Run):
         """What was read again is wrong: the originals come back, if nothing was built on the change since."""
         where = self.changes.index(change)
         later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
-        end, command = "its originals are still kept: krepair undo PLAN puts them back", "krepair undo PLAN"
+        end, command = "its originals are still kept: krepair undo PLAN puts them back", Next.of("undo", PLAN)
         if not {"committed", "freed"}.intersection(later):
             back = self.put_back([self.journal.intents[change.change_id]])
             if all(one.outcome == "undone" for one in back):
-                end, command = "its originals are back", ""
+                end, command = "its originals are back", NOTHING
         error = VerifyFailedError(f"{change.change_id}: {text}; {end}", next_command=command)
         return self.failure(change.change_id, error)
 
@@ -516,7 +517,7 @@ class _Forward(_Run):
                 if self.journal.states[change.change_id] == "undoing":
                     raise RefusedError(
                         f"{change.change_id}: its undo was interrupted and has to end first",
-                        next_command="krepair undo PLAN",
+                        next_command=Next.of("undo", PLAN),
                     )
                 if executor_of(intent).can_go_on(self.folder, intent):
                     able.append(intent)
@@ -689,7 +690,7 @@ class _Backward(_Run):
         """Where a change is half done and somebody has written its files, purge can still end it."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         if half_done and isinstance(error, StalePlanError) and not error.next_command:
-            error.next_command = str(self.journal.command("purge"))
+            error.next_command = self.journal.command("purge")
             error.message += "; it is half done and cannot be taken back"
         return super().not_back(change_id, error)
 

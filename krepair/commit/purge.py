@@ -31,7 +31,7 @@ from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
 from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, parse_file_name
 from krepair.logdir.fingerprint import scan_batches
 from krepair.logdir.reading import SECTOR
-from krepair.next_command import PLAN, Next
+from krepair.next_command import PLAN, Next, of_error
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
 
@@ -125,7 +125,7 @@ def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: 
             f"{error.message}; {kept}/{name} is not in its place and may be the last copy: "
             "undo shows how the originals come back; if krepair verify ends with 0 and you keep the new files, type "
             f"rm -r {shlex.quote(kept)} and then purge again",
-            next_command=error.next_command,
+            next_command=of_error(error),
         )
 
 
@@ -222,7 +222,7 @@ def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
             raise RefusedError(
                 f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first; "
                 "nothing is purged of the whole plan",
-                next_command="krepair undo PLAN",
+                next_command=Next.of("undo", PLAN),
             )
 
 
@@ -234,7 +234,7 @@ def _check_no_fence(folder: PartitionFolder) -> None:
     if _is_fenced(folder):
         raise RefusedError(
             f"{folder.private}/fence: the fence is still up; nothing is purged",
-            next_command="krepair apply PLAN",
+            next_command=Next.of("apply", PLAN),
         )
 
 

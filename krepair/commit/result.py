@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.errors import ExitCode, KrepairError
+from krepair.next_command import NOTHING, Next, of_error
 
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
 
@@ -35,7 +36,7 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     why: str = ""
     bytes_freed: int = 0
-    next_command: str = ""
+    next_command: Next = field(default_factory=Next)
     again: str = ""
 
     @property
@@ -55,9 +56,9 @@ def failed(
         change_id: of the change; empty: the partition failed as a whole.
         code: exit code in place of the error's own, which is PARTLY for one of the operating system.
     """
-    next_command = again = ""
+    next_command, again = NOTHING, ""
     if isinstance(error, KrepairError):
-        own, why, next_command, again = error.exit_code, error.message, error.next_command, error.again
+        own, why, next_command, again = error.exit_code, error.message, of_error(error), error.again
     else:
         where = error.filename if isinstance(error.filename, str) else "the disk"
         own, why = ExitCode.PARTLY, f"{where}: {error.strerror or error}"

@@ -14,10 +14,12 @@ from krepair.durable.disk import Attributes, Disk, put_whole_or_nothing
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import WritingError, folder_with_room
 from krepair.errors import KrepairError, RefusedError, UnwritableError, UsageError
+from krepair.next_command import Next
 
 _MODE: Final = 0o644
 """Others read it: the node exporter, a browser."""
 _WRITE_BYTES: Final = 4 << 20
+_THE_SAME: Final = Next.by_hand("the same command with")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,8 +41,14 @@ class OutputKind:
     first: bytes
     suffix: str = ""
     why_suffix: str = ""
-    again: str = "the same command with"
+    again: Next = _THE_SAME
     another: str = "FILE elsewhere"
+
+    def written_to(self, place: str = "") -> Next:
+        """What to type to write it to another place."""
+        if self.again.verb:
+            return Next.of(self.again.verb, *self.again.words, out=place or self.another)
+        return Next.by_hand(f"{self.again} {self.option} {shlex.quote(place) if place else self.another}")
 
 
 def place_of(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
@@ -63,7 +71,7 @@ def place_of(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
         if target == root or target.startswith(root.rstrip("/") + "/"):
             raise RefusedError(
                 f"{path}: {kind.what} are never written into the log directory {root}",
-                next_command=f"{kind.again} {kind.option} {kind.another}",
+                next_command=kind.written_to(),
             )
     if not os.path.isdir(folder):
         raise UsageError(f"{kind.option} {path!r}: the folder {folder} is not there")
@@ -89,7 +97,7 @@ def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
     if not _replaceable(kind, target):
         raise RefusedError(
             f"{path}: is there and was not written by krepair; it is not overwritten",
-            next_command=f"the same command with another file after {kind.option}",
+            next_command=Next.by_hand(f"the same command with another file after {kind.option}"),
         )
     return target
 
@@ -164,8 +172,8 @@ def not_written(kind: OutputKind, target: str, error: OSError, needed: int = 0) 
     if os.path.dirname(where) != folder:  # a temporary file elsewhere
         return UnwritableError(f"{where}: {words}")
     elsewhere = folder_with_room(folder, needed)
-    place = shlex.quote(os.path.join(elsewhere, name)) if elsewhere else kind.another
-    return UnwritableError(f"{target}: {words}", next_command=f"{kind.again} {kind.option} {place}")
+    place = os.path.join(elsewhere, name) if elsewhere else ""
+    return UnwritableError(f"{target}: {words}", next_command=kind.written_to(place))
 
 
 def _filled(disk: Disk, path: str, fill: Callable[[Put], None]) -> None:

@@ -26,6 +26,7 @@ from msgspec import Struct
 from krepair.durable.written import note
 from krepair.errors import RefusedError
 from krepair.formats.arrays import Int64s
+from krepair.next_command import Next
 
 _PREFIX: Final = "krepair-scratch-"
 _LOCK: Final = "owner.lock"
@@ -54,13 +55,15 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
         if os.path.commonpath([parent, log_dir]) == log_dir:
             raise RefusedError(
                 f"{parent} is inside the log directory {log_dir}; nothing but the broker's files belongs there",
-                next_command="krepair ... --scratch DIR with a directory elsewhere",
+                next_command=Next.by_hand("krepair ... --scratch DIR with a directory elsewhere"),
             )
         if not asked and os.stat(parent).st_dev == os.stat(log_dir).st_dev:
             raise RefusedError(
                 f"{parent} is on the file system of the log directory {log_dir}; there krepair writes only with "
                 "--scratch",
-                next_command="krepair ... --scratch DIR, on another file system where there is one",
+                next_command=Next.by_hand(
+                    "krepair ... --scratch DIR, on another file system where there is one"
+                ),
             )
     path = os.path.join(parent, f"{_PREFIX}{uuid.uuid4().hex}")
     os.mkdir(path, 0o700)
@@ -138,7 +141,9 @@ class Scratch:
                 return ""
             raise RefusedError(
                 f"--scratch {self._parent}: no folder can be made there: {error.strerror}",
-                next_command="krepair ... --scratch DIR with a directory that this user may write",
+                next_command=Next.by_hand(
+                    "krepair ... --scratch DIR with a directory that this user may write"
+                ),
             ) from None
         except RefusedError:
             if not self._parent:

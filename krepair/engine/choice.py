@@ -17,6 +17,7 @@ from krepair.engine.engine import Engine, InlineEngine
 from krepair.engine.java import prepare_java, why_no_spark
 from krepair.engine.progress import Progress
 from krepair.errors import KrepairError, RefusedError
+from krepair.next_command import INLINE
 
 _STANDALONE: Final = "spark://"
 _PATIENCE_S: Final = 5.0
@@ -45,7 +46,7 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
         if unreached:
             raise RefusedError(
                 f"the Spark master {master} cannot be reached from this host: {unreached}",
-                next_command="krepair ... --engine inline",
+                next_command=INLINE,
             )
         reason = reason or prepare_java()
         if reason and wanted == "auto" and not master:
@@ -53,7 +54,7 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
         if reason:
             raise RefusedError(
                 f"Spark cannot be started: {reason}. Java comes with the system, or with pip install 'krepair[java]'",
-                next_command="krepair ... --engine inline",
+                next_command=INLINE,
             )
         asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
         return _start_spark(master, f"spark: {asked or said_of_cost(work, cores)}", progress)
@@ -72,7 +73,7 @@ def _start_spark(master: str, reason: str, progress: Progress | None) -> Engine:
     except Exception as error:
         raise RefusedError(
             f"Spark did not start: {why_not_started(error, master)}",
-            next_command="krepair ... --engine inline",
+            next_command=INLINE,
         ) from error
 
 

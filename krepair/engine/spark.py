@@ -32,6 +32,7 @@ from krepair.engine.progress import Progress
 from krepair.engine.same_files import Listed, Nonce, has_come, new_nonce, seen_here
 from krepair.engine.spark_worker import RESULT_SCHEMA, Bundle, ItemDone, map_items
 from krepair.errors import RefusedError
+from krepair.next_command import INLINE
 
 _EACH_BYTES: Final = 1 << 20
 """What an item costs beside its bytes, in bytes: files are opened, results travel."""
@@ -182,7 +183,7 @@ class WorkerWatch:
             raise RefusedError(
                 f"no worker of {self._master} has been there for {waited:.0f} s; nothing was replaced; "
                 f"{self._what_to_do}",
-                next_command="krepair ... --engine inline",
+                next_command=INLINE,
             )
         if waited >= SAID_AFTER_S and not self._said:
             self._said = True
@@ -334,7 +335,7 @@ class SparkEngine(Engine):
         if result.kind == "sees no lock":
             raise RefusedError(
                 f"host {result.host}: {result.why}; nothing was replaced",
-                next_command="krepair ... --engine inline",
+                next_command=INLINE,
             )
         if result.kind != "sees other files":
             return True
@@ -422,7 +423,7 @@ def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, ItemDone]]:
     except Exception as error:
         raise RefusedError(
             f"Spark gave up: {_reason(error)}; what was staged stays out of the way, and nothing was replaced",
-            next_command="krepair ... --engine inline",
+            next_command=INLINE,
         ) from error
     for index, done in rows:
         yield index, pickle.loads(done)  # noqa: S301 - of our own worker

@@ -38,6 +38,7 @@ from krepair.fixes.untouched import cannot_compact
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import KeyCompaction
 from krepair.rules.model import GroupDecision, LeftAlone
 from krepair.rules.outcome import CompactedSource
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from krepair.rewrite.compaction.partitions import Compaction, CompactionInput
     from krepair.rewrite.compaction.rows import RowFile
 
-_SCRATCH_COMMAND = "krepair plan LOGDIR --fix compact --scratch DIR --out PLAN"
+_SCRATCH_COMMAND = Next.of("plan", LOG_DIR, "--fix", "compact", "--scratch", "DIR", out=PLAN)
 
 
 class Compact(Fix):

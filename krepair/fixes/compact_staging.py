@@ -45,6 +45,7 @@ from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import InTurn, SecondReading
 from krepair.fixes.staging import Kind, Staging, Work, error_of
 from krepair.formats.filenames import log_name
+from krepair.next_command import PLAN, Next
 from krepair.plan.model import FileFingerprint, MendLog, PartitionPlan, RewriteSegments
 from krepair.rewrite.compaction.items import (
     CompactItem,
@@ -346,7 +347,7 @@ def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
 def _error(left: LeftAlone) -> KrepairError:
     if left.code == "disk":
         error = error_of("disk", left.why)
-        error.next_command = "krepair apply PLAN --scratch DIR"
+        error.next_command = Next.of("apply", PLAN, "--scratch", "DIR")
         return error
     return error_of(left.code if left.code in {"unreadable", "elsewhere"} else "changed", left.why)
 

@@ -774,12 +774,12 @@ def runs_of_segments(segments: Sequence[SegmentFacts]) -> Int64s:
     return runs
 
 
-def _compare(context: Context, survey: Survey) -> str:
+def _compare(context: Context, survey: Survey) -> Next:
     sides = [
         f"{broker if broker >= 0 else 'ID'}={','.join(view.path for view in views)}"
         for broker, views in sorted(context.brokers.items())
     ]
-    return str(Next.of("compare", *sides, "--partition", survey.partition.folder))
+    return Next.of("compare", *sides, "--partition", survey.partition.folder)
 
 
 # -- the third reading: what is gone from the staged logs is held against what the other replicas have

@@ -120,7 +120,7 @@ INDEX = Index()
 
 
 def _findings(context: Context, survey: Survey) -> Iterator[Finding]:
-    active = str(Next.of("plan", context.view.path, "--fix", "index=regenerate", out=PLAN))
+    active = Next.of("plan", context.view.path, "--fix", "index=regenerate", out=PLAN)
     last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
     for finding in index_findings(survey):
         is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}

@@ -31,6 +31,7 @@ from krepair.formats.words import count_text
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, Leftover, Partition
+from krepair.next_command import Next
 from krepair.plan.model import CompleteSwap, KeepOriginal, NewFile, ReplaceFile
 from krepair.rules.leftovers import (
     Completion,
@@ -83,7 +84,7 @@ class SeenLeftovers(NamedTuple):
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
 _TXN_INDEX_AT_MOST_BYTES = 1 << 30
-_COMPARE: Final = "krepair compare ID=LOGDIR ID=FACTS"
+_COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
 """Where one replica cannot tell, another one can."""
 
 SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=True)

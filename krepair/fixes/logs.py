@@ -17,6 +17,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import Partition, Segment
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
 
@@ -178,7 +179,10 @@ def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
         return LeftAlone(result.kind, result.why, damaged=True)
     if result.txn_damage:
         return LeftAlone(
-            "txnindex-damage", result.txn_damage, "krepair plan LOGDIR --fix index --out PLAN", damaged=True
+            "txnindex-damage",
+            result.txn_damage,
+            Next.of("plan", LOG_DIR, "--fix", "index", out=PLAN),
+            damaged=True,
         )
     return None
 

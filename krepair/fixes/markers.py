@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -45,6 +44,7 @@ from krepair.kernels import classes as c
 from krepair.logdir.reading import why
 from krepair.logdir.values import Partition
 from krepair.logdir.view import replica_state
+from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.plan.model import (
     FileFingerprint,
     KeepOriginal,
@@ -194,7 +194,7 @@ def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone
         return LeftAlone(
             "no-high-watermark",
             "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
-            "krepair plan LOGDIR --assume-high-watermark log-end --out PLAN",
+            Next.of("plan", LOG_DIR, "--assume-high-watermark", "log-end", out=PLAN),
         )
     try:
         policy = marker_policy(context, survey)
@@ -262,7 +262,7 @@ def _scan_again(
     outcome = decide(survey.segments, policy, needed.protected)
     if isinstance(outcome, NeedsRescan):
         why_left = "the partition changed while it was read"
-        return LeftAlone("changed", why_left, "krepair plan LOGDIR --out PLAN")
+        return LeftAlone("changed", why_left, Next.of("plan", LOG_DIR, out=PLAN))
     return outcome
 
 
@@ -378,11 +378,11 @@ def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision
             f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; {goes}"
         ),
         bytes=most,
-        command=_with_evidence(context, later=not by_time) if needs_evidence else "",
+        command=_with_evidence(context, later=not by_time) if needs_evidence else NOTHING,
     )
 
 
-def _with_evidence(context: Context, *, later: bool) -> str:
+def _with_evidence(context: Context, *, later: bool) -> Next:
     """The plan that lets markers go; without evidence it would change nothing.
 
     Args:
@@ -390,7 +390,7 @@ def _with_evidence(context: Context, *, later: bool) -> str:
         later: whether a later horizon has to be named, too.
     """
     words = ["--delete-horizon", time_text(context.options.now_ms)] if later else []
-    return shlex.join(["krepair", "plan", context.view.path, *words, *WITH_CLUSTER, "--out", "PLAN"])
+    return Next.of("plan", context.view.path, *words, *WITH_CLUSTER, out=PLAN)
 
 
 def _keeps_all(decision: PartitionDecision) -> bool:

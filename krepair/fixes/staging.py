@@ -36,6 +36,7 @@ from krepair.logdir.config import Settings, TopicSettings, recorded_settings
 from krepair.logdir.reading import why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import LockedDirs
+from krepair.next_command import NOTHING, Next, of_error
 from krepair.options import Options
 from krepair.plan.model import Change, ChangeLines, FileFingerprint, PartitionPlan, Plan
 from krepair.rules.checkpoint_lines import ChangedLine
@@ -168,7 +169,7 @@ class Wrong(NamedTuple):
     change_id: str
     text: str
     name: str = ""
-    next_command: str = ""
+    next_command: Next = NOTHING
     forbidden: bool = False
 
 
@@ -244,9 +245,9 @@ class Work:
     def found_all(self, staging: Staging, error: KrepairError | OSError) -> None:
         """None of the changes of a partition could be verified."""
         if isinstance(error, KrepairError):
-            text, command = error.message, error.next_command
+            text, command = error.message, of_error(error)
         else:
-            text, command = f"{error.filename}: {why(error)}", ""
+            text, command = f"{error.filename}: {why(error)}", NOTHING
         self.wrong.append(
             Wrong(staging.plan.folder, "", text, next_command=command, forbidden=is_forbidden(error))
         )

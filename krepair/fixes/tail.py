@@ -5,7 +5,6 @@ A torn tail is cut, anything else only by a consent that names it.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +28,7 @@ from krepair.fixes.untouched import (
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.logdir.values import LogDir
+from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.options import Options
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import (
@@ -156,13 +156,12 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _command(log_dir: LogDir, one: Damaged) -> str:
+def _command(log_dir: LogDir, one: Damaged) -> Next:
     """What mends it with the least loss; empty where no way out is offered."""
     if not one.torn and not one.consent:
-        return ""
-    words = ["krepair", "plan", log_dir.path, "--fix", "tail"]
-    words += [] if one.torn else ["--accept-data-loss", one.consent]
-    return shlex.join([*words, "--out", "PLAN"])
+        return NOTHING
+    consent = () if one.torn else ("--accept-data-loss", one.consent)
+    return Next.of("plan", log_dir.path, "--fix", "tail", *consent, out=PLAN)
 
 
 def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
@@ -361,9 +360,9 @@ def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
             raise UsageError(
                 f"--accept-data-loss: {folder}: its logs are left alone: {why}",
                 next_command=(
-                    "krepair plan LOGDIR --fix leftovers --out PLAN"
+                    Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
                     if waits_for_leftovers(survey.partition)
-                    else ""
+                    else NOTHING
                 ),
             )
 

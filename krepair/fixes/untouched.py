@@ -91,7 +91,7 @@ def left_for_leftovers(partition: Partition, what: str) -> LeftAlone:
     """
     name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
     why = f"{name}: a broker left it, and one plan cannot mend both: first --fix leftovers, then plan its {what} again"
-    return LeftAlone("leftovers", why, str(LEFTOVERS_FIRST), damaged=True)
+    return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
 
 
 def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
@@ -129,7 +129,7 @@ def _odd_file(partition: Partition) -> LeftAlone | None:
         if leftover.kind != "foreign":
             advice = "finish or remove it first (--fix leftovers), then plan again"
             why = f"{leftover.file.name}: a broker left it; {advice}"
-            return LeftAlone("leftovers", why, str(LEFTOVERS_FIRST), damaged=True)
+            return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
     for special in partition.specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:
             text = f"{special.name}: a regular file was expected, found a {special.kind}"

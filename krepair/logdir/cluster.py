@@ -38,6 +38,7 @@ from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.reading import opened_folder, opened_for_reading, read_whole, why
 from krepair.logdir.values import ClusterSource
+from krepair.next_command import Next
 
 _SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
 _SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
@@ -175,8 +176,10 @@ def read_metadata_log(folder: str) -> MetadataImage:
     except _NoProofError as problem:
         raise RefusedError(
             f"{folder}: no proof: {problem}",
-            next_command="copy __cluster_metadata-0 of the active controller again, whole, or use the output of "
-            "kafka-topics.sh --bootstrap-server HOST:PORT --describe",
+            next_command=Next.by_hand(
+                "copy __cluster_metadata-0 of the active controller again, whole, or use the output of "
+                "kafka-topics.sh --bootstrap-server HOST:PORT --describe"
+            ),
         ) from None
     except OSError as error:
         raise UnreadableError(f"{error.filename or folder}: could not be read: {why(error)}") from error
@@ -467,7 +470,7 @@ _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
 
 METADATA_FOLDER: Final = partition_folder("__cluster_metadata", 0)
 _CHUNK_BYTES: Final = 1 << 20
-DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE"
+DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --describe > FILE")
 
 
 @dataclass(frozen=True, slots=True)

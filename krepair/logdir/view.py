@@ -407,7 +407,7 @@ class LockedDirs:
             return view, None
 
 
-_BY_CONFIGURATION: Final = "krepair check --config server.properties"
+_BY_CONFIGURATION: Final = Next.of("check", "--config", "server.properties")
 _FOLDERS_LOOKED_INTO: Final = 100
 """A home folder or the root of a disk may be named by mistake; it may have any number of folders."""
 
@@ -460,16 +460,16 @@ def shown_path(path: str) -> str:
     return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
-def _instead(path: str, names: list[str]) -> tuple[str, str]:
+def _instead(path: str, names: list[str]) -> tuple[str, Next]:
     if any(name.endswith(".log") for name in names):
         return (
             "it looks like a partition folder: give the directory that holds it",
-            str(Next.of("check", os.path.dirname(path))),
+            Next.of("check", os.path.dirname(path)),
         )
     below = (f"{path}/{name}" for name in islice(names, _FOLDERS_LOOKED_INTO))
     log_dirs = [one for one in below if os.path.isfile(f"{one}/{META_PROPERTIES}")]
     if log_dirs:
-        return "there is a log directory below it", str(Next.of("check", *log_dirs))
+        return "there is a log directory below it", Next.of("check", *log_dirs)
     return "log.dirs in server.properties names the log directories of a broker", _BY_CONFIGURATION
 
 

@@ -36,7 +36,7 @@ from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.logdir.lock import Lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir, read_partition
-from krepair.next_command import PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next, of_error
 from krepair.ops.carried_out import (
     Measured,
     failed_partition,
@@ -166,7 +166,7 @@ class _Apply:
         self.work: Work
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
-        interrupted, stopped = False, ""
+        interrupted, stopped = False, NOTHING
         try:
             self._carry_out(targets)
         except InterruptedAtSafePointError:
@@ -176,7 +176,7 @@ class _Apply:
                 self._drop_unused(targets)
                 if not self.completed and not self.guards.taken_back:
                     raise
-                stopped = error.next_command
+                stopped = of_error(error)
             # Of these nothing was said yet: from here on nothing was touched.
             known = {result.partition for result in self.results}
             self.results += [failed(one.folder, error) for one in targets if one.folder not in known]
@@ -202,17 +202,15 @@ class _Apply:
             uncleanable_partitions=self.plan.uncleanable_partitions + len(broken_bytes),
             uncleanable_bytes=self.plan.uncleanable_bytes + sum(broken_bytes),
             interrupted=interrupted,
-            next_command=str(_AGAIN)
-            if interrupted
-            else stopped or next_of(results, _AGAIN, self._next(results)),
+            next_command=_AGAIN if interrupted else stopped or next_of(results, _AGAIN, self._next(results)),
         )
 
-    def _next(self, results: Sequence[ChangeResult]) -> str:
+    def _next(self, results: Sequence[ChangeResult]) -> Next:
         """A plan of which nothing was carried out because the directory has changed since has to be made again."""
         codes = {result.exit_code for result in results if result.failed}
         if codes == {ExitCode.STALE_PLAN} and all(one.outcome in {"failed", "skipped"} for one in results):
-            return str(plan_command(self.plan))
-        return str(Next.of("verify", PLAN))
+            return plan_command(self.plan)
+        return Next.of("verify", PLAN)
 
     # -- a directory
 

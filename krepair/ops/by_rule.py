@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from typing import Final
@@ -13,11 +11,10 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import RULES, Finding, Severity, severity_of
 from krepair.fixes.table import FIXES
 from krepair.fixes.untouched import LEFTOVERS_FIRST
-from krepair.next_command import PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.ops.reports import RuleSummary
 
 WORST_FIRST: Final = {severity: place for place, severity in enumerate(Severity)}
-_CHOWN: Final = re.compile(r"chown (?:-R )?(\S+) .*")
 
 
 def by_rule(findings: Iterable[Finding]) -> tuple[RuleSummary, ...]:
@@ -48,10 +45,10 @@ def _row(code: str, severity: Severity, found: Sequence[Finding]) -> RuleSummary
     )
 
 
-def _one_command(found: Sequence[Finding]) -> str:
+def _one_command(found: Sequence[Finding]) -> Next:
     """The command that is the same for all of them; empty where each has its own."""
     commands = {finding.command for finding in found}
-    return commands.pop() if len(commands) == 1 else ""
+    return commands.pop() if len(commands) == 1 else NOTHING
 
 
 def fix_of(finding: Finding) -> str:
@@ -70,36 +67,23 @@ def told(
         ways: name of a fix -> the way that is advised, see ``Fix.best_way``; empty: it has nothing to do after all.
         waiting: folders of partitions in which a swap has to be finished before any other fix.
     """
-    owner = _one_owner(log_dir, findings)
     return tuple(
         _after_leftovers(log_dir, one) if one.partition in waiting else one
-        for one in (_told(log_dir, finding, ways, owner) for finding in findings)
+        for one in (_told(log_dir, finding, ways) for finding in findings)
     )
 
 
 def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
     """With the command that comes first: until then its own would plan nothing."""
-    known = Next.read(finding.command)
-    if known is None or known.verb != "plan":
+    if finding.command.verb != "plan":
         return finding
-    return replace(finding, command=str(LEFTOVERS_FIRST.filled(log_dir=log_dir)))
+    return replace(finding, command=LEFTOVERS_FIRST.filled(log_dir=log_dir))
 
 
-def _told(log_dir: str, finding: Finding, ways: dict[str, str], owner: str) -> Finding:
+def _told(log_dir: str, finding: Finding, ways: dict[str, str]) -> Finding:
     fix = fix_of(finding)
     word = ways.get(fix, fix)
     command = finding.command
-    if finding.rule == "KR605" and owner:
-        command = owner
-    elif not command and fix != "none" and word:
-        command = str(Next.of("plan", log_dir, *(() if word == "markers" else ("--fix", word)), out=PLAN))
+    if not command and fix != "none" and word:
+        command = Next.of("plan", log_dir, *(() if word == "markers" else ("--fix", word)), out=PLAN)
     return replace(finding, severity=severity_of(finding), fix=fix if word else "none", command=command)
-
-
-def _one_owner(log_dir: str, findings: Sequence[Finding]) -> str:
-    """Of files of another owner in many folders, as after a start as root: one command for all of them; or empty."""
-    commands = [finding.command for finding in findings if finding.rule == "KR605"]
-    owners = {match[1] if (match := _CHOWN.fullmatch(command)) else "" for command in commands}
-    if len(commands) < 2 or len(owners) != 1 or "" in owners:
-        return ""
-    return f"chown -R {owners.pop()} {shlex.quote(log_dir)}"

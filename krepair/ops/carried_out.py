@@ -13,6 +13,7 @@ from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
 from krepair.logdir.space import taken_below
+from krepair.next_command import NOTHING, Next
 from krepair.ops.reports import ApplyReport
 from krepair.plan.model import PartitionPlan
 
@@ -20,7 +21,7 @@ _MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
 
-def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: str = "") -> ChangeResult:
+def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: Next = NOTHING) -> ChangeResult:
     """The line of a partition that failed as a whole."""
     return ChangeResult(
         change_id=folder,

@@ -25,7 +25,7 @@ from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import PLAN, Next, again
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.ops.by_rule import by_rule, told
 from krepair.ops.findings import SeenDir, all_findings
 from krepair.ops.kept import kept_originals
@@ -80,50 +80,50 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     )
 
 
-def _as_a_reader(views: Sequence[LogDir]) -> str:
+def _as_a_reader(views: Sequence[LogDir]) -> Next:
     """The same command by somebody who may read the partitions that this user may not; empty where there are none."""
     if not any(one.forbidden for view in views for one in view.partitions):
-        return ""
-    return again(Next.of("check", *(view.path for view in views)), AS_A_READER)
+        return NOTHING
+    return Next.of("check", *(view.path for view in views), when=AS_A_READER)
 
 
 def _best_ways(context: Context) -> dict[str, str]:
     return {fix.name: fix.best_way(list(context.surveys.values())) for fix in FIXES}
 
 
-def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> str:
+def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> Next:
     for report in reports:
         if any(finding.rule == "KR902" for finding in report.findings):
-            return str(Next.of("undo", report.log_dir))  # lists what is half done
-        by_hand = next((one.command for one in report.findings if one.rule == "KR901" and one.command), "")
+            return Next.of("undo", report.log_dir)  # lists what is half done
+        by_hand = next((one.command for one in report.findings if one.rule == "KR901"), NOTHING)
         if by_hand:
             return by_hand
         fixes = command_for(report.findings, best_ways[report.log_dir])
         known = _with_evidence(report)
-        if known is None and fixes:
+        if not known and fixes:
             # markers are what is planned without --fix
             known = Next.of(
                 "plan", report.log_dir, *(() if fixes == "markers" else ("--fix", fixes)), out=PLAN
             )
-        if known is not None:
+        if known:
             return _while_in_use(report, known.more(_FREEING if _is_tight(report) else ()), fixes)
     codes = sorted({finding.rule for report in reports for finding in report.findings})
-    return str(Next.of("explain", codes[0])) if codes else ""
+    return Next.of("explain", codes[0]) if codes else NOTHING
 
 
-def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> str:
+def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> Next:
     """A plan of a directory that is locked: a preview, where each of its fixes can make one; else after the stop."""
     if all(finding.rule != IN_USE for finding in report.findings):
-        return str(command)
+        return command
     if all(fix.previews for fix in asked(fixes.split(","))):
-        return str(command.more(("--preview",)))
-    return again(command, "when the broker is stopped")
+        return command.more(("--preview",))
+    return command.at("when the broker is stopped")
 
 
-def _with_evidence(report: LogDirReport) -> Next | None:
+def _with_evidence(report: LogDirReport) -> Next:
     """Where all that is to mend waits for what other replicas hold: the plan that knows it."""
     mended = [finding.command for finding in report.findings if counts(finding) and finding.fix != "none"]
-    return Next.read(mended[0]) if mended and all(map(is_with_evidence, mended)) else None
+    return mended[0] if mended and all(map(is_with_evidence, mended)) else NOTHING
 
 
 def _is_tight(report: LogDirReport) -> bool:

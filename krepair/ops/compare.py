@@ -34,7 +34,7 @@ from krepair.formats.coordinator_record import RecordTable
 from krepair.logdir.config import Settings, load_settings
 from krepair.logdir.view import CURRENT
 from krepair.look.dump.record import AUTO, json_of, named_bytes
-from krepair.next_command import Next
+from krepair.next_command import NOTHING, Next
 from krepair.ops.compacted import Policies
 from krepair.ops.dump import DECODERS
 from krepair.ops.log_dirs_given import check_named
@@ -169,7 +169,7 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
         bytes_read=total,
         keys_compared=any(one.records_read for one in verdicts),
         engine=engine.why,
-        next_command=next((one.next_command for one in verdicts if one.next_command), ""),
+        next_command=next((one.next_command for one in verdicts if one.next_command), NOTHING),
         way_back=way_back(verdicts),
     )
 
@@ -191,7 +191,9 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
         if len({side.secret for side in opened}) > 1:
             raise RefusedError(
                 "the facts were taken under other keys of hashes: the cluster id was known on one side only",
-                next_command="krepair facts LOGDIR... --out FILE with all log directories of the broker",
+                next_command=Next.by_hand(
+                    "krepair facts LOGDIR... --out FILE with all log directories of the broker"
+                ),
             )
         if all(side.views for side in opened):
             check_named([view for side in opened for view in side.views], options)
@@ -347,19 +349,19 @@ class Comparison:
             ),
         )
 
-    def _next_command(self, verdict: m.PartitionVerdict) -> str:
+    def _next_command(self, verdict: m.PartitionVerdict) -> Next:
         """What to type next about one partition."""
         bad = [one for one in verdict.disagreements if m.VERDICT_OF[one.kind] != m.IS_BEHIND]
         if not bad:
-            return ""
+            return NOTHING
         damaged = next((one for one in bad if one.kind in {m.CORRUPT, m.TORN, m.UNREADABLE}), None)
         side = next(
             (one for one in self._sides if damaged is not None and one.typed.broker_id in damaged.brokers),
             None,
         )
         if side is not None and side.typed.log_dirs:
-            return str(Next.of("check", *side.typed.log_dirs, "--partition", verdict.name))
-        return str(Next.of("explain", bad[0].rule))
+            return Next.of("check", *side.typed.log_dirs, "--partition", verdict.name)
+        return Next.of("explain", bad[0].rule)
 
 
 def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:

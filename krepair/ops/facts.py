@@ -132,7 +132,7 @@ def facts(
         not_read=tuple(one.path for one in state.directories if not one.was_read),
         failed=tuple(work.failed),
         engine=engine.why,
-        next_command=str(Next.of("compare", "ID=LOGDIR", f"{who}={target}")),
+        next_command=Next.of("compare", "ID=LOGDIR", f"{who}={target}"),
     )
 
 

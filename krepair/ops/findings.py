@@ -35,7 +35,7 @@ from krepair.logdir.cluster import MetadataImage
 from krepair.logdir.config import DEFAULT, LARGEST_RECORD_BYTES, Setting, configured_log_dirs
 from krepair.logdir.lock import Holder, is_locked
 from krepair.logdir.values import LogDir, Partition, Special
-from krepair.next_command import PLAN, Next, by_id
+from krepair.next_command import NOTHING, PLAN, Next, by_id
 from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.open_transactions import transaction_findings
 from krepair.ops.reports import KeptPlan
@@ -144,7 +144,7 @@ def _space(seen: SeenDir) -> Iterator[Finding]:
     safe = "".join(f"; what can safely go: {one.text}" for one in could)
     for finding in found:
         lacks = f"; at least {-(-finding.bytes // 1024):,} KiB have to become free" if finding.bytes else ""
-        command = could[0].command if could else ""
+        command = could[0].command if could else NOTHING
         yield replace(finding, evidence=f"{finding.evidence}{lacks}{safe}", command=command)
 
 
@@ -702,7 +702,7 @@ def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
     """One finding for each plan that keeps something."""
     for plan in plans:
         half = plan.state == "half done"
-        by_hand = "" if half else plan.next_command  # of a damaged journal
+        by_hand = NOTHING if half else plan.next_command  # of a damaged journal
         yield Finding(
             rule="KR902" if half else "KR901",
             partition=plan.partitions[0] if len(plan.partitions) == 1 else "",

@@ -25,7 +25,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.look.coordinators.groups import Group, GroupsItem, Member, OffsetCommit
 from krepair.look.coordinators.walk import DamagedPart
-from krepair.next_command import Next
+from krepair.next_command import NOTHING, Next
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
@@ -138,10 +138,10 @@ def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsIt
     )
 
 
-def _next_command(log_dir: str, findings: tuple[Finding, ...], damaged: bool) -> str:
+def _next_command(log_dir: str, findings: tuple[Finding, ...], damaged: bool) -> Next:
     if damaged:
-        return str(Next.of("check", log_dir, "--topic", OFFSETS_TOPIC))
-    return str(Next.of("explain", findings[0].rule)) if findings else ""
+        return Next.of("check", log_dir, "--topic", OFFSETS_TOPIC)
+    return Next.of("explain", findings[0].rule) if findings else NOTHING
 
 
 def subscription_findings(group: Group) -> Iterator[Finding]:

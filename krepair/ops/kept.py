@@ -32,7 +32,7 @@ from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import Next, again, by_id
+from krepair.next_command import NOTHING, Next, by_id, of_error
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState
 from krepair.plan.model import Plan
 from krepair.plan.planfile import MAX_PLAN_BYTES, dumps, loads
@@ -75,7 +75,7 @@ class _Found(NamedTuple):
     fence: bool = False
     obstacle: str = ""
     unreadable: str = ""
-    next_command: str = ""
+    next_command: Next = NOTHING
     forbidden: bool = False
 
 
@@ -96,9 +96,9 @@ def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
     return KeptReport(log_dir=view.path, plans=plans, next_command=_next_command(verb, view.path, plans))
 
 
-def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
+def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> Next:
     """About the first plan that the verb can do something for; a damaged journal comes first."""
-    damaged = next((plan.next_command for plan in plans if plan.undo == "no" and plan.next_command), "")
+    damaged = next((plan.next_command for plan in plans if plan.undo == "no" and plan.next_command), NOTHING)
     if damaged:
         return damaged
     if verb == "undo":
@@ -106,11 +106,11 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> str:
             if plan.undo != "no":
                 # Only a person knows where a plan file may still be.
                 known = plan.copy == "there"
-                return str(by_id(verb, log_dir, plan.plan_id) if known else Next.of("undo", "PLAN-FILE"))
+                return by_id(verb, log_dir, plan.plan_id) if known else Next.of("undo", "PLAN-FILE")
     if plans and plans[0].state == "unknown" and plans[0].forbidden:
         # It may well be undone by somebody who may look at it: so nobody is told to free it.
-        return again(Next.of(verb, log_dir), AS_A_READER)
-    return str(by_id("purge", log_dir, plans[0].plan_id)) if plans else ""
+        return Next.of(verb, log_dir, when=AS_A_READER)
+    return by_id("purge", log_dir, plans[0].plan_id) if plans else NOTHING
 
 
 def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
@@ -182,7 +182,7 @@ def check_keeps(view: LogDir, plan_id: str) -> None:
         kept = f"kept are: {', '.join(ids)}" if ids else "no plan keeps anything here"
         raise StalePlanError(
             f"{view.path}: nothing is kept by plan {plan_id}; {kept}",
-            next_command=Next.of("undo", view.path) if ids else "",
+            next_command=Next.of("undo", view.path) if ids else NOTHING,
         )
 
 
@@ -219,7 +219,7 @@ def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder
         )
     except KrepairError as error:
         return found._replace(
-            unreadable=error.message, next_command=error.next_command, forbidden=is_forbidden(error)
+            unreadable=error.message, next_command=of_error(error), forbidden=is_forbidden(error)
         )
     except OSError as error:
         return found._replace(
@@ -274,7 +274,7 @@ def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now
         copy="missing" if copy is None else "damaged" if bad else "there",
         undo=("partly" if hindered else "yes") if able else "no",
         why_not=_NOTHING_TO_UNDO.get(state, "") or told or bad,
-        next_command=first.next_command if told and first is not None else "",
+        next_command=first.next_command if told and first is not None else NOTHING,
         forbidden=bool(told) and first is not None and first.forbidden,
         fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
         half_done=tuple(change for found in folders for change in found.half_done),
@@ -473,4 +473,4 @@ def load_copy(log_dir: str, plan_id: str, copy: PlanCopy | None) -> Plan:
     else:
         return copy.plan
     # Only a person knows where a plan file may still be.
-    raise RefusedError(f"{why} undo needs the plan file", next_command="krepair undo PLAN-FILE")
+    raise RefusedError(f"{why} undo needs the plan file", next_command=Next.of("undo", "PLAN-FILE"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
@@ -15,6 +14,7 @@ from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
+from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 
 _NAMED_AT_MOST: Final = 5
@@ -58,7 +58,7 @@ def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
     more = f", and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
     raise NotALogDirError(
         f"{', '.join(view.path for view in views)}: not there: {', '.join(missing[:_NAMED_AT_MOST])}{more}",
-        next_command=f"krepair check {shlex.join(view.path for view in views)}",
+        next_command=Next.of("check", *(view.path for view in views)),
     )
 
 

@@ -44,7 +44,7 @@ from krepair.logdir.lock import is_locked
 from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition, deleted_files, why_changed, without_deleted
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import LOG_DIR, PLAN, Next
+from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named, is_same, other_dirs
@@ -231,7 +231,7 @@ def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
         more = ", or add --preview" if beside else ", then type the same command again"
         raise LockedError(
             f"{path}: is locked by {holder}: {holder.what_to_do()}{more}",
-            next_command=Next.of("plan", path, "--preview", out=PLAN) if beside else "",
+            next_command=Next.of("plan", path, "--preview", out=PLAN) if beside else NOTHING,
         )
 
 
@@ -492,7 +492,7 @@ def _left_alone(plan: PartitionPlan, left: LeftAlone, options: Options) -> Parti
         status="left alone",
         code=left.code,
         why=left.why,
-        next_command=left_alone_command(left.next_command, options),
+        next_command=str(left_alone_command(left.next_command, options)),
         uncleanable_bytes=plan.log_bytes_before if left.damaged else 0,
     )
 

@@ -419,9 +419,9 @@ def _check_no_other_plan(
         raise RefusedError(f"{folder.path}: {other}", next_command=_list_plans(folder))
 
 
-def _list_plans(folder: PartitionFolder) -> str:
+def _list_plans(folder: PartitionFolder) -> Next:
     """Lists the plans that are at work in the log directory."""
-    return str(Next.of("undo", folder.log_dir))
+    return Next.of("undo", folder.log_dir)
 
 
 def _check_not_made_by_another(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.commit.result import ChangeResult
 from krepair.errors import ExitCode
 from krepair.logdir.config import Setting
-from krepair.next_command import Next
+from krepair.next_command import NOTHING, Next
 from krepair.start.line import ForecastLine
 
 KeptState = Literal["applied", "half done", "undone", "being purged", "staged", "unknown"]
@@ -29,7 +28,7 @@ class Report(Struct, frozen=True, kw_only=True):
     """
 
     engine: str = ""
-    next_command: str = ""
+    next_command: Next = field(default_factory=Next)
 
     @property
     def exit_code(self) -> ExitCode:
@@ -96,7 +95,7 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
     copy: Literal["there", "missing", "damaged"] = "missing"
     undo: Literal["yes", "partly", "no"] = "no"
     why_not: str = ""
-    next_command: str = ""
+    next_command: Next = field(default_factory=Next)
     forbidden: bool = False
     fence: tuple[str, ...] = ()
     half_done: tuple[str, ...] = ()
@@ -135,7 +134,7 @@ class RuleSummary(Struct, frozen=True, kw_only=True):
     findings: int
     partitions: tuple[str, ...] = ()
     bytes: int = 0
-    command: str = ""
+    command: Next = field(default_factory=Next)
 
 
 class LogDirReport(Struct, frozen=True, kw_only=True):
@@ -252,7 +251,7 @@ class ApplyReport(Report, frozen=True, kw_only=True):
         return sum(result.bytes_freed for result in self.results)
 
 
-def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next | str) -> str:
+def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next) -> Next:
     """What to type after a verb of a plan.
 
     Args:
@@ -261,10 +260,10 @@ def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next | str)
         otherwise: where no failure asks for anything.
     """
     failed = [result for result in results if result.outcome == "failed"]
-    told = next((result.next_command for result in (*failed, *results) if result.next_command), "")
-    told = told or next((str(replace(again, when=result.again)) for result in failed if result.again), "")
+    told = next((result.next_command for result in (*failed, *results) if result.next_command), NOTHING)
+    told = told or next((again.at(result.again) for result in failed if result.again), NOTHING)
     goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
-    return told or str(again if goes_on else otherwise)
+    return told or (again if goes_on else otherwise)
 
 
 def _worst(codes: Iterable[int]) -> ExitCode:
@@ -298,7 +297,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     position: int
     text: str
     change_id: str = ""
-    next_command: str = ""
+    next_command: Next = field(default_factory=Next)
     forbidden: bool = False
 
 

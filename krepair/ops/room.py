@@ -27,7 +27,7 @@ from krepair.logdir.config import configured_id, why_of_another_broker
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import PLAN, Next, accepts_loss, by_id, of_log_dir
+from krepair.next_command import NOTHING, PLAN, Next, by_id
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.ready import is_root, targets_of
@@ -140,7 +140,7 @@ def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> N
         text = " ".join(line.rstrip(".") + "." for line in lines).rstrip(".")
         raise RefusedError(
             f"{plan.log_dir}: the plan needs {lack.text}. {text}",
-            next_command=next(iter(commands), ""),
+            next_command=next(iter(commands), NOTHING),
         )
 
 
@@ -178,7 +178,7 @@ def _files_of(plan: Plan, space: VolumeSpace) -> int:
 # -- what to do instead
 
 
-def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...], tuple[Next, ...]]:
     """What to do where a plan does not fit: lines, and the commands to type."""
     if plan.policy.keep != AUTO and lack.bytes:
         room = room_of(read_log_dir(plan.log_dir))
@@ -188,7 +188,7 @@ def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...],
         if not fit.lacks:
             gone = len(without_undo(other))
             undo = f"{count_text(gone, 'change')} of {len(_changes(other)):,} would have no undo"
-            return (f"With --keep auto it fits: {undo}.",), (str(plan_command(plan, keep=AUTO, at=options)),)
+            return (f"With --keep auto it fits: {undo}.",), (plan_command(plan, keep=AUTO, at=options),)
         lack = Lack(lack.text, fit.lacks)
     could = removable(plan.log_dir, but=plan.plan_id)
     short = (
@@ -198,7 +198,7 @@ def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...],
     )
     safe = [f"What can safely go: {one.text}." for one in could] or [f"{_AWAY}."]
     commands = [one.command for one in could]
-    again = str(plan_command(plan, keep=AUTO, at=options))
+    again = plan_command(plan, keep=AUTO, at=options)
     return (short, *safe, "Then type the last command."), (*dict.fromkeys(commands), again)
 
 
@@ -285,13 +285,14 @@ def not_mended(plan: Plan) -> Section:
     """What is damaged and stays so, with the commands; and that ``check`` looks for more, where nothing is planned."""
     damaged = [partition for partition in plan.partitions if partition.uncleanable_bytes]
     names = ", ".join(fix.name for fix in asked(plan.policy.fixes))
-    lines, commands = [], []
+    lines: list[str] = []
+    commands: list[Next] = []
     if damaged:
         many = count_text(len(damaged), "damaged partition")
         lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
-        if any(accepts_loss(partition.next_command) for partition in damaged):
+        if any(partition.what_next.accepts_loss for partition in damaged):
             lines.append(OTHERS_FIRST)
-        commands += [of_log_dir(partition.next_command, plan.log_dir) for partition in damaged]
+        commands += [partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged]
     swaps, away, gone = _seen_in(plan.log_dir)
     waiting = [one for one in gone if one.consent and one.consent not in plan.policy.accepted_losses]
     if waiting and CHECKPOINTS in asked(plan.policy.fixes):
@@ -299,13 +300,13 @@ def not_mended(plan: Plan) -> Section:
         lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
         lines.append(OTHERS_FIRST)
         words = (plan.log_dir, "--fix", "checkpoints", "--accept-data-loss", waiting[0].consent)
-        commands.append(str(Next.of("plan", *words, out=PLAN)))
+        commands.append(Next.of("plan", *words, out=PLAN))
     if away:
         lines.append(f"{away}.")
     if swaps and LEFTOVERS.name not in fix_names(plan.policy):
         lines.append(f"{count_text(swaps, 'file')} of an unfinished swap (KR601, data loss) would stay.")
         first = Next.of("plan", plan.log_dir, "--fix", LEFTOVERS.name, out=PLAN)
-        commands.append(left_alone_command(str(first), options_of(plan)))
+        commands.append(left_alone_command(first, options_of(plan)))
     if not plan.partitions:
         lines += [
             f"No partition was looked at for --fix {fix.name}: it takes {fix.takes}."
@@ -324,7 +325,7 @@ def not_mended(plan: Plan) -> Section:
         lines.append(
             f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
         )
-        commands.append(str(Next.of("check", plan.log_dir, *options_of(plan).words("reading"))))
+        commands.append(Next.of("check", plan.log_dir, *options_of(plan).words("reading")))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")
@@ -370,7 +371,7 @@ class RemovableFiles(NamedTuple):
     """
 
     text: str
-    command: str
+    command: Next
 
 
 def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
@@ -390,7 +391,7 @@ def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
 def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
     for kept in kept_originals(view, 0):
         if kept.bytes and kept.plan_id != but:
-            command = str(by_id("purge", view.path, kept.plan_id))
+            command = by_id("purge", view.path, kept.plan_id)
             what = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
             yield RemovableFiles(f"{what} ({command}; no undo after it)", command)
 
@@ -409,7 +410,7 @@ def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
         f"{bytes_words(sum(sizes.values()))} of {count_text(len(sizes), 'file or folder', 'files and folders')} that "
         f"brokers left behind{some} (KR701; the next start of the broker removes them, too). Type it only while the "
         "broker is stopped",
-        shlex.join(("rm", "-r", "--", *largest)),
+        Next.by_hand(shlex.join(("rm", "-r", "--", *largest))),
     )
 
 

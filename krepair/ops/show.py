@@ -10,7 +10,7 @@ from typing import Final
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import StalePlanError, UsageError
 from krepair.formats.words import time_text
-from krepair.next_command import PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.options import Options
 from krepair.plan import planfile
 from krepair.plan.model import Plan, Preview
@@ -43,10 +43,10 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     return Around(
         path=path,
         place=tuple(place),
-        same=str(plan_command(plan).more(place)),
-        with_evidence=str(evidence_command(plan).more(place)),
-        with_later_horizon=str(later_horizon_command(plan).more(place)),
-        after_stop=str(after_stop_command(plan).more(place)) if preview else "",
+        same=plan_command(plan).more(place),
+        with_evidence=evidence_command(plan).more(place),
+        with_later_horizon=later_horizon_command(plan).more(place),
+        after_stop=after_stop_command(plan).more(place) if preview else NOTHING,
         objections=tuple(review(plan)),
     )
 
@@ -92,22 +92,21 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
         )
 
 
-def left_alone_command(command: str, options: Options) -> str:
+def left_alone_command(command: Next, options: Options) -> Next:
     """What a plan says is to be typed for a partition that it leaves alone, with the options it was made with.
 
     Args:
         command: with ``LOGDIR`` in the place of the path; it may be empty.
         options: of the plan.
     """
-    known = Next.read(command)
-    if known is None or known.verb not in {"check", "plan"}:
+    if command.verb not in {"check", "plan"}:
         return command
-    if known.verb == "check":
-        return str(known.more(options.words("reading")))
-    if not known.has("--accept-data-loss"):
+    if command.verb == "check":
+        return command.more(options.words("reading"))
+    if not command.accepts_loss:
         # Those of one fix are refused beside another.
         options = replace(options, accepted_losses=())
-    return str(known.more(options.words("plan", "reading")))
+    return command.more(options.words("plan", "reading"))
 
 
 def options_of(plan: Plan) -> Options:
@@ -132,10 +131,9 @@ def evidence_command(plan: Plan) -> Next:
     return _command(plan.log_dir, replace(options_of(plan), cluster=""), *WITH_CLUSTER)
 
 
-def is_with_evidence(command: str) -> bool:
+def is_with_evidence(command: Next) -> bool:
     """Whether a command reads the file that the running brokers have to be asked for first."""
-    known = Next.read(command)
-    return known is not None and known.has(*WITH_CLUSTER)
+    return command.has(*WITH_CLUSTER)
 
 
 def later_horizon_command(plan: Plan) -> Next:

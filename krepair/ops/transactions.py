@@ -23,7 +23,7 @@ from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.look.coordinators.transactions import TransactionState
-from krepair.next_command import Next
+from krepair.next_command import NOTHING, Next
 from krepair.ops.broker_clock import LastWrite
 from krepair.ops.groups import (
     PassedOver,
@@ -345,9 +345,9 @@ def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
     return found
 
 
-def _next_command(log_dir: str, *, damaged: bool, hangs: bool, version: Version) -> str:
+def _next_command(log_dir: str, *, damaged: bool, hangs: bool, version: Version) -> Next:
     if damaged:
-        return str(Next.of("check", log_dir))
+        return Next.of("check", log_dir)
     if hangs and version is None:
-        return str(Next.of("transactions", log_dir, "--broker-version", "VERSION"))
-    return str(Next.of("explain", "KR103")) if hangs else ""
+        return Next.of("transactions", log_dir, "--broker-version", "VERSION")
+    return Next.of("explain", "KR103") if hangs else NOTHING

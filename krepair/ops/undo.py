@@ -234,7 +234,7 @@ class _Undo:
         self, target: PartitionPlan, folder: PartitionFolder, error: DamagedJournalError
     ) -> ChangeResult:
         """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
-        purge, again = (str(by_id(verb, folder.log_dir, folder.plan_id)) for verb in ("purge", "undo"))
+        purge, again = (by_id(verb, folder.log_dir, folder.plan_id) for verb in ("purge", "undo"))
         try:
             told = by_hand(folder, target)
         except (KrepairError, OSError) as failure:
@@ -338,7 +338,7 @@ def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFold
         raise RefusedError(
             f"{unknown[0]}: is kept by plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing was "
             "changed",
-            next_command="krepair undo PLAN-FILE",
+            next_command=Next.of("undo", "PLAN-FILE"),
         )
     return kept
 

@@ -28,7 +28,7 @@ from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import PLAN, Next, again
+from krepair.next_command import NOTHING, PLAN, Next, of_error
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.ready import check_target, disk_below, is_root, journal_folder, listed, targets_of
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
@@ -88,7 +88,7 @@ def verify_log_dirs(
     return VerifyEachReport(
         reports=reports,
         engine=engine.why,
-        next_command=next((one.next_command for one in reports if one.problems), ""),
+        next_command=next((one.next_command for one in reports if one.problems), NOTHING),
     )
 
 
@@ -130,7 +130,7 @@ class _VerifiedDir:
             bytes_read=self.read,
             engine=engine.why,
             slow_because=engine.slow_because,
-            next_command=str(Next.of("check", self.view.path)) if self.problems else "",
+            next_command=Next.of("check", self.view.path) if self.problems else NOTHING,
         )
 
 
@@ -252,7 +252,7 @@ class _ChangesSeen:
     gone: list[str] = field(default_factory=list)
     not_applied: set[ChangeState] = field(default_factory=set)
     rows: int = 0
-    half_done: str = ""
+    half_done: Next = NOTHING
     has_journal: bool = False
 
     def look(self, folder: PartitionFolder, journal: Journal) -> None:
@@ -265,7 +265,7 @@ class _ChangesSeen:
         try:
             check_not_half_done(folder, journal)
         except RefusedError as error:
-            self.half_done = self.half_done or error.next_command
+            self.half_done = self.half_done or of_error(error)
 
     def take(self, target: PartitionPlan, change: Change, state: ChangeState) -> None:
         """One change that is applied."""
@@ -282,32 +282,32 @@ class _ChangesSeen:
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
-def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, gone: Sequence[GoneEnd]) -> str:
+def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, gone: Sequence[GoneEnd]) -> Next:
     """What to type: first what is wrong with what the plan made, then what is wrong beside it."""
     if problems:
         return _back(problems, seen)
-    return str(Next.of("check", plan.log_dir)) if gone else seen.half_done or _after(plan, seen)
+    return Next.of("check", plan.log_dir) if gone else seen.half_done or _after(plan, seen)
 
 
-def _back(problems: list[Problem], seen: _ChangesSeen) -> str:
+def _back(problems: list[Problem], seen: _ChangesSeen) -> Next:
     """What to type where something is wrong: a damaged journal comes first. What was interrupted is finished."""
     if len(problems) == seen.rows and seen.half_done:
         return seen.half_done
     if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
-        return str(Next.of("apply", PLAN))
+        return Next.of("apply", PLAN)
     if all(one.forbidden for one in problems):
         # Nothing was seen to be wrong, so nothing is taken back.
-        return again(Next.of("verify", PLAN), AS_A_READER)
-    return next((one.next_command for one in problems if one.next_command), str(Next.of("undo", PLAN)))
+        return Next.of("verify", PLAN, when=AS_A_READER)
+    return next((one.next_command for one in problems if one.next_command), Next.of("undo", PLAN))
 
 
-def _after(plan: Plan, seen: _ChangesSeen) -> str:
+def _after(plan: Plan, seen: _ChangesSeen) -> Next:
     """What to type once all is right: purge only where something is kept that may go."""
-    check = str(Next.of("check", plan.log_dir))
+    check = Next.of("check", plan.log_dir)
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
         return check
-    return again(Next.of("purge", PLAN), "when the brokers are well") if seen.has_journal else check
+    return Next.of("purge", PLAN, when="when the brokers are well") if seen.has_journal else check
 
 
 def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[Staging]:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 from krepair.errors import RefusedError
 from krepair.kernels.cache import INSTALLED_FOLDER, user_folders
+from krepair.next_command import Next
 from krepair.ops.reports import Report
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, bytes_text, table_of
 
-_NEXT = "krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used"
+_NEXT = Next.by_hand("krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when krepair is used")
 
 
 class WarmReport(Report, frozen=True, kw_only=True):

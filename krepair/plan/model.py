@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from krepair.errors import ExitCode
 from krepair.logdir.config import Setting
+from krepair.next_command import Next
 from krepair.plan.changes import (
     Change,
     ChangeLines,
@@ -265,6 +266,11 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     compaction: KeyCompaction | UnsetType = UNSET
     evidence: Evidence | UnsetType = UNSET
+
+    @property
+    def what_next(self) -> Next:
+        """The next command."""
+        return Next.read(self.next_command)
 
     @property
     def by_name(self) -> dict[str, FileFingerprint]:

@@ -32,7 +32,7 @@ _PLAN_ID_FORM: Final = re.compile(r"[0-9a-f]{1,64}")
 _MAKE_ANEW: Final = Next.of("plan", LOG_DIR, out=PLAN)
 _ANOTHER_FILE: Final = Next.of("plan", LOG_DIR, out="OTHER-PLAN")
 _PLANS: Final = OutputKind(
-    option="--out", what="plans", first=b"", again="krepair plan LOGDIR", another="OTHER-PLAN"
+    option="--out", what="plans", first=b"", again=Next.of("plan", LOG_DIR), another="OTHER-PLAN"
 )
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")

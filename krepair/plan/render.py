@@ -11,7 +11,7 @@ from msgspec import UnsetType
 from krepair.formats.broker_version import why_not_tried
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text, few, names_text, time_text
-from krepair.next_command import accepts_loss, of_log_dir
+from krepair.next_command import Next
 from krepair.plan.change_words import LISTINGS, by_kind, words_of
 from krepair.plan.keep import AUTO, INPLACE
 from krepair.plan.model import (
@@ -298,7 +298,7 @@ def _reasons(plan: Plan) -> Section:
     return Section(title="Reasons", lines=lines, table=table, part="reasons")
 
 
-def _horizons(plan: Plan, later_command: str) -> Section:
+def _horizons(plan: Plan, later_command: Next) -> Section:
     with_choices = [partition for partition in plan.partitions if partition.horizons]
     if len(with_choices) <= _FEW_PARTITIONS:
         rows: list[tuple[Cell, ...]] = [
@@ -511,7 +511,7 @@ _WHAT: Final = {
 _MOST: Final = 3
 
 
-def replicas_section(plan: Plan, with_evidence: str) -> Section:
+def replicas_section(plan: Plan, with_evidence: Next) -> Section:
     """What other replicas decide; nothing where nothing was decided on markers or keys.
 
     Args:
@@ -671,9 +671,9 @@ def _left_alone_section(plan: Plan) -> Section:
     codes = Counter(partition.code for partition in rest)
     rows += [(f"{count:,} others", code, "see the plan file") for code, count in sorted(codes.items())]
     lines = (f"The first {len(shown)} are shown. {IN_FULL}",) if rest else ()
-    if any(accepts_loss(partition.next_command) for partition in alone):
+    if any(partition.what_next.accepts_loss for partition in alone):
         lines = (OTHERS_FIRST, *lines)
-    commands = dict.fromkeys(of_log_dir(partition.next_command, plan.log_dir) for partition in shown)
+    commands = dict.fromkeys(partition.what_next.filled(log_dir=plan.log_dir) for partition in shown)
     return Section(
         title="Partitions left alone",
         lines=lines,

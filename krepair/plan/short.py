@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import RULES, Severity
 from krepair.formats.words import count_text, few, names_text, time_text
-from krepair.next_command import PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.change_words import by_kind
 from krepair.plan.model import (
     Change,
@@ -74,7 +74,7 @@ class Observed(NamedTuple):
     free_bytes: int
     needed_bytes: int
     lines: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+    commands: tuple[Next, ...] = ()
     fits: bool = True
 
 
@@ -96,10 +96,10 @@ class Around(NamedTuple):
 
     path: str = "PLAN"
     place: tuple[str, ...] = ()
-    same: str = ""
-    with_evidence: str = ""
-    with_later_horizon: str = ""
-    after_stop: str = ""
+    same: Next = NOTHING
+    with_evidence: Next = NOTHING
+    with_later_horizon: Next = NOTHING
+    after_stop: Next = NOTHING
     observed: Observed | str = "not looked at"
     objections: tuple[Objection, ...] = ()
     unmended: Section = Section(title="", part="partitions")
@@ -139,7 +139,7 @@ class Step(NamedTuple):
     """
 
     line: str
-    commands: tuple[str, ...]
+    commands: tuple[Next, ...]
 
 
 def changes_of(plan: Plan) -> list[Change]:
@@ -218,7 +218,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     changes = changes_of(plan)
     yield _Row("Digest", plan.digest)
     if around.same:
-        yield _Row("Made by", around.same, 4, f"see {_show(around)} --section settings")
+        yield _Row("Made by", str(around.same), 4, f"see {_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
     for what, sentence in earlier_than_asked(plan).items():
@@ -497,23 +497,23 @@ def _if_not_applied(changes: Sequence[Change]) -> str:
 def next_of(plan: Plan, around: Around) -> tuple[Step, ...]:
     """What to type after a look at the plan, step by step."""
     if is_preview(plan):
-        diff = str(Next.of("diff", around.path, PLAN))
+        diff = Next.of("diff", around.path, PLAN)
         return (Step("After the stop:", tuple(filter(None, (around.after_stop, diff)))),)
     if around.lack is not None:
         return (Step("Next (apply would refuse this plan):", around.lack.commands),)
     if around.objections:
-        return (Step("Next:", (f"{_show(around)} --section risks",)),)
+        return (Step("Next:", (Next.of("show", around.path, "--section", "risks"),)),)
     changes = changes_of(plan)
     if changes:
         first = Step(
             "Next, with the broker stopped, as the broker's user or as root:",
-            tuple(str(Next.of(verb, around.path, *around.place)) for verb in ("apply", "verify")),
+            tuple(Next.of(verb, around.path, *around.place) for verb in ("apply", "verify")),
         )
         if not any(isinstance(change.undo, KeepOriginal) for change in changes):
             return (first,)
         purge = Step(
             "Then start the broker. When it is healthy, remove the originals (no undo then):",
-            (str(Next.of("purge", around.path)),),
+            (Next.of("purge", around.path),),
         )
         return first, purge
     if left_out_bytes(plan) and around.with_evidence:

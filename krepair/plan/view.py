@@ -11,6 +11,7 @@ from typing import Final
 from krepair.checks.recovery_time import duration_text
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
+from krepair.next_command import Next
 
 Cell = str | int
 
@@ -98,7 +99,7 @@ class Section:
     title: str
     lines: tuple[str, ...] = ()
     table: Table | None = None
-    commands: tuple[str, ...] = ()
+    commands: tuple[Next, ...] = ()
     part: str = ""
     warns: bool = False
 
@@ -140,12 +141,13 @@ def visible(text: str) -> str:
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
 
 
-def typable(command: str) -> str:
+def typable(command: Next) -> str:
     r"""A command as one line that a shell takes: what cannot be printed in a quoted word is spelled as bytes.
 
     Bash, zsh, ksh and busybox read ``$'a\x0ab'``.
     """
-    return command if command.isprintable() else visible(_QUOTED.sub(_spelled, command))
+    text = str(command)
+    return text if text.isprintable() else visible(_QUOTED.sub(_spelled, text))
 
 
 def _spelled(word: re.Match[str]) -> str:

@@ -23,6 +23,7 @@ from krepair.formats.facts_file import (
 from krepair.kernels.replica_rows import KEY_WORDS
 from krepair.logdir.reading import why
 from krepair.logdir.view import BrokerState
+from krepair.next_command import Next
 from krepair.replicas.items import RowRun, RowsResult, rows_of
 from krepair.rules.replicas.replica import ReplicaHeaders
 
@@ -60,12 +61,13 @@ class FactsFile:
         except FactsVersionError as error:
             self.close()
             raise RefusedError(
-                f"{path}: {error}", next_command=f"{_AGAIN}, with this version of krepair on its host"
+                f"{path}: {error}",
+                next_command=Next.by_hand(f"{_AGAIN}, with this version of krepair on its host"),
             ) from None
         except FactsDamagedError as error:
             self.close()
             raise UnreadableError(
-                f"{path}: {error}", next_command=f"{_AGAIN}, once more on its host"
+                f"{path}: {error}", next_command=Next.by_hand(f"{_AGAIN}, once more on its host")
             ) from None
         except OSError as error:
             self.close()
@@ -89,7 +91,7 @@ class FactsFile:
         except BAD_CONTENT as error:
             raise UnreadableError(
                 f"{self.path}: its content cannot be read: {error}",
-                next_command=f"{_AGAIN}, once more on its host",
+                next_command=Next.by_hand(f"{_AGAIN}, once more on its host"),
             ) from None
 
     def broker(self) -> tuple[BrokerState, bytes]:

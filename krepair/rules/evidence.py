@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from msgspec import Struct
 
+from krepair.next_command import Next
 from krepair.rules.replicas.model import ReplicaColumn
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
 """The option that reads what ``DESCRIBE`` writes."""
-DESCRIBE: Final = "kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt"
+DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt")
 
 
 class Way(Struct, frozen=True, tag_field="kind", tag="evidence"):

@@ -23,6 +23,7 @@ from krepair.formats.filenames import segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
 from krepair.kernels.scan_window import decision_delta
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.rules import span as spans
 from krepair.rules.grouping import group
 from krepair.rules.model import (
@@ -331,7 +332,7 @@ def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
                 "txnindex-disagrees",
                 f"{name}: {unknown} aborted transaction(s) with batches in the log are missing in it, or have another "
                 "producer id there; read_committed consumers would see aborted records",
-                "krepair plan LOGDIR --fix index --out PLAN",
+                Next.of("plan", LOG_DIR, "--fix", "index", out=PLAN),
             )
     return None
 

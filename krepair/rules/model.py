@@ -8,6 +8,7 @@ import numpy as np
 
 from krepair.formats.arrays import Int64s
 from krepair.kernels.scan import SegmentSummary
+from krepair.next_command import NOTHING, Next
 from krepair.rules.outcome import HorizonChoice, SourceSegment
 
 
@@ -111,7 +112,7 @@ class LeftAlone:
 
     code: str
     why: str
-    next_command: str = ""
+    next_command: Next = NOTHING
     damaged: bool = False
 
 

@@ -20,6 +20,7 @@ from krepair.derive.producers import Producers
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
+from krepair.next_command import LOG_DIR, Next
 from krepair.rules.model import LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
 
 
@@ -203,7 +204,7 @@ def disagreement(
         "snapshot-disagrees",
         f"the newest producer snapshot says that the last data of producer {scan.ids[place]} is at offset "
         f"{broker.last_data[place]}, but the log has data of it at offset {scan.last_data[place]}",
-        "krepair check LOGDIR",
+        Next.of("check", LOG_DIR),
     )
 
 
@@ -220,6 +221,6 @@ def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPoli
             "mixed-epochs",
             f"the batch at offset {scan.mixed_epochs} goes on with a transaction under another producer epoch: the "
             "marker between them is missing here, and other replicas may read these records otherwise",
-            "krepair compare BROKER=LOGDIR BROKER=LOGDIR",
+            Next.of("compare", "BROKER=LOGDIR", "BROKER=LOGDIR"),
         )
     return problem

@@ -18,6 +18,7 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     log_name,
 )
+from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.rules.damage import Damaged
 from krepair.rules.epochs import (
     EpochReason,
@@ -126,7 +127,7 @@ def why_point_stays(line: PointLine) -> LeftAlone | None:
 
 def left_to(code: str, why: str, fix: str = "") -> LeftAlone:
     """A partition that stays as it is, and the fix that comes first."""
-    return LeftAlone(code, why, f"krepair plan LOGDIR --fix {fix} --out PLAN" if fix else "")
+    return LeftAlone(code, why, Next.of("plan", LOG_DIR, "--fix", fix, out=PLAN) if fix else NOTHING)
 
 
 def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | None:

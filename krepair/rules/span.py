@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
+from krepair.next_command import LOG_DIR, Next
 from krepair.rules.model import LeftAlone, MarkerPolicy, SegmentFacts, SpanDecision
 from krepair.rules.producers import ProducerStates
 from krepair.rules.reasons import LAG
@@ -119,6 +120,6 @@ def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
         where = f"{log_name(segment.base_offset)}, position {summary.valid_bytes}"
         if segment is not segments[-1] and not summary.is_whole:
             return LeftAlone(
-                "damage", f"{where}: {summary.damage_text}", "krepair check LOGDIR", damaged=True
+                "damage", f"{where}: {summary.damage_text}", Next.of("check", LOG_DIR), damaged=True
             )
     return None

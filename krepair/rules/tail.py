@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from krepair.formats.filenames import log_name
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.rules.damage import Damaged, Loss
 from krepair.rules.model import LeftAlone
 
@@ -138,11 +139,11 @@ def _waits(damages: Sequence[Damaged], consents: Collection[str]) -> LeftAlone |
     if not missing:
         return None
     more = f" and {len(missing) - _FEW} more" if len(missing) > _FEW else ""
-    asked = " ".join(f"--accept-data-loss {consent}" for consent in missing[:_FEW])
+    asked = (word for consent in missing[:_FEW] for word in ("--accept-data-loss", consent))
     return LeftAlone(
         "damage",
         f"damage that is not a torn tail waits for a consent: {', '.join(missing[:_FEW])}{more}",
-        f"krepair plan LOGDIR --fix tail {asked} --out PLAN",
+        Next.of("plan", LOG_DIR, "--fix", "tail", *asked, out=PLAN),
         damaged=True,
     )
 

@@ -20,6 +20,7 @@ from krepair.logdir.cluster import MetadataImage
 from krepair.logdir.config import configured_id, configured_log_dirs, read_server_properties
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
+from krepair.next_command import NOTHING, Next
 from krepair.options import Options
 
 KRAFT_SINCE: Final = (3, 0, 0)
@@ -275,7 +276,7 @@ def meta_findings(
             yield _twin(view, other, node)
 
 
-def _of_meta(text: str, effect: StartEffect, position: int = -1, command: str = "") -> Finding:
+def _of_meta(text: str, effect: StartEffect, position: int = -1, command: Next = NOTHING) -> Finding:
     return Finding(
         rule="KR407", file=META_PROPERTIES, position=position, evidence=text, start=effect, command=command
     )
@@ -290,7 +291,7 @@ def _twin(view: LogDir, other: LogDir, node: StartingNode) -> Finding:
         f"directory.id {view.directory_id} here and in {other.path}: one is a copy of the other, and a broker with "
         f"both does not start. Delete the line directory.id in {path}; the broker then writes a new one",
         StartEffect.ENDS if ends else StartEffect.NONE,
-        command=f"sed -i '/^directory.id=/d' {shlex.quote(path)}",
+        command=Next.by_hand(f"sed -i '/^directory.id=/d' {shlex.quote(path)}"),
     )
 
 

@@ -30,6 +30,7 @@ from krepair.formats.filenames import (
 from krepair.formats.words import count_text
 from krepair.logdir.reading import status_of
 from krepair.logdir.values import FolderStatus, LogDir, Partition
+from krepair.next_command import NOTHING, Next
 from krepair.start.refusal import MAPS_INDEXES_LAZILY
 
 _ROOT_UID = 0
@@ -177,6 +178,9 @@ def ownership_findings(
             effect = _effect(node, missing, opening)
             key = (node.partition, node.uid, node.gid, node.mode, missing, effect)
             alike.setdefault(key, []).append(node)
+    # After a start as root: one command for all of them.
+    given_away = all((one.uid, one.gid) != (uid, gid) for one, *_ in alike.values())
+    one_for_all = _owner_of_all(uid, gid, view.path) if len(alike) > 1 and given_away else NOTHING
     for (*_, effect), found in alike.items():
         first = found[0]
         more = f" and {count_text(len(found) - 1, 'more file')}" if len(found) > 1 else ""
@@ -186,7 +190,7 @@ def ownership_findings(
             file=first.name,
             evidence=said_of(view, first, (uid, gid), lacks(first, uid, gid), more),
             start=effect,
-            command=_for_all(view, found, (uid, gid)),
+            command=one_for_all or _for_all(view, found, (uid, gid)),
         )
 
 
@@ -196,14 +200,17 @@ def _active(partition: Partition) -> frozenset[str]:
     return frozenset(file.name for file in (*files, *(one.file for one in partition.snapshots[-1:])))
 
 
-def _for_all(view: LogDir, alike: Sequence[Node], usual: tuple[int, int]) -> str:
+def _for_all(view: LogDir, alike: Sequence[Node], usual: tuple[int, int]) -> Next:
     """What gives all of them to the usual owner: one name, or the folder with all that is in it."""
     first = alike[0]
     path = _path(view, first)
     if len(alike) == 1 or (first.uid, first.gid) == usual:
-        return _command(path, first, usual, lacks(first, *usual)) if len(alike) == 1 else ""
-    folder = "/".join(part for part in (view.path, first.partition) if part)
-    return f"chown -R {_user(usual[0])}:{_group(usual[1])} {shlex.quote(folder)}"
+        return Next.by_hand(_command(path, first, usual, lacks(first, *usual)) if len(alike) == 1 else "")
+    return _owner_of_all(*usual, "/".join(part for part in (view.path, first.partition) if part))
+
+
+def _owner_of_all(uid: int, gid: int, folder: str) -> Next:
+    return Next.by_hand(f"chown -R {_user(uid)}:{_group(gid)} {shlex.quote(folder)}")
 
 
 def _path(view: LogDir, node: Node) -> str:

@@ -85,7 +85,7 @@ def cut(cluster: Three) -> list[Plan]:
         for one in make_plan(root, options(cluster, "tail=broker")).partitions
         if one.status == "left alone"
     ]
-    consents = tuple(re.findall(r"KR302:\S+", waiting.next_command))
+    consents = tuple(re.findall(r"KR302:\S+", str(waiting.next_command)))
     plans = []
     for given in (
         options(cluster, "tail=broker", accepted_losses=consents),

@@ -67,7 +67,7 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
 
         put_back(tmp_path / "kept", log_dir)
         said = check([str(log_dir)], options(version))
-        assert "recovery" in said.next_command
+        assert "recovery" in str(said.next_command)
         ends = ends_planned(made_ready(log_dir, version))
         assert len(ends) == PARTITIONS
         read = traced.start()

@@ -22,6 +22,7 @@ from krepair.cli import main as cli_main
 from krepair.cli.main import app
 from krepair.commit.result import ChangeResult
 from krepair.engine.progress import Progress
+from krepair.next_command import Next
 from krepair.ops.reports import (
     ApplyReport,
     CheckedFiles,
@@ -83,7 +84,9 @@ def plan_path(tmp_path: Path) -> str:
 
 
 CLEAN = CheckReport(
-    log_dirs=(LogDirReport(log_dir="/data"),), engine="inline: small", next_command="krepair plan /data"
+    log_dirs=(LogDirReport(log_dir="/data"),),
+    engine="inline: small",
+    next_command=Next.read("krepair plan /data"),
 )
 FINDING = Finding(
     rule="KR302", partition="t-1", file="00.log", position=7, evidence="CRC 1, expected 2", bytes=9
@@ -161,7 +164,7 @@ def test_json_is_one_versioned_document(fakes: Fakes):
     document = json.loads(result.stdout)
     assert (result.exit_code, document["exit_code"], document["code"]) == (2, 2, "FOUND")
     assert (document["verb"], document["format_version"]) == ("check", "1.0")
-    assert document["report"] == msgspec.to_builtins(FULL, str_keys=True) | {
+    assert document["report"] == msgspec.to_builtins(FULL, str_keys=True, enc_hook=str) | {
         "log_dirs": document["report"]["log_dirs"],
         "left_out": [],
     }
@@ -270,7 +273,7 @@ ERRORS = [
 def test_each_error_ends_with_its_own_code_message_and_next_command(
     fakes: Fakes, kind: type[errors.KrepairError]
 ):
-    fakes.set("check", kind("the lock is held by 4711", next_command="krepair check /d"))
+    fakes.set("check", kind("the lock is held by 4711", next_command=Next.read("krepair check /d")))
     result = run("check", "/d")
     assert (result.exit_code, result.stdout) == (int(kind.exit_code), "")
     assert result.stderr == "krepair: the lock is held by 4711\nnext: krepair check /d\n"
@@ -419,7 +422,10 @@ def test_results_of_changes_make_the_exit_code(
     fakes: Fakes, plan_path: str, verb: Any, results: tuple[ChangeResult, ...], code: int
 ):
     fakes.set(
-        verb, ApplyReport(verb=verb, plan_id="abc", log_dir="/d", results=results, next_command="krepair x")
+        verb,
+        ApplyReport(
+            verb=verb, plan_id="abc", log_dir="/d", results=results, next_command=Next.read("krepair x")
+        ),
     )
     result = run(verb, plan_path, "--engine", "inline")
     assert result.exit_code == code
@@ -434,7 +440,7 @@ def test_the_next_plan_has_the_options_that_the_check_was_told(fakes: Fakes):
         CheckReport(
             log_dirs=(LogDirReport(log_dir="/d"),),
             engine="inline",
-            next_command="krepair plan /d --fix index --broker-version 3.9.2 --out PLAN",
+            next_command=Next.read("krepair plan /d --fix index --broker-version 3.9.2 --out PLAN"),
         ),
     )
     typed = ["--topic-config", "my topics.json", "--set", "delete.retention.ms=1", "--partition", "a-0"]
@@ -450,10 +456,11 @@ def test_next_commands_name_the_files_that_were_typed_and_what_the_plan_was_made
     fakes: Fakes, plan_path: str
 ):
     fakes.set(
-        "apply", ApplyReport(verb="apply", plan_id="abc", log_dir="/d", next_command="krepair verify PLAN")
+        "apply",
+        ApplyReport(verb="apply", plan_id="abc", log_dir="/d", next_command=Next.read("krepair verify PLAN")),
     )
     assert run("apply", plan_path).stdout.endswith(f"  krepair verify {plan_path}\n")
-    fakes.set("apply", errors.StalePlanError("x", next_command="krepair plan LOGDIR --out PLAN"))
+    fakes.set("apply", errors.StalePlanError("x", next_command=Next.read("krepair plan LOGDIR --out PLAN")))
     assert run("apply", plan_path).stderr.endswith(
         "next: krepair plan /data/kafka --broker-version 2.2.1 --out PLAN\n"
     )

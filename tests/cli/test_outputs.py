@@ -16,6 +16,7 @@ from krepair.cli.views.reports import apply_view
 from krepair.cli.views.writers import on_screen, plain
 from krepair.commit.result import ChangeResult
 from krepair.errors import ExitCode
+from krepair.next_command import Next
 from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport, PartitionSummary
 from krepair.options import Options
 
@@ -90,7 +91,9 @@ MANY_RULES = tuple(
 def test_of_two_thousand_partitions_a_screen_has_22_lines_and_a_page_60(
     findings: tuple[Finding, ...],
 ) -> None:
-    report = replace(many(findings), next_command="krepair plan /data --out PLAN", engine="inline: small")
+    report = replace(
+        many(findings), next_command=Next.read("krepair plan /data --out PLAN"), engine="inline: small"
+    )
     screen = on_screen(check_view(report, Options(), 80), 80).splitlines()
     assert len(screen) <= 22
     assert max(map(len, screen)) <= 80
@@ -123,7 +126,7 @@ def test_the_verdict_of_a_directory_in_use_has_at_most_six_lines_of_a_terminal()
 def test_what_is_to_be_typed_is_whole_and_on_a_line_of_its_own() -> None:
     command = "krepair plan /data --fix tail=excise --accept-data-loss KR302:b-3:" + "7" * 60 + " --out PLAN"
     finding = Finding(
-        rule="KR302", partition="b-3", file="x.log", position=7, evidence="CRC", command=command
+        rule="KR302", partition="b-3", file="x.log", position=7, evidence="CRC", command=Next.read(command)
     )
     for asked in (Options(rule="KR302"), Options(topics=("b",))):
         assert f"  {command}" in on_screen(check_view(many((finding,)), asked, 80), 80).splitlines()

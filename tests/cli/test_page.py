@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from krepair.checks.catalogue import Finding
 from krepair.cli.main import app
 from krepair.cli.views.page import check_page, plan_page
+from krepair.next_command import Next
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import show_view
 from krepair.plan.model import Commit, KeepOriginal, Plan, ReplaceFile
@@ -90,7 +91,7 @@ def report_of(name: str) -> CheckReport:
             ),
         ),
         engine=name,
-        next_command=f"krepair plan {name}",
+        next_command=Next.read(f"krepair plan {name}"),
     )
 
 
@@ -111,7 +112,12 @@ def test_the_page_says_all_that_the_text_says():
         rows = part.table.rows if part.table is not None else ()
         missing += [
             words
-            for words in (part.title, *part.lines, *part.commands, *(cell for row in rows for cell in row))
+            for words in (
+                part.title,
+                *part.lines,
+                *map(str, part.commands),
+                *(cell for row in rows for cell in row),
+            )
             if words not in text
         ]
     assert missing == []

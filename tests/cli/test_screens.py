@@ -25,6 +25,7 @@ from krepair.cli.views.reports import apply_view, verify_view
 from krepair.cli.views.writers import COLUMNS, markdown, on_screen, plain
 from krepair.commit.result import ChangeOutcome, ChangeResult
 from krepair.look.coordinators.groups import Group, OffsetCommit
+from krepair.next_command import NOTHING, Next
 from krepair.ops.compare import CompareReport, SideSummary
 from krepair.ops.diff import diff_plans
 from krepair.ops.dump import Dump
@@ -87,7 +88,7 @@ def checked(count: int) -> View:
         start_needs_bytes=20_971_520,
         free_bytes=0,
     )
-    command = "krepair plan /var/lib/kafka --fix markers,tail --out PLAN"
+    command = Next.read("krepair plan /var/lib/kafka --fix markers,tail --out PLAN")
     return check_view(CheckReport(log_dirs=(log_dir,), next_command=command), Options(), 80)
 
 
@@ -109,7 +110,7 @@ def all_right(count: int) -> View:
             batches=838 * count,
             bytes_read=66_836 * count,
             engine="inline: less than 1 s of work",
-            next_command="krepair purge offsets.krplan   # when the brokers are well",
+            next_command=Next.read("krepair purge offsets.krplan   # when the brokers are well"),
             checked=tuple(CheckedFiles(what=what, files=count, how=how) for what, how in kinds),
         )
     )
@@ -125,7 +126,7 @@ def verified(count: int) -> View:
             segments=count,
             batches=count,
             bytes_read=count,
-            next_command="krepair check /var/lib/kafka",
+            next_command=Next.read("krepair check /var/lib/kafka"),
         )
     )
 
@@ -152,7 +153,7 @@ def carried_out(verb: Literal["apply", "undo", "purge"], count: int, *, well: bo
             log_dir="/var/lib/kafka",
             results=tuple(results),
             engine="inline: less than 1 s of work",
-            next_command="krepair verify offsets.krplan",
+            next_command=Next.read("krepair verify offsets.krplan"),
             digest="3" * 64,
         )
     )
@@ -202,7 +203,7 @@ def compared(count: int) -> View:
             bytes_read=1_308_238 * count * 3,
             keys_compared=True,
             engine="inline: less than 1 s of work",
-            next_command="krepair explain KR650",
+            next_command=Next.read("krepair explain KR650"),
         )
     )
 
@@ -242,7 +243,7 @@ def _side_by_side(number: int) -> m.PartitionVerdict:
         disagreements=(missed,) if verdict == m.DIVERGED else (),
         right=(1, 2) if verdict == m.DIVERGED else (),
         replicas=columns,
-        next_command="krepair explain KR650" if verdict == m.DIVERGED else "",
+        next_command=Next.read("krepair explain KR650") if verdict == m.DIVERGED else NOTHING,
     )
 
 
@@ -261,7 +262,7 @@ def of_facts(count: int) -> View:
             not_read=("/mnt/b3/kafka2",),
             failed=("customers-7: 00000000000000000000.log, position 0: the checksum is wrong",),
             engine="inline: less than 1 s of work",
-            next_command="krepair compare 1=LOGDIR 3=/mnt/b3.facts",
+            next_command=Next.read("krepair compare 1=LOGDIR 3=/mnt/b3.facts"),
         )
     )
 

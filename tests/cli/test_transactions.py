@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.next_command import Next
 from krepair.plan.view import typable
 from tests import builders
 from tests.builders import NOW_MS
@@ -66,7 +67,7 @@ def test_names_of_transactions_steer_nothing(tmp_path: Path) -> None:
     "name", ["plain", "it's", "a b$c`d`", NASTY, "caf\u00e9\u202e'\\", "\U0001f600\x7f", ""]
 )
 def test_name_in_a_command_is_the_same_name_for_a_shell_and_cannot_steer_a_terminal(name: str) -> None:
-    typed = typable(shlex.quote(name))
+    typed = typable(Next.by_hand(shlex.quote(name)))
     assert typed.isprintable()
     ran = subprocess.run(
         ["bash", "-c", f"printf %s {typed}"], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}

@@ -49,9 +49,9 @@ class Histories(RuleBasedStateMachine):
                 assert outcome.exit_code in {ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.PARTLY}, outcome
                 # Partly: the group is half done, and a broker that was started then has removed a file of it.
                 assert outcome.exit_code == ExitCode.PARTLY or "by a broker started in between" in outcome.why
-                assert outcome.exit_code == ExitCode.REFUSED or outcome.next_command == "krepair undo PLAN", (
-                    outcome
-                )
+                assert (
+                    outcome.exit_code == ExitCode.REFUSED or str(outcome.next_command) == "krepair undo PLAN"
+                ), outcome
 
     @rule(commit=st.sampled_from([FENCED, P2]), stop_before=st.integers(1, 110))
     def undo(self, commit: Commit, stop_before: int) -> None:

@@ -448,7 +448,7 @@ def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
         scene.undo(FENCED, StoppingDisk(UnsyncedDisk(), 12, FILE_CHANGING))
     assert ChangeState.UNDOING in states(scene)
     failure = next(o for o in scene.apply() if o.failed)
-    assert (failure.exit_code, failure.next_command) == (ExitCode.REFUSED, "krepair undo PLAN")
+    assert (failure.exit_code, str(failure.next_command)) == (ExitCode.REFUSED, "krepair undo PLAN")
     scene.undo()
     assert scene.before == tree(scene.root)
 

@@ -191,7 +191,7 @@ def test_purge_leaves_no_swap_behind_of_which_the_record_is_lost(memory_dir: Pat
     with pytest.raises(DamagedJournalError, match="|".join(path.name for path in waiting)) as refused:
         purge_partition(scene.folder())
     assert tree(scene.root) == before
-    assert refused.value.next_command.startswith("krepair undo ")
+    assert str(refused.value.next_command).startswith("krepair undo ")
     for path in waiting:
         path.unlink()
     purge_partition(scene.folder())

@@ -119,7 +119,7 @@ def test_check_names_keys_that_wait_only_where_the_topic_itself_says_compact(tmp
     report = check([str(log_dir)], given)
     found = {one.partition for one in report.log_dirs[0].findings if one.rule == "KR108"}
     assert found == {"__consumer_offsets-0", "changelog-0"}
-    assert "--fix compact" in report.next_command
+    assert "--fix compact" in str(report.next_command)
     for setting in (("cleanup.policy", "compact"), ("cleanup.policy", "delete")):
         other = options(tmp_path, "nothing", settings_given=(setting,))
         (one,) = check([str(log_dir)], other).log_dirs

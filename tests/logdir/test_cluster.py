@@ -119,7 +119,7 @@ class TestNoProof:
         with pytest.raises(RefusedError) as caught:
             read_cluster_file(str(path))
         assert "no proof" in caught.value.message
-        assert caught.value.next_command
+        assert str(caught.value.next_command)
         return caught.value.message
 
     @pytest.fixture

@@ -79,7 +79,7 @@ def test_a_partition_that_was_moved_away_is_named_and_its_lines_stay(tmp_path: P
     assert (found.rule, found.fix, found.severity) == ("KR312", "none", Severity.CONFUSING)
     assert "__transaction_state-0" in found.evidence
     assert "not here" in found.evidence
-    assert "checkpoints" not in check([str(path)], options()).next_command
+    assert "checkpoints" not in str(check([str(path)], options()).next_command)
     plan = planned(path)
     assert plan.root is None
     page = planned_view(plan, "P")
@@ -239,7 +239,7 @@ def test_check_ends_with_the_command_that_mends_all_of_it(log_dir: Path) -> None
     (log_dir / RECOVERY).write_bytes(b"garbage\n")
     (log_dir / "e-all-0" / "leader-epoch-checkpoint").write_bytes(b"garbage\n")
     report = check([str(log_dir)], options())
-    assert report.next_command == f"krepair plan {log_dir} --fix epochs,checkpoints --out PLAN"
+    assert str(report.next_command) == f"krepair plan {log_dir} --fix epochs,checkpoints --out PLAN"
 
 
 def test_half_written_checkpoint_is_told(log_dir: Path) -> None:

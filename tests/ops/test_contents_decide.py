@@ -40,7 +40,7 @@ def test_a_file_that_was_only_touched_is_not_done_and_stale(memory_dir: Path) ->
     assert report.exit_code == ExitCode.STALE_PLAN
     assert str(file) in " ".join(result.why for result in report.results)
     assert tree(one.path) == before
-    assert report.next_command.startswith(f"krepair plan {one.path} --fix epochs ")
+    assert str(report.next_command).startswith(f"krepair plan {one.path} --fix epochs ")
     undone = undo(plan, one.options())
     assert (undone.exit_code, outcomes(undone)[file.parent.name]) == (ExitCode.DONE, {"already"})
 

@@ -67,7 +67,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("consents", [False, True], ids=["no consent", "consent"])
 def test_any_two_or_three_fixes_plan_together(damaged: Path, consents: bool) -> None:
-    commands = [one.command for one in VERBS.checked(damaged).findings]
+    commands = [str(one.command) for one in VERBS.checked(damaged).findings]
     consent = next(found[1] for found in map(CONSENT.search, commands) if found)
     for names in TOGETHER:
         accepted = (consent,) if consents and "tail" in names else ()

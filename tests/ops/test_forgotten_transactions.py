@@ -79,7 +79,7 @@ def test_it_is_told_for_each_version(tmp_path: Path, version: str) -> None:
         f"1 transaction is open here, but the log has no batch of it and no end of it: of producer {FORGOTTEN}, "
         "epoch 0, from offset 7 on; the next start begins with this snapshot"
     )
-    assert "--fix snapshots" in report.next_command
+    assert "--fix snapshots" in str(report.next_command)
 
 
 def test_before_2_4_the_start_fails_until_it_is_ended(tmp_path: Path) -> None:

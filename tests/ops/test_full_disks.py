@@ -225,7 +225,7 @@ def test_undo_on_a_full_disk_ends_safely_and_goes_on_when_there_is_room(open_dir
         fill_up(mount)
         report = undo(plan, ENGINE)
         if report.exit_code != ExitCode.DONE:
-            assert report.next_command == "krepair undo PLAN"
+            assert str(report.next_command) == "krepair undo PLAN"
             os.truncate(mount / "filler", (mount / "filler").stat().st_size - MIB)
             assert undo(plan, ENGINE).exit_code == ExitCode.DONE
         assert visible(look(host.path)) == visible(before)

@@ -170,7 +170,7 @@ def test_verify_of_a_plan_says_it_and_purge_keeps_what_it_keeps(
     plan = applied_then(log_dir, damage)
     found = verify_plan(plan, options())
     assert ["are gone" in one.text for one in found.problems] == [True]
-    assert found.next_command == f"krepair check {log_dir}"
+    assert str(found.next_command) == f"krepair check {log_dir}"
     before = tree(log_dir)
     refused = purge(plan, options())
     assert ({one.outcome for one in refused.results}, refused.exit_code) == ({"failed"}, ExitCode.REFUSED)

@@ -326,7 +326,7 @@ def test_no_plan_goes_without_the_fence_where_nothing_tells_of_a_version(stopped
     before = tree(stopped.root)
     with pytest.raises(RefusedError, match="goes without the fence") as refused:
         stopped.apply(seal(unfenced))
-    assert refused.value.next_command.startswith("krepair plan ")
+    assert str(refused.value.next_command).startswith("krepair plan ")
     assert tree(stopped.root) == before
     meta = stopped.root / "meta.properties"
     meta.write_text("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAzg\n")

@@ -135,7 +135,7 @@ def test_apply_needs_the_directories_in_which_a_move_would_be_seen(tmp_path: Pat
         meta.write_text(re.sub(r"(broker|node)\.id=\d+", r"\1.id=77", meta.read_text()))
     with pytest.raises(StalePlanError, match=r"b11") as refused:
         run.apply(plan)
-    assert refused.value.next_command.startswith("krepair plan ")
+    assert str(refused.value.next_command).startswith("krepair plan ")
 
 
 @pytest.mark.parametrize("fix", FIXES)

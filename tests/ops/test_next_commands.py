@@ -23,7 +23,7 @@ pytestmark = pytest.mark.replicas
 
 
 def commands(page: View) -> list[str]:
-    return [command for section in page.sections for command in section.commands]
+    return [str(command) for section in page.sections for command in section.commands]
 
 
 def test_what_the_cluster_says_is_asked_for_once(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_a_lock_that_is_lost_when_new_files_lie_beside_the_old_ones_is_no_plain_
     monkeypatch.setattr(Lock, "check", check)
     report = apply(placed.plan, scene.options)
     assert list(placed.path.glob("*/krepair~*/stage/*"))
-    assert (report.exit_code, report.next_command) == (ExitCode.PARTLY, "krepair apply PLAN")
+    assert (report.exit_code, str(report.next_command)) == (ExitCode.PARTLY, "krepair apply PLAN")
     assert differences(seen(placed), before) == ""
     monkeypatch.undo()
     assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE

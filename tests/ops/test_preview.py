@@ -232,7 +232,7 @@ def test_a_preview_is_refused_by_apply_and_verify_with_the_next_command(tmp_path
     for verb in (one.apply, one.undo, lambda plan: verify_plan(plan, one.options())):
         with pytest.raises(RefusedError, match="is a preview") as refused:
             verb(found)
-        again = refused.value.next_command
+        again = str(refused.value.next_command)
         assert again.startswith(f"krepair plan {one.path} ")
         assert again.endswith(" --out PLAN")
         assert "--preview" not in again
@@ -248,7 +248,7 @@ def test_a_preview_is_a_plan_file_that_says_what_it_is(tmp_path: Path) -> None:
     page = plan_view(found, Around(path="P"))
     assert page.title.startswith("Preview ")
     assert facts(page.sections[0])["Preview"].startswith("apply refuses it")
-    commands = [command for section in page.sections for command in section.commands]
+    commands = [str(command) for section in page.sections for command in section.commands]
     assert commands[0] == "krepair diff P PLAN"
     assert not any(command.startswith("krepair apply P") and "PLAN" not in command for command in commands)
     # of a plan there is no such field

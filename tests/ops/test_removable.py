@@ -58,7 +58,7 @@ def test_what_krepair_names_works_with_nothing_free_and_leads_to_a_plan_that_fit
         code, said = host.type(*free)
         assert code == ExitCode.FOUND, said
         assert "It does NOT fit on the disk" in said
-        named = {way.command for way in removable(str(host.path))}
+        named = {str(way.command) for way in removable(str(host.path))}
         purge, rm = (next(one for one in named if one.startswith(word)) for word in ("krep", "rm"))
         assert rm in said
         bytes_before = free_of(mount)

@@ -108,7 +108,7 @@ def test_damaged_snapshot_at_the_log_end_comes_back_and_undo_gives_the_damage_ba
     (folder / END).write_bytes(DAMAGES[damage]((folder / END).read_bytes()))
     before = tree(log_dir)
     assert found(log_dir) == {END: "KR501"}
-    assert "--fix snapshots" in check([str(log_dir)], options()).next_command
+    assert "--fix snapshots" in str(check([str(log_dir)], options()).next_command)
     assert [each.file for each in verify_log_dir(str(log_dir), options()).problems] == [END]
     assert tree(log_dir) == before
     plan = planned(log_dir)

@@ -54,7 +54,7 @@ def test_abort_is_in_the_form_of_the_brokers_version_and_of_none_if_that_is_not_
         "kafka-transactions.sh --bootstrap-server HOST:PORT describe --transactional-id id",
     )
     assert [finding.rule for finding in report.findings] == ["KR103"]
-    assert report.next_command.endswith("explain KR103" if version else "--broker-version VERSION")
+    assert str(report.next_command).endswith("explain KR103" if version else "--broker-version VERSION")
 
 
 PROVEN = [
@@ -142,7 +142,7 @@ def test_partition_with_damage_before_its_tail_is_named_and_not_judged(tmp_path:
     report = said(log_dir)
     assert (report.open, report.exit_code) == ((), 2)
     assert [(each.partition, "damaged" in each.why) for each in report.not_judged] == [("t-0", True)]
-    assert report.next_command.startswith("krepair check ")
+    assert str(report.next_command).startswith("krepair check ")
 
 
 def test_transaction_that_its_marker_ended_is_not_open(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_second_plan_is_not_begun_while_another_is_half_done(
     report = apply(*second)
     assert {one.outcome for one in report.results} == {"failed"}
     assert f"of plan {first[0].plan_id} is half done here" in report.results[0].why
-    assert report.next_command == f"krepair undo {log_dir}"
+    assert str(report.next_command) == f"krepair undo {log_dir}"
     assert content(log_dir) == half_done
     assert run(verb, first) == 0
     if verb is undo:
@@ -191,7 +191,7 @@ def test_a_plan_is_not_begun_beside_equal_files_of_another_one(log_dir: Path) ->
     report = apply(*second)
     assert report.exit_code == 13
     assert f"plan {first[0].plan_id} has begun here and has not ended" in report.results[0].why
-    assert report.next_command == f"krepair undo {log_dir}"
+    assert str(report.next_command) == f"krepair undo {log_dir}"
     assert content(log_dir) == half
     assert run(undo, first) == 0
     assert run(apply, second) == 0
@@ -298,7 +298,7 @@ def test_undo_beside_what_a_brokers_cleaner_has_begun_names_a_way_that_works(log
     after = content(log_dir)
     report = undo(*plan)
     assert report.exit_code == 12
-    assert report.next_command == f"krepair plan {log_dir} --fix leftovers --out LEFTOVERS"
+    assert str(report.next_command) == f"krepair plan {log_dir} --fix leftovers --out LEFTOVERS"
     assert content(log_dir) == after
     assert run(apply, planned(log_dir, "700", fixes=("leftovers",))) == 0
     assert run(undo, plan) == 0
@@ -340,7 +340,7 @@ def test_what_a_broker_finished_and_then_wrote_has_a_way_out(log_dir: Path, fate
     assert run(purge, plan) == 13
     report = undo(*plan)
     assert report.exit_code == 3
-    assert report.next_command == f"krepair purge {log_dir} --plan-id {plan[0].plan_id}"
+    assert str(report.next_command) == f"krepair purge {log_dir} --plan-id {plan[0].plan_id}"
     with pytest.raises(RefusedError, match=r"may be the last copy .* type rm .*\.log"):
         purge(*plan)
     for kept in log_dir.glob("t-0/krepair~*/keep/*"):

@@ -68,4 +68,4 @@ def test_folder_that_this_user_may_not_list_is_named_with_what_to_do(
     (found,) = [one for one in checked(log_dir).findings if one.rule == "KR308"]
     assert found.evidence.endswith(f"t-0: could not be read: Permission denied (EACCES){WAY}")
     report = check([str(log_dir)], Options(now_ms=NOW_MS, engine=EngineName.INLINE))
-    assert report.next_command == f"krepair check {log_dir}   # as root, or as the user of the broker"
+    assert str(report.next_command) == f"krepair check {log_dir}   # as root, or as the user of the broker"

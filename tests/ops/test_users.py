@@ -146,7 +146,7 @@ def test_who_may_not_look_at_what_is_kept_is_sent_to_the_right_user_and_not_to_p
         path.chmod(0o755 if path.is_dir() else 0o644)
 
     def listed(verb: str) -> Callable[[], str]:
-        return lambda: kept_report(str(one.path), 0, verb).next_command
+        return lambda: str(kept_report(str(one.path), 0, verb).next_command)
 
     for verb in ("undo", "purge"):
         told = said_as_user(STRANGER, listed(verb))
@@ -169,9 +169,9 @@ def test_verify_and_purge_by_id_of_a_user_who_may_not_look_name_who_may_and_not_
     assert apply(plan, one.options()).exit_code == ExitCode.DONE
     for path in [one.path, *one.path.iterdir()]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-    said = said_as_user(STRANGER, lambda: verify_plan(plan, one.options()).next_command)
+    said = said_as_user(STRANGER, lambda: str(verify_plan(plan, one.options()).next_command))
     assert said == "krepair verify PLAN   # as root, or as the user of the broker"
     said = said_as_user(
-        STRANGER, lambda: purge_by_id(str(one.path), plan.plan_id, one.options()).next_command
+        STRANGER, lambda: str(purge_by_id(str(one.path), plan.plan_id, one.options()).next_command)
     )
     assert said.endswith("may not change this folder; run krepair as its owner, or as root")

@@ -80,7 +80,7 @@ def test_a_file_that_is_no_plan_is_wrong_use(data: bytes, words: str):
         loads(data, "some.json")
     assert caught.value.exit_code == ExitCode.USAGE
     assert "some.json" in caught.value.message
-    assert caught.value.next_command == "krepair plan LOGDIR --out PLAN"
+    assert str(caught.value.next_command) == "krepair plan LOGDIR --out PLAN"
 
 
 def test_every_cut_of_a_plan_is_told_as_cut_off_or_edited():
@@ -239,7 +239,7 @@ def test_a_plan_whose_private_folder_is_still_there_is_never_overwritten(
     ) as refused:
         write_plan(str(path), good_plan(), RealDisk())
     assert f"krepair undo '{path}'" in refused.value.message
-    assert refused.value.next_command == "krepair plan LOGDIR --out OTHER-PLAN"
+    assert str(refused.value.next_command) == "krepair plan LOGDIR --out OTHER-PLAN"
     assert path.read_bytes() == before
     (log_dir / "t-0" / f"krepair~{plan.plan_id}{suffix}").rmdir()
     again = seal(msgspec.structs.replace(good_plan(), log_dir=str(log_dir)))
@@ -287,7 +287,7 @@ def test_a_full_disk_says_where_else_the_plan_has_room(
     monkeypatch.setattr(output_file, "folder_with_room", lambda folder, needed: elsewhere)
     with pytest.raises(UnwritableError) as full:
         write_plan(str(tmp_path / "p"), good_plan(), FullDisk())
-    assert full.value.next_command == f"krepair plan LOGDIR --out {out}"
+    assert str(full.value.next_command) == f"krepair plan LOGDIR --out {out}"
 
 
 class NoRename(RealDisk):

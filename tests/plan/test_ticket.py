@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from krepair.cli.views.writers import markdown
+from krepair.next_command import Next
 from krepair.plan.render import plan_view
 from krepair.plan.short import Around
 from krepair.plan.view import Section, Table
@@ -96,7 +97,7 @@ def test_partitions_that_are_left_alone_for_the_same_reason_share_a_row_and_each
     ]
     part = section(partition(), *alone, title="Partitions left alone")
     assert [row[0] for row in table_of(part).rows] == ["t-0 and 2 like it"]
-    assert part.commands[2] == "krepair check /data/kafka --partition t-2"
+    assert str(part.commands[2]) == "krepair check /data/kafka --partition t-2"
 
 
 def test_topics_with_the_same_settings_share_their_rows():
@@ -133,7 +134,7 @@ def test_a_plan_that_changes_nothing_names_what_a_later_horizon_would_free_and_t
     newest, next_pass = partition().horizons
     later = replace(newest, name="unlimited", log_bytes_after=1_000, chosen=False)
     here = replace(next_pass, log_bytes_after=937_000_000, chosen=True)
-    command = "krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN"
+    command = Next.read("krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN")
     page = plan_view(good_plan(nothing(horizons=(here, later))), Around(with_later_horizon=command))
     assert page.short.sections[-1].lines == ("This plan changes nothing.",)
     assert page.short.sections[1].commands == (command,)

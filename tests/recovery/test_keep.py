@@ -81,7 +81,7 @@ def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept
         ".": "failed",
     }
     assert "stays, because t-0 keeps its originals" in report.results[-1].why
-    assert report.next_command == f"krepair undo {path} --plan-id {plan.plan_id}"
+    assert str(report.next_command) == f"krepair undo {path} --plan-id {plan.plan_id}"
     other.unlink()
     taken_back = take_back_by_hand(plan, verbs.options())
     assert {one.partition for one in taken_back.results if one.outcome == "failed"} == {"o-0"}

@@ -96,7 +96,7 @@ def options(*replicas: str, **given: object) -> Options:
 def consent(root: Path) -> tuple[str, ...]:
     """What the damage of a replica asks for."""
     [waiting] = make_plan(str(root), options()).partitions
-    return tuple(re.findall(r"KR302:\S+", waiting.next_command))
+    return tuple(re.findall(r"KR302:\S+", str(waiting.next_command)))
 
 
 def said(root: Path, given: Options) -> list[str]:

@@ -86,7 +86,7 @@ def test_only_a_torn_tail_is_cut_on_the_way() -> None:
     other = why_damage_stays([damaged(torn=False)], "")
     assert other is not None
     assert f"{0:020d}.log at position 7: KR302: cut short" in other.why
-    assert "--fix tail,recovery" in other.next_command
+    assert "--fix tail,recovery" in str(other.next_command)
     unknown = why_damage_stays([], "not all could be read")
     assert unknown is not None
     assert unknown.why == "not all could be read"
@@ -107,7 +107,7 @@ def test_ends_that_contradict_each_other_leave_the_partition_alone(
 ) -> None:
     left = why_ends_differ(segments, point, start)
     assert (left.code if left else "") == code
-    assert ("--fix checkpoints " in (left.next_command if left else "")) == (code == "checkpoint")
+    assert ("--fix checkpoints " in (str(left.next_command) if left else "")) == (code == "checkpoint")
 
 
 def epochs(recorded: bytes | None, *segments: SegmentFacts, wrong: str = "") -> EpochsAfter:
@@ -127,7 +127,7 @@ def test_epochs_that_cannot_be_told_are_left_to_their_own_fix() -> None:
         assert told.entries is None
         assert told.left is not None
         assert told.left.code == "epochs"
-        assert "--fix epochs,recovery" in told.left.next_command
+        assert "--fix epochs,recovery" in str(told.left.next_command)
 
 
 def test_why_epochs_cannot_be_told_is_said() -> None:

@@ -152,7 +152,7 @@ def test_damage_in_any_segment_but_the_last_leaves_the_partition_alone() -> None
     assert found is not None
     assert (found.code, found.damaged) == ("damage", True)
     assert found.why == f"{10:020d}.log, position 60: a bad CRC"
-    assert found.next_command == "krepair check LOGDIR"
+    assert str(found.next_command) == "krepair check LOGDIR"
     assert first_problem([facts(0), damaged]) is None
     assert first_problem([facts(0), facts(10)]) is None
 

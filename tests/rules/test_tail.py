@@ -133,7 +133,7 @@ def test_without_a_consent_nothing_goes_and_what_would_be_typed_is_told() -> Non
     found = chosen(logs(MIDDLE, None, None))
     assert found.cuts == ()
     assert found.left is not None
-    assert "--accept-data-loss KR302:t-0:40" in found.left.next_command
+    assert "--accept-data-loss KR302:t-0:40" in str(found.left.next_command)
     assert found.notes[0].startswith(f"{0:020d}.log at position 400: KR302: wrong")
 
 

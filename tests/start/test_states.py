@@ -121,7 +121,7 @@ def test_a_finding_that_ends_the_start_never_stands_beside_just_start(state: Sta
         if "does not start" in one.evidence and one.rule != "KR408":
             assert start_of(one) is not StartEffect.NONE, one
         if one.partition == METADATA:
-            assert (one.fix, one.command) == ("none", "")
+            assert (one.fix, str(one.command)) == ("none", "")
 
 
 def test_rules_that_say_the_broker_does_not_start_may_end_a_start() -> None:

@@ -14,7 +14,7 @@ from krepair.checks.retention import WHAT_TELLS
 from krepair.cli.views.reports import place_text
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
 from krepair.formats.words import count_text
-from krepair.next_command import accepts_loss
+from krepair.next_command import NOTHING, Next
 from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.ops.show import is_with_evidence
@@ -96,7 +96,7 @@ def _of_a_later_version(options: Options) -> Iterator[str]:
         yield f"{version} is {later}: the forecast is that of {latest}."
 
 
-def _typed(command: str) -> tuple[str, ...]:
+def _typed(command: Next) -> tuple[Next, ...]:
     """A command, after the one that writes the file that it reads; nothing if there is none."""
     if not command:
         return ()
@@ -195,7 +195,7 @@ def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
     """Each finding with its command on a line of its own."""
     for log_dir in report.log_dirs:
-        seen: set[str] = set()
+        seen: set[Next] = set()
         for finding in log_dir.findings:
             if rule and finding.rule != rule:
                 continue
@@ -205,11 +205,11 @@ def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
                 f"{finding.rule}  {severity_of(finding).value}  {name}{'' if place == '-' else f'/{place}'}"
             )
             # The same command for many is typed once.
-            new = finding.command if finding.command not in seen else ""
+            new = finding.command if finding.command not in seen else NOTHING
             seen.add(finding.command)
             yield Section(
                 title="",
-                lines=(head, finding.evidence, *((OTHERS_FIRST,) if accepts_loss(new) else ())),
+                lines=(head, finding.evidence, *((OTHERS_FIRST,) if new.accepts_loss else ())),
                 commands=tuple(_typed(new)),
             )
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from krepair.cli.views.reports import end_of_page
 from krepair.formats.words import count_text, names_text, time_text
+from krepair.next_command import Next
 from krepair.ops.compare import CompareReport, SideSummary, WayBack
 from krepair.ops.diff import Difference, PartitionDiff, PlanDiff, number, words
 from krepair.ops.facts import FactsReport
@@ -187,9 +188,9 @@ def _way_back(way: WayBack) -> Iterator[Section]:
             ((name, _brokers(wrong), _brokers(way.right[name])) for name, wrong in way.wrong.items()),
         ),
         commands=(
-            f"echo '{way.away}' > away.json",
-            f"echo '{way.back}' > back.json",
-            *(f"{_REASSIGN} --reassignment-json-file away.json {what}" for what in ("--execute", "--verify")),
+            Next.by_hand(f"echo '{way.away}' > away.json"),
+            Next.by_hand(f"echo '{way.back}' > back.json"),
+            *_reassign("away.json"),
         ),
     )
     name, wrong = next(iter(way.wrong.items()))
@@ -205,10 +206,13 @@ def _way_back(way: WayBack) -> Iterator[Section]:
             folders,
             "A folder that is still there when its partition comes back is used again, wrong as it is.",
         ),
-        commands=tuple(
-            f"{_REASSIGN} --reassignment-json-file back.json {what}" for what in ("--execute", "--verify")
-        ),
+        commands=tuple(_reassign("back.json")),
     )
+
+
+def _reassign(file: str) -> Iterator[Next]:
+    for what in ("--execute", "--verify"):
+        yield Next.by_hand(f"{_REASSIGN} --reassignment-json-file {file} {what}")
 
 
 def facts_view(report: FactsReport) -> View:

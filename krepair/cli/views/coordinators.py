@@ -10,6 +10,7 @@ from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.formats.words import count_text, time_text
 from krepair.look.coordinators.groups import Group
+from krepair.next_command import Next
 from krepair.ops.groups import GroupsReport, PassedOver
 from krepair.ops.transactions import OpenInLog, Transaction, TransactionsReport
 from krepair.plan.view import Section, View, bytes_words, size_text, table_of
@@ -274,12 +275,12 @@ def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Seq
             Section(
                 title="Ask the running cluster first",
                 lines=(_THE_PAST,) if report.live_commands else (),
-                commands=report.live_commands,
+                commands=tuple(map(Next.by_hand, report.live_commands)),
             ),
             Section(
                 title="Abort what find-hanging still names, and nothing else",
                 lines=_on_aborts(aborts),
-                commands=tuple(row.abort for row in aborts),
+                commands=tuple(Next.by_hand(row.abort) for row in aborts),
             ),
             Section(
                 title="Not to be aborted on this evidence",

@@ -41,6 +41,7 @@ from krepair.plan.view import (
     expected_text,
     large_unit,
     size_text,
+    typable,
     visible,
 )
 from krepair.rules.replicas import model as m
@@ -267,6 +268,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "bytes": bytes_text,
         "time": time_text,
+        "typable": typable,
         "breaks": _breaks,
         "change": _change,
         "count": count_text,

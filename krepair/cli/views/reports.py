@@ -11,6 +11,7 @@ from krepair.checks.recovery_time import duration_text
 from krepair.commit.result import ChangeOutcome, ChangeResult
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.formats.words import count_text, time_text
+from krepair.next_command import Next
 from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachReport, VerifyReport
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
 
@@ -83,14 +84,14 @@ def apply_view(report: ApplyReport) -> View:
         ),
         Section(
             title="By hand, while the broker is stopped",
-            commands=report.by_hand,
+            commands=tuple(map(Next.by_hand, report.by_hand)),
         ),
         *end_of_page(report.next_command, report.slow_because),
     )
     return View(title=f"krepair {report.verb}", sections=sections)
 
 
-def _with_next(why: str, command: str) -> str:
+def _with_next(why: str, command: Next) -> str:
     return f"{why}; next: {command}" if command else why
 
 
@@ -322,7 +323,7 @@ def verify_each_view(report: VerifyEachReport) -> View:
     )
 
 
-def end_of_page(next_command: str, slow_because: str = "") -> tuple[Section, Section]:
+def end_of_page(next_command: Next, slow_because: str = "") -> tuple[Section, Section]:
     """What every page ends with: why Spark could not be taken, where it would be sooner done, and what to type next."""
     return (
         Section(title="Engine", lines=(slow_because,) if slow_because else ()),

@@ -16,6 +16,7 @@ from msgspec import Struct
 from krepair import __version__
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.formats.words import all_printable, json_for_terminals
+from krepair.next_command import Next
 from krepair.plan.view import PARTS, Section, ShareBar, Table, View, typable, unbroken, visible, wrapped
 
 COLUMNS: Final = 110
@@ -223,14 +224,14 @@ _SIGNAL: Final = 128
 
 
 def error_document(
-    verb: str, message: str, next_command: str, exit_code: int, *, one_line: bool = False
+    verb: str, message: str, next_command: Next, exit_code: int, *, one_line: bool = False
 ) -> bytes:
     """The document of a run that was refused or failed; on one line for a verb that writes one object a line."""
     code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
     if exit_code > _SIGNAL:
         code = ExitCode.INTERRUPTED
     head = _head(verb, code) | {"exit_code": exit_code}
-    error = ErrorBody(message=message, next_command=next_command)
+    error = ErrorBody(message=message, next_command=str(next_command))
     return _encode(head | {"error": msgspec.structs.asdict(error)}, one_line=one_line)
 
 
@@ -253,7 +254,7 @@ def _head(verb: str, exit_code: ExitCode) -> dict[str, Any]:
 
 
 def _builtins(report: Any) -> Any:
-    return all_printable(msgspec.to_builtins(report, str_keys=True))
+    return all_printable(msgspec.to_builtins(report, str_keys=True, enc_hook=str))
 
 
 def _encode(document: dict[str, Any], *, one_line: bool = False) -> bytes:

@@ -23,6 +23,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_BYTES, as_text
 from krepair.kernels.scan import SegmentSummary
+from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rewrite.compaction.content import TOO_LARGE
 from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
@@ -307,7 +308,7 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
         return LeftAlone(
             "compacted-content",
             f"{where}: {result.problem}; {too}the partition is left alone whole",
-            "krepair check LOGDIR --deep",
+            Next.of("check", LOG_DIR, "--deep"),
             damaged=True,
         )
     return _failed(result.failure, result.why) if result.failure else None
@@ -427,7 +428,7 @@ def _decide(one: _Deciding) -> Compaction | LeftAlone:
         isinstance(decision, PartitionDecision) and decision.span.segments != len(each.span)
     ):
         decision = LeftAlone(
-            "changed", "the partition changed while it was read", "krepair plan LOGDIR --out PLAN"
+            "changed", "the partition changed while it was read", Next.of("plan", LOG_DIR, out=PLAN)
         )
     if isinstance(decision, LeftAlone):
         return decision

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from krepair.next_command import Next
 
 # what two replicas may disagree in
 TOMBSTONE_MISSED: Final = "tombstone-missed"
@@ -220,7 +222,7 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
     right: tuple[int, ...] = ()
     replicas: tuple[ReplicaColumn, ...] = ()
     records_read: bool = False
-    next_command: str = ""
+    next_command: Next = field(default_factory=Next)
 
     @property
     def name(self) -> str:
