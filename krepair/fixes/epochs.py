@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity
+from krepair.derive.epochs import clears_history, epochs_of_log
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, made_anew
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
@@ -26,8 +28,16 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.plan.model import ReplaceFile
-from krepair.rules import epochs
-from krepair.rules.epochs import EpochDecision, EpochReason, SeenEpochs
+from krepair.rules.epochs import (
+    MOST_BYTES,
+    EpochDecision,
+    EpochReason,
+    MergedEpochs,
+    Recorded,
+    SeenEpochs,
+    merge_epochs,
+    read_recorded,
+)
 from krepair.rules.model import SegmentFacts
 
 EPOCHS_SEEN: Sight[SeenEpochs] = Sight("leader epochs")
@@ -83,49 +93,66 @@ def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[Segme
     return recorded if first < recorded <= end else first
 
 
-def read_epochs_file(partition: Partition) -> tuple[bytes | None, str]:
-    """The bytes of the checkpoint, None if there is none; and why it could not be read, or empty."""
+class EpochsFile(NamedTuple):
+    """The checkpoint of a partition.
+
+    Attributes:
+        recorded: what it says.
+        digest: of its bytes; empty if there is none, or if they could not be read.
+        wrong: why it could not be read, or empty.
+    """
+
+    recorded: Recorded
+    digest: str = ""
+    wrong: str = ""
+
+
+def read_epochs_file(partition: Partition) -> EpochsFile:
+    """Read the checkpoint of a partition."""
     file = partition.leader_epoch_checkpoint
     if any(special.name == LEADER_EPOCH_CHECKPOINT for special in partition.specials):
-        return None, f"{LEADER_EPOCH_CHECKPOINT} is no regular file"
+        return EpochsFile(read_recorded(None), wrong=f"{LEADER_EPOCH_CHECKPOINT} is no regular file")
     if file is None:
-        return None, ""
+        return EpochsFile(read_recorded(None))
     try:
-        return read_whole(file.path, epochs.MOST_BYTES + 1), ""
+        data = read_whole(file.path, MOST_BYTES + 1)
     except OSError as error:
-        return None, f"{LEADER_EPOCH_CHECKPOINT}: could not be read: {why(error)}"
+        return EpochsFile(
+            read_recorded(None), wrong=f"{LEADER_EPOCH_CHECKPOINT}: could not be read: {why(error)}"
+        )
+    recorded = read_recorded(data)
+    if len(data) > MOST_BYTES:
+        damage = Damage(0, file.size, f"at most {MOST_BYTES} bytes", "more")
+        recorded = Recorded(exists=True, damage=(damage,), broker_reads=False)
+    return EpochsFile(recorded, digest_bytes(data))
 
 
 def see_epochs(context: Context, survey: Survey) -> SeenEpochs:
     """Merge what is on disk with what the log shows, as it will be after the changes proposed so far."""
     partition, segments = survey.partition, survey.segments_after
-    data, left = read_epochs_file(partition)
-    file = partition.leader_epoch_checkpoint
-    recorded = epochs.read_recorded(data)
-    if data is not None and len(data) > epochs.MOST_BYTES:
-        damage = Damage(0, file.size if file else 0, f"at most {epochs.MOST_BYTES} bytes", "more")
-        recorded = epochs.Recorded(exists=True, damage=(damage,), broker_reads=False)
+    summaries = [one.summary for one in segments]
+    file = read_epochs_file(partition)
+    left = file.wrong
     if not segments or len(segments) != len(parts_after(partition, survey.changes)):
         left = left or "not all of its segments could be read"
     elif _offsets_go_back(segments):
         left = left or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
-    elif epochs.clears_history(segments):
+    elif clears_history(summaries):
         left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
     log_start = log_start_of(context.view, partition, segments)
-    log = epochs.epochs_of_log(segments, log_start, compacted=survey.settings.compacts)
-    merged = epochs.merge_epochs(recorded, log, version_of(context.options.broker_version))
-    return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left)
+    log = epochs_of_log(summaries, log_start, compacted=survey.settings.compacts)
+    merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
+    return SeenEpochs(file.recorded, merged, file.digest, left)
 
 
 def see_epochs_file(partition: Partition) -> SeenEpochs:
     """What the file says by itself, where a swap has yet to become a segment: whether a broker reads it."""
-    data, left = read_epochs_file(partition)
-    recorded = epochs.read_recorded(data)
-    judged = epochs.merge_epochs(recorded, epochs.epochs_of_log((), 0, compacted=True)).decisions
+    file = read_epochs_file(partition)
+    judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
     negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
-    merged = epochs.MergedEpochs((), negative, bool(recorded.damage) or bool(negative))
+    merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
     waits = "a .swap in its folder has to become a segment first (--fix leftovers)"
-    return SeenEpochs(recorded, merged, "" if data is None else digest_bytes(data), left or waits)
+    return SeenEpochs(file.recorded, merged, file.digest, file.wrong or waits)
 
 
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from krepair.derive.epochs import runs_of_segments
 from krepair.derive.transactions import aborted_of
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, LogsItem, Place
@@ -37,7 +38,6 @@ from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 from krepair.plan.model import Others, SearchedDir
 from krepair.rules import span as spans
-from krepair.rules.epochs import read_recorded
 from krepair.rules.evidence import (
     CLOCKS_APART_MS,
     Evidence,
@@ -46,7 +46,7 @@ from krepair.rules.evidence import (
     why_not_of_now,
     why_other_topic,
 )
-from krepair.rules.model import LeftAlone, PartitionDecision, SegmentFacts
+from krepair.rules.model import LeftAlone, PartitionDecision
 from krepair.rules.outcome import TombstoneHorizon
 from krepair.rules.replicas.replica import History, find_fork, table
 
@@ -756,22 +756,9 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
 
 
 def _own(survey: Survey) -> History:
-    data, _ = read_epochs_file(survey.partition)
-    starts = [tuple(entry) for entry in read_recorded(data).entries]
-    return History(runs_of_segments(survey.segments), np.array(starts, np.int64).reshape(-1, 2))
-
-
-def runs_of_segments(segments: Sequence[SegmentFacts]) -> Int64s:
-    """int64[N, 3] (leader epoch, first base offset, last offset) of the runs of a scanned log.
-
-    Args:
-        segments: facts of all segments, ascending.
-    """
-    rises = np.concatenate([np.empty((0, 3), np.int64), *(one.summary.epochs for one in segments)])
-    log_end = max((one.end_offset for one in segments), default=0)
-    runs = rises.copy()
-    runs[:, 2] = np.append(rises[1:, 2], np.int64(log_end - 1))[: len(rises)]
-    return runs
+    starts = [tuple(entry) for entry in read_epochs_file(survey.partition).recorded.entries]
+    runs = runs_of_segments([one.summary for one in survey.segments])
+    return History(runs, np.array(starts, np.int64).reshape(-1, 2))
 
 
 def _compare(context: Context, survey: Survey) -> Next:

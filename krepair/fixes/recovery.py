@@ -15,12 +15,13 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.commit.fence import standing_fences
+from krepair.derive.epochs import epochs_of_log
 from krepair.durable.tree import Tree
 from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
 from krepair.errors import RefusedError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.epochs import read_epochs_file
+from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
 from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes, transaction_index
@@ -32,6 +33,7 @@ from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import LogFacts, Sight, Survey
 from krepair.fixes.tail import TAIL_SEEN, damaged_logs, damages_in, decide, look_at_damage
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
+from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     LEADER_EPOCH_CHECKPOINT,
@@ -43,7 +45,6 @@ from krepair.formats.filenames import (
 )
 from krepair.formats.words import count_text
 from krepair.logdir.config import log_dirs_left_out
-from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.reading import why as why_unreadable
 from krepair.logdir.values import FileRef, LogDir
@@ -58,11 +59,9 @@ from krepair.plan.model import (
     RollSegment,
     SetAside,
 )
-from krepair.rules import epochs
 from krepair.rules.aborts import may_be_untrue
 from krepair.rules.checkpoint_lines import ChangedLine
 from krepair.rules.damage import unmapped
-from krepair.rules.epochs import epochs_of_log
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.recovery import (
     PointLine,
@@ -466,22 +465,24 @@ def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) 
         isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT for each in one.survey.changes
     ):
         return
-    data, wrong = read_epochs_file(partition)
-    log_start = max(one.floor, context.view.log_start.offsets.get(one.key, 0))
-    log = epochs_of_log(segments, log_start, compacted=one.survey.settings.compacts)
-    chosen = choose_epochs(epochs.read_recorded(data), log, segments, context.version, wrong)
+    file = read_epochs_file(partition)
+    log_start = log_start_of(context.view, partition, segments)
+    log = epochs_of_log(
+        [each.summary for each in segments], log_start, compacted=one.survey.settings.compacts
+    )
+    chosen = choose_epochs(file.recorded, log, segments, context.version, file.wrong)
     one.left = one.left or chosen.left
     if chosen.entries is None:
         return
-    if data is not None:
-        one.survey.digests[LEADER_EPOCH_CHECKPOINT] = digest_bytes(data)
+    if file.digest:
+        one.survey.digests[LEADER_EPOCH_CHECKPOINT] = file.digest
     count = count_text(len(chosen.entries), "entry", "entries")
     one.small.append(
         made_anew(
             partition.folder,
             LEADER_EPOCH_CHECKPOINT,
             partition.leader_epoch_checkpoint,
-            epochs.MergedEpochs(chosen.entries, (), needed=True).data,
+            encode_epochs(chosen.entries),
             RECOVERED,
             f"{count}: a recovery appends the epochs of the batches that it reads",
         )

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from krepair.commit.by_disk import current_data
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.status import ChangeState, status_in
+from krepair.derive.epochs import epochs_of_log
 from krepair.durable.attributes import read_attributes
 from krepair.engine.items import Failed, ScanItem
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
@@ -31,15 +32,15 @@ from krepair.fixes.second_readings import (
 from krepair.fixes.snapshots import is_snapshot, made_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
+from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
 from krepair.logdir.values import Partition
 from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, ReplaceFile, RollSegment
 from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
-from krepair.rules import epochs
 from krepair.rules.checkpoint_lines import ChangedLine, lines_in, lines_left, with_lines
-from krepair.rules.epochs import epochs_of_log, writes_epoch_zero
+from krepair.rules.epochs import writes_epoch_zero
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import epochs_after_recovery, floor_of
 
@@ -117,12 +118,11 @@ def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None
 
 
 def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts], floor: int) -> Made:
-    data, wrong = read_epochs_file(staging.listed)
-    recorded = epochs.read_recorded(data)
+    file = read_epochs_file(staging.listed)
     zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
-    rises = epochs_of_log(segments, floor, compacted=False).rises
-    after = epochs_after_recovery(recorded.entries, rises, staging.plan.log_end_offset, with_zero=zero)
-    return Made(epochs.MergedEpochs(after, (), needed=True).data, wrong)
+    rises = epochs_of_log([one.summary for one in segments], floor, compacted=False).rises
+    after = epochs_after_recovery(file.recorded.entries, rises, staging.plan.log_end_offset, with_zero=zero)
+    return Made(encode_epochs(after), file.wrong)
 
 
 def _settle(work: Work, stagings: Sequence[Staging]) -> set[str]:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from krepair.derive.epochs import LogEpochs, Rise
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import (
     LINE_END,
@@ -25,7 +26,6 @@ from krepair.formats.checkpoint import (
     epochs_end_unchecked,
 )
 from krepair.formats.damage import Damage
-from krepair.rules.model import SegmentFacts
 
 MOST_BYTES = 64 << 20
 """A larger file is not an epoch history, because a million entries take less."""
@@ -34,7 +34,6 @@ _MANY = 20_000
 """No log has so many epochs. If a file has more lines, they are sorted first, so that the merge stays fast."""
 
 EPOCH_ZERO_SINCE = (2, 7, 0)
-NO_EPOCH = -1
 _FIRST_LINE_AT_MOST = 4096
 
 
@@ -99,43 +98,6 @@ class Recorded(NamedTuple):
     def intact(self) -> bool:
         """Whether the file has entries and no damage."""
         return bool(self.entries) and not self.damage
-
-
-class Rise(NamedTuple):
-    """A batch whose leader epoch is greater than that of every batch before it.
-
-    Attributes:
-        epoch: its leader epoch.
-        first_offset: its base offset.
-        before: last offset of the batch before it in the log, -1 if it is the first.
-    """
-
-    epoch: int
-    first_offset: int
-    before: int
-
-    @property
-    def exact(self) -> bool:
-        """Whether no offset is missing before the batch, so that the epoch cannot have started earlier."""
-        return self.before + 1 == self.first_offset
-
-
-class LogEpochs(NamedTuple):
-    """The leader epochs of a log.
-
-    Attributes:
-        rises: batches at which the epoch rises, ascending in epoch and offset.
-        last_offset: last offset of the last batch, -1 if there is none.
-        start: log start offset.
-        end: log end offset, None if damage hides it.
-        compacted: whether batches between other batches may have been removed.
-    """
-
-    rises: tuple[Rise, ...]
-    last_offset: int
-    start: int
-    end: int | None
-    compacted: bool
 
 
 class EpochDecision(NamedTuple):
@@ -247,43 +209,6 @@ def read_recorded(data: bytes | None) -> Recorded:
 def _last_line_is_entry(data: bytes) -> bool:
     tail = LINE_END.split(data[-_FIRST_LINE_AT_MOST:])[-1]
     return bool(decode_epochs(b"0\n1\n" + tail).entries)
-
-
-def epochs_of_log(segments: Sequence[SegmentFacts], log_start: int, *, compacted: bool) -> LogEpochs:
-    """Join the rises of all segments. An epoch counts if it is higher than all epochs before it, as in recovery.
-
-    Args:
-        segments: all segments of the partition, ascending.
-        log_start: its log start offset.
-        compacted: whether the topic is compacted. A gap between two segments also means that. Batches behind damage
-            count as removed by compaction.
-    """
-    rises: list[Rise] = []
-    highest, last, end = NO_EPOCH, -1, 0
-    for facts in segments:
-        summary = facts.summary
-        for epoch, first, before in summary.epochs.tolist():
-            if epoch > highest:
-                rises.append(Rise(epoch, first, last if before < facts.base_offset else before))
-                highest = epoch
-        if summary.batches:
-            compacted = compacted or 0 <= last < facts.base_offset - 1
-            last = summary.last_offset
-        compacted = compacted or summary.damage != 0
-        end = max(facts.base_offset, last + 1)
-    hidden = bool(segments) and segments[-1].summary.damage != 0
-    return LogEpochs(tuple(rises), last, log_start, None if hidden else end, compacted)
-
-
-def clears_history(segments: Sequence[SegmentFacts]) -> bool:
-    """Whether messages of v0 or v1 may follow batches of v2. A broker that appends one clears the epoch history."""
-    seen = False
-    for facts in segments:
-        summary = facts.summary
-        if summary.old_batches and (seen or (len(summary.epochs) and summary.old_position > 0)):
-            return True
-        seen = seen or len(summary.epochs) > 0
-    return False
 
 
 def writes_epoch_zero(version: Version) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from krepair.derive.epochs import LogEpochs, Rise, clears_history
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import EpochEntry
 from krepair.formats.filenames import (
@@ -22,10 +23,7 @@ from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.rules.damage import Damaged
 from krepair.rules.epochs import (
     EpochReason,
-    LogEpochs,
     Recorded,
-    Rise,
-    clears_history,
     merge_epochs,
     writes_epoch_zero,
 )
@@ -195,7 +193,7 @@ def choose_epochs(
     """
     merged = merge_epochs(recorded, log, version)
     contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
-    if wrong or recorded.damage or clears_history(segments) or contradicted:
+    if wrong or recorded.damage or clears_history([one.summary for one in segments]) or contradicted:
         text = (
             wrong
             or (f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "")

@@ -19,6 +19,7 @@ import numpy as np
 
 from krepair.cli.views.writers import markdown
 from krepair.commit import journal
+from krepair.derive.epochs import epochs_of_log
 from krepair.errors import KrepairError, RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats import (
     batch_v2,
@@ -57,7 +58,7 @@ from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.rules.checkpoints import KINDS, mend_offsets
-from krepair.rules.epochs import epochs_of_log, merge_epochs, read_recorded
+from krepair.rules.epochs import merge_epochs, read_recorded
 from tests import builders, encoders, old_messages, wrappers
 from tests.encoders import encode_fields as encode
 from tests.formats import packed_members

@@ -7,21 +7,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from krepair.derive.epochs import LogEpochs, Rise, clears_history, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
+from krepair.kernels.scan import SegmentSummary
 from krepair.rules.epochs import (
     EpochReason,
-    LogEpochs,
     MergedEpochs,
     Recorded,
-    Rise,
     SeenEpochs,
-    clears_history,
-    epochs_of_log,
     merge_epochs,
     read_recorded,
     writes_epoch_zero,
 )
-from krepair.rules.model import SegmentFacts
 from tests.rules.facts import facts
 
 V2_2, V2_7 = (2, 2, 1), (2, 7, 0)
@@ -260,12 +257,12 @@ def test_recorded_entry_that_no_batch_contradicts_is_never_dropped(
     assert set(lines) <= set(found.entries)
 
 
-def segment(base: int, last: int, *epochs: tuple[int, int, int], **fields: object) -> SegmentFacts:
+def segment(base: int, last: int, *epochs: tuple[int, int, int], **fields: object) -> SegmentSummary:
     found = np.array(epochs, np.int64).reshape(-1, 3)
-    return facts(base, last_offset=last, epochs=found, **fields)
+    return facts(base, last_offset=last, epochs=found, **fields).summary
 
 
-def rises(*segments: SegmentFacts, compacted: bool = False) -> list[tuple[int, int, int]]:
+def rises(*segments: SegmentSummary, compacted: bool = False) -> list[tuple[int, int, int]]:
     return [tuple(rise) for rise in epochs_of_log(segments, 0, compacted=compacted).rises]
 
 
@@ -304,7 +301,7 @@ def test_batch_before_the_first_of_a_segment_is_the_last_of_the_one_before() -> 
     ],
 )
 def test_gap_or_damage_says_that_batches_may_be_missing(
-    segments: tuple[SegmentFacts, ...], compacted: bool, end: int | None
+    segments: tuple[SegmentSummary, ...], compacted: bool, end: int | None
 ) -> None:
     log = epochs_of_log(segments, 7, compacted=False)
     assert (log.compacted, log.end, log.start) == (compacted, end, 7)
@@ -325,7 +322,7 @@ def test_gap_or_damage_says_that_batches_may_be_missing(
     ],
 )
 def test_old_messages_behind_new_batches_make_a_broker_forget_all_epochs(
-    segments: tuple[SegmentFacts, ...], clears: bool
+    segments: tuple[SegmentSummary, ...], clears: bool
 ) -> None:
     assert clears_history(segments) is clears
 

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from krepair.derive.epochs import Rise, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, encode_epochs
 from krepair.kernels import classes as c
 from krepair.rules.damage import Damaged, DamagedRange, Loss
-from krepair.rules.epochs import Rise, epochs_of_log, read_recorded
+from krepair.rules.epochs import read_recorded
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import (
     EpochsAfter,
@@ -111,7 +112,7 @@ def test_ends_that_contradict_each_other_leave_the_partition_alone(
 
 
 def epochs(recorded: bytes | None, *segments: SegmentFacts, wrong: str = "") -> EpochsAfter:
-    log = epochs_of_log(segments, 0, compacted=False)
+    log = epochs_of_log([one.summary for one in segments], 0, compacted=False)
     return choose_epochs(read_recorded(recorded), log, segments, (3, 9, 2), wrong)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.fixes import epochs as fixes_epochs
 from krepair.fixes import recovery_staging
 from krepair.fixes import snapshots as snapshot_state
 from krepair.formats import producer_snapshot
@@ -26,7 +27,7 @@ from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.rewrite.indexes import segment, transactions
-from krepair.rules import checkpoints, epochs
+from krepair.rules import checkpoints
 from krepair.rules import recovery as recovery_rules
 from krepair.rules.snapshots import ProducerTable
 from tests import builders, encoders, forgotten
@@ -160,7 +161,7 @@ TABLE = {
         f"{FOLDER}/{EPOCHS}",
         histories,
         options("epochs"),
-        (epochs,),
+        (fixes_epochs,),
         "epochs_of_log",
         {
             "a start too late": (
