@@ -25,6 +25,7 @@ from krepair.fixes.second_readings import (
 )
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import shown
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
@@ -42,7 +43,6 @@ from krepair.rules.checkpoints import (
     Key,
     MendedOffsets,
     PastEnd,
-    mend_lines,
     mend_offsets,
 )
 from krepair.rules.gone_ends import RULE, GoneEnd, consents_of_rule, wrong_consent
@@ -177,7 +177,7 @@ def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:
     if made is None:
         raise StalePlanError(f"{path}: its lines are not those that the plan changes")
     # What is past the log end is decided again, by the logs as they are by now.
-    mended = mend_offsets(KIND_OF[change.name], data, log_ends(work.view, work.engine))
+    mended = mend_offsets(KIND_OF[change.name], decode_offsets(data), log_ends(work.view, work.engine))
     if not set(change.lines) <= set(lines_between(mended.before, mended.entries)):
         raise StalePlanError(f"{path}: the lines, worked out again, are not those of the plan")
     return made
@@ -270,9 +270,9 @@ def see_checkpoints(
         if checkpoint.file is None:
             continue
         too_large = checkpoint.file.size > 0 and not checkpoint.data
-        mended = mend_lines(kind, checkpoint.lines, known)
+        mended = mend_offsets(kind, checkpoint.lines, known)
         if too_large:
-            mended = mended._replace(damage=checkpoint.damage, broker_reads=False, needed=True)
+            mended = mended._replace(damage=checkpoint.damage, needed=True)
         seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))
     return tuple(seen)
 

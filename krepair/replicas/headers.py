@@ -317,7 +317,7 @@ def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
     found = []
     for base, _ in item.segments:
         try:
-            entries = read_entries(item.place, base, tree)
+            entries = read_entries(item.place.stem(base), tree)
         except OSError as error:
             raise OSError(error.errno, why(error), segment_name(base, ".txnindex")) from error
         if entries:

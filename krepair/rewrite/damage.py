@@ -469,7 +469,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
     first = item.without[0][0] if item.without else size
     front = int((made.positions < first).sum()) * offset_index.ENTRY.size
     files = {".index": made.index, ".timeindex": made.time_index}
-    entries = _entries_up_to(read_entries(item.place, item.base_offset, disk.tree), made)
+    entries = _entries_up_to(read_entries(stem, disk.tree), made)
     if entries is not None:
         files[".txnindex"] = entries
     companions = [_companion(stem, suffix, data, front, disk.tree) for suffix, data in files.items()]

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from krepair.formats.bulk import many_values
-from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import Checkpoint, CheckpointEntry, encode_offsets
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import (
     CLEANER_CHECKPOINT,
@@ -139,7 +139,6 @@ class MendedOffsets(NamedTuple):
         entries: entries of the new file.
         decisions: the lines that are changed or removed.
         damage: what is wrong with the file itself.
-        broker_reads: whether a broker reads the old file without error.
         without: partitions of the log directory without a line, if the file is damaged and should have a line for each.
         needed: whether the file has to be replaced.
         away: partitions of lines that are not in the log directory, in the order of the file.
@@ -150,7 +149,6 @@ class MendedOffsets(NamedTuple):
     entries: tuple[CheckpointEntry, ...]
     decisions: tuple[LineDecision, ...]
     damage: tuple[Damage, ...]
-    broker_reads: bool
     without: tuple[Key, ...]
     needed: bool
     away: tuple[Key, ...] = ()
@@ -171,22 +169,17 @@ class MendedOffsets(NamedTuple):
         return tuple(one for one in self.decisions if one.reason is not LineReason.PAST_END)
 
 
-def mend_offsets(kind: CheckpointKind, data: bytes, ends: Mapping[Key, int | None]) -> MendedOffsets:
+def mend_offsets(
+    kind: CheckpointKind, found: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
+) -> MendedOffsets:
     """Mend one file. The function is pure; a mended file, mended again, stays the same.
 
     Args:
         kind: which of the four files.
-        data: its bytes.
+        found: it, decoded.
         ends: log end offset by partition, for all partitions that are there. If it is None, it is not known, and no
             line of the partition counts as past the log end; nor does one of a partition that is not there.
     """
-    return mend_lines(kind, decode_offsets(data), ends)
-
-
-def mend_lines(
-    kind: CheckpointKind, found: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
-) -> MendedOffsets:
-    """Mend one decoded file; see ``mend_offsets``."""
     with many_values():
         return _mend(kind, found, ends)
 
@@ -223,7 +216,6 @@ def _mend(
         entries,
         tuple(decisions),
         found.damage,
-        found.broker_reads,
         without,
         needed,
         away,

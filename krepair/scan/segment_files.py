@@ -33,9 +33,16 @@ from krepair.logdir.reading import (
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 
 
-def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
-    """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need."""
-    stem = place.stem(base_offset)
+def read_entries(stem: str, tree: Tree | None) -> bytes:
+    """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need.
+
+    Args:
+        stem: path of the segment without the suffix.
+        tree: below which the files are; None: anywhere.
+
+    Raises:
+        OSError: it cannot be read.
+    """
     try:
         with opened_for_reading(f"{stem}.txnindex", tree) as descriptor:
             return read_open(descriptor, index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree))
@@ -45,7 +52,7 @@ def read_entries(place: Place, base_offset: int, tree: Tree) -> bytes:
 
 def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, str]:
     """As ``read_entries``; none if the index is damaged, and then what is wrong with it, else nothing."""
-    entries = read_entries(place, base_offset, tree)
+    entries = read_entries(place.stem(base_offset), tree)
     damage = txn_index.damage(entries, base_offset) if entries else []
     if not damage:
         return entries, ""

@@ -39,6 +39,7 @@ from krepair.formats import (
     varint,
 )
 from krepair.formats import record as records
+from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import Damage
 from krepair.formats.message_schema import decode
 from krepair.look.dump.record import json_of
@@ -192,13 +193,13 @@ def offset_checkpoints(data: bytes) -> None:
         assert found.broker_reads
     ends = {(entry.topic, entry.partition): 10 for entry in found.entries[::2]}
     for kind in KINDS:
-        mended = mend_offsets(kind, data, ends)
+        mended = mend_offsets(kind, decode_offsets(data), ends)
         assert all(decision.text for decision in mended.decisions)
         try:
             new = mended.data
         except UsageError:
             continue  # a topic name that no broker has
-        assert not mend_offsets(kind, new, ends).needed
+        assert not mend_offsets(kind, decode_offsets(new), ends).needed
 
 
 def epoch_checkpoints(data: bytes) -> None:

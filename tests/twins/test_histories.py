@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from krepair.formats import producer_snapshot
+from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.rules.checkpoints import KINDS, CheckpointKind, mend_offsets
 from tests import builders, encoders, strategies
@@ -137,5 +138,5 @@ LINES = st.lists(
 @given(st.sampled_from(KINDS), LINES, st.integers(-1, 1), st.sampled_from(["\n", ""]))
 def test_any_checkpoint_of_the_root(kind: CheckpointKind, rows: list[str], more: int, end: str) -> None:
     old = ("\n".join(["0", str(len(rows) + more), *rows]) + end).encode()
-    new = mend_offsets(kind, old, ENDS).data
+    new = mend_offsets(kind, decode_offsets(old), ENDS).data
     assert checkpoint_problems(kind.name, old, new, TOLD) == []

@@ -137,7 +137,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
         if found.valid_bytes != found.size:
             damaged = base
             break
-        on_disk = read_entries(item.place, base, tree)
+        on_disk = read_entries(item.place.stem(base), tree)
         true, text, position = judged(on_disk, found, log_start=item.segments[0][0])
         data = txn_index.encode(true)
         if base in item.make:

@@ -35,7 +35,6 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.plan.model import SourceSegment
 from krepair.rewrite.segments.verify import (
-    abort_pairs,
     aborts_missing,
     attribute_problem,
     new_name,
@@ -55,7 +54,7 @@ def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
     source = item.change.sources[item.source]
     name = f"{item.place.folder}/{log_name(source.base_offset)}"
     try:
-        entries = read_entries(item.place, source.base_offset, tree)
+        entries = read_entries(item.place.stem(source.base_offset), tree)
         inputs = ScanInputs(
             base_offset=source.base_offset,
             file_size=source.log_bytes,
@@ -270,7 +269,7 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
     entries, judge, aborted = (
         IndexEntries(interval_bytes),
         MadeIndexes(base_offset),
-        AbortedAudit(abort_pairs(carried)),
+        AbortedAudit(entry_pairs(carried)),
     )
 
     def make(window: Uint8s, places: Int64s, end: int) -> None:
@@ -313,6 +312,6 @@ def carried_entries(item: FinishItem, tree: Tree) -> bytes:
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:
         if source.aborted_kept:
-            entries = read_entries(item.place, source.base_offset, tree)
+            entries = read_entries(item.place.stem(source.base_offset), tree)
             kept.extend(entries[number * size : (number + 1) * size] for number in source.aborted_kept)
     return b"".join(kept)

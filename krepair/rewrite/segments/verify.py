@@ -21,17 +21,16 @@ from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
 from krepair.engine.place import in_its_place, reached
 from krepair.engine.progress import shown
-from krepair.formats import batch_v2, txn_index
-from krepair.formats.arrays import Int64s
+from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.filenames import INDEX, TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.fingerprint import digest_file
-from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
+from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.rules.reasons import Reason
-from krepair.scan.segment_files import index_bytes_needed, read_index
+from krepair.scan.segment_files import entry_pairs, read_entries, read_index
 
 Parts = tuple[tuple[int, int], ...]
 """(bytes, CRC-32C) of each source's part of the new log, in order."""
@@ -104,22 +103,8 @@ def companion_audit(
         OSError: a file cannot be read.
     """
     files = {suffix: read_index(stem + suffix, suffix, log_bytes, tree) for suffix in (INDEX, TIME_INDEX)}
-    aborted = b"" if active else _entries_of_aborts(stem, tree)
-    return CompanionAudit(base_offset, files, abort_pairs(aborted), active=active)
-
-
-def abort_pairs(entries: bytes) -> Int64s:
-    """int64[N, 2] (producer id, offset of the abort marker) of the entries of a ``.txnindex``."""
-    aborted = txn_index.view(entries)
-    return np.column_stack([aborted["producer_id"], aborted["last_offset"]]).astype(np.int64)
-
-
-def _entries_of_aborts(stem: str, tree: Tree | None) -> bytes:
-    """The bytes of a ``.txnindex``, and of one longer than its log could need only the first."""
-    try:
-        return read_whole(f"{stem}.txnindex", index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree), tree)
-    except FileNotFoundError:
-        return b""
+    aborted = b"" if active else read_entries(stem, tree)
+    return CompanionAudit(base_offset, files, entry_pairs(aborted), active=active)
 
 
 class _SourceCounts:
