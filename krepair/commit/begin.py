@@ -62,7 +62,7 @@ class StagedGroup(NamedTuple):
     """How the staged files of a rewritten group are known until they are read for the last time.
 
     Attributes:
-        parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order.
+        parts: what each source gave to the new ``.log``, see ``krepair.checks.parts``.
         made: name -> 32 hex digits over the bytes of each new index.
     """
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from krepair.checks.parts import has_parts
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
 from krepair.commit.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.durable.disk import Disk
@@ -28,7 +29,7 @@ from krepair.formats.filenames import (
     root_private_folder,
     segment_name,
 )
-from krepair.logdir.fingerprint import digest_batches, digest_content, has_parts
+from krepair.logdir.fingerprint import digest_batches, digest_content
 from krepair.logdir.reading import kind_of
 from krepair.plan.model import FileFingerprint, PartitionPlan, RootPlan
 

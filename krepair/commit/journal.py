@@ -105,7 +105,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
         made: the staged files, by their final names, in the same order. None of a log that is truncated in place.
         order: of the renames of a swap, here and back; every other kind has one only.
         copied: names among the originals that are kept as real copies (known to be damaged).
-        parts: (bytes, CRC-32C) of what each source gave to the new ``.log``, in order; empty if it was not staged here.
+        parts: what each source gave to the new ``.log``, see ``krepair.checks.parts``; empty if it was not staged here.
         digests: name -> 32 hex digits over the bytes of each new index of a rewritten segment.
         over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
             The original is kept since then.

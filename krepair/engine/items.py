@@ -167,7 +167,7 @@ class ScanResult(Struct, frozen=True, kw_only=True):
         summary: of its batches.
         entries: bytes of the ``.txnindex`` as they were read.
         txn_damage: what is wrong with the ``.txnindex``, or empty.
-        written_crc: of a source that was staged: CRC-32C of what it gave to the new log.
+        written_crc: of a source that was staged: CRC-32C of the fronts of what it gave to the new log.
     """
 
     summary: SegmentSummary
@@ -215,7 +215,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         attributes: owner, group, mode, xattrs and mtime that the new files take over.
         index_interval_bytes: topic setting.
         make: whether to build, or only to verify what is there.
-        parts: (bytes, CRC-32C) of what each source gave to the new log, in order; empty if that is not known.
+        parts: what each source gave to the new log, see ``krepair.checks.parts``; empty if that is not known.
         made: name -> 32 hex digits over the bytes of each new index; empty if that is not known.
     """
 

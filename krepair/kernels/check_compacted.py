@@ -18,7 +18,7 @@ from krepair.formats import batch_v2
 from krepair.kernels.check_numbers import short_number
 from krepair.kernels.jit import inlined, kernel
 from krepair.kernels.key_points import two_hashes
-from krepair.kernels.words import be16, be32, be64, byte_at, le64
+from krepair.kernels.words import be16, be32, be64, byte_at, le64, prefetch
 
 _H = {name: batch_v2.HEADER.place(name) for name in batch_v2.HEADER.names}
 HEADER: Final = batch_v2.HEADER_SIZE
@@ -123,11 +123,21 @@ I_ELSEWHERE: Final = (
 CHECK_INPUTS: Final = 4
 
 
+_AHEAD: Final = 8
+"""Memory of a row is asked for so many rows before it is looked at, and that of its slot so many more."""
+
+
+@inlined
+def _first_slot(first: Any, mask: Any) -> Any:
+    """Where a key is looked for first."""
+    return (first ^ (first >> np.uint64(29))) & mask
+
+
 @inlined
 def _row(table: Any, slots: Any, first: Any, second: Any, state: Any) -> Any:
     """Row of a key; a new key gets the next one, for which there is room."""
     mask = np.uint64(slots.shape[0] - 1)
-    slot = (first ^ (first >> np.uint64(29))) & mask
+    slot = _first_slot(first, mask)
     row = np.int64(slots[slot])
     while row >= 0 and (table[np.uint64(row), 0] != first or table[np.uint64(row), 1] != second):
         slot = (slot + np.uint64(1)) & mask
@@ -149,7 +159,7 @@ def enter_slots(table: Any, count: Any, slots: Any) -> None:
     mask = np.uint64(slots.shape[0] - 1)
     for row in range(count):
         first = table[row, 0]
-        slot = (first ^ (first >> np.uint64(29))) & mask
+        slot = _first_slot(first, mask)
         while slots[slot] >= 0:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = row
@@ -195,7 +205,11 @@ def _in_result(table: Any, slot: Any, offset: Any) -> None:
 @kernel("fixed word rows, word rows, ints, longs", "word rows, word rows, ints, longs")
 def join_rows(rows: Any, table: Any, slots: Any, state: Any) -> None:
     """Enter rows that were noted, or are of another table, uint64[N, ROW_WORDS], where there is room for all keys."""
+    mask, end = np.uint64(slots.shape[0] - 1), rows.shape[0] - 1
     for number in range(rows.shape[0]):
+        prefetch(slots, _first_slot(rows[min(number + 2 * _AHEAD, end), 0], mask))
+        near: Any = np.int64(slots[_first_slot(rows[min(number + _AHEAD, end), 0], mask)])
+        prefetch(table, max(near, 0) * ROW_WORDS)
         slot = _row(table, slots, rows[number, 0], rows[number, 1], state)
         if rows[number, R_LAST] != 0:
             _seen(table, slot, np.int64(rows[number, R_LAST]) - 1, rows[number, R_GOES] & _MAY_GO != 0)

@@ -37,7 +37,7 @@ from krepair.kernels.scan_window import (
     PRODUCER_ID,
     RECORD_COUNT,
 )
-from krepair.kernels.words import be16, be32, be64, byte_at
+from krepair.kernels.words import be16, be32, be64, byte_at, prefetch
 
 CODEC_MASK, CONTROL, TRANSACTIONAL = batch_v2.CODEC_MASK, batch_v2.CONTROL, batch_v2.TRANSACTIONAL
 
@@ -89,6 +89,9 @@ W_TOMBSTONE: Final = 1 << 27
 W_STEP_SHIFT: Final = 28
 W_STEP: Final = (1 << 12) - 1
 W_TIME_SHIFT: Final = 40
+
+AHEAD: Final = 12
+"""Memory of a row is asked for so many rows before it is looked at."""
 
 LARGEST: Final = 2**63 - 1
 """Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
@@ -354,7 +357,10 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
         table: uint64[2**k, ROW_WORDS] with room for all of them.
         state: int64[STATE_SIZE].
     """
+    mask = np.uint64(table.shape[0] - 1)
     for number in range(rows.shape[0]):
+        ahead = min(number + AHEAD, rows.shape[0] - 1)
+        prefetch(table, (rows[ahead, 0] & mask) * np.uint64(ROW_WORDS))
         _put(table, rows[number, 0], rows[number, 1], rows[number, 2], state)
 
 

@@ -1,6 +1,6 @@
-"""A small kernel that moves the batches that stay of a window together.
+"""Small kernels that move the batches that stay of a window together, and sum their fronts.
 
-Its answer is only a claim. ``krepair.checks`` proves it from the bytes, without this code.
+Their answer is only a claim. ``krepair.checks`` proves it from the bytes, without this code.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from krepair.formats import batch_v2
 from krepair.formats.arrays import Int32s, Uint8s
 from krepair.kernels.jit import kernel
+from krepair.kernels.words import crc32c_update
+
+FRONT_BYTES = batch_v2.CRC_START
 
 
 @kernel("bytes, ints, long, flags, bytes")
@@ -50,3 +54,20 @@ def gather_kept(
         Bytes written, -1 if ``out`` is too small.
     """
     return int(_gather(window, starts, end, kept, out))
+
+
+@kernel("bytes, ints, flags, long")
+def fronts_summed(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
+    """Continue the CRC-32C of the bytes of batches that their own CRC does not cover, see ``krepair.checks.parts``.
+
+    Args:
+        window: uint8[W].
+        starts: int32[N], places of its batches.
+        kept: bool[N], whether each batch counts.
+        crc: of those before.
+    """
+    for number in range(np.uint64(starts.shape[0])):
+        if kept[number]:
+            first = np.int64(starts[number])
+            crc = np.int64(crc32c_update(crc, window, first, first + FRONT_BYTES))
+    return crc

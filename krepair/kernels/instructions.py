@@ -152,6 +152,26 @@ def store64(_typing: Any, array: Any, place: Any, word: Any) -> Any:
 
 
 @intrinsic
+def prefetch(_typing: Any, array: Any, place: Any) -> Any:
+    """Ask for the memory of an element of an array, counted over all its dimensions; nothing waits for it."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number, byte = ir.IntType(32), ir.IntType(8).as_pointer()
+        pointer = builder.gep(
+            context.make_array(signature.args[0])(context, builder, args[0]).data, [args[1]]
+        )
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        # to write, keep near, data
+        builder.call(
+            function, [builder.bitcast(pointer, byte), *(ir.Constant(number, one) for one in (1, 3, 1))]
+        )
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+@intrinsic
 def swapped(_typing: Any, word: Any) -> Any:
     """The bytes of an unsigned 64-bit word in reverse order."""
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Sequence
 
 from krepair.durable.tree import Tree
-from krepair.formats.castagnoli import crc32c
 from krepair.formats.damage import Bytes
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.reading import opened_for_reading, opened_with_status
@@ -102,22 +100,6 @@ def scan_batches(
         size = status.st_size if size < 0 else size
         inputs = ScanInputs(base_offset=base_offset, file_size=size, now_ms=0, check_crc=check_crc)
         return scan_segment(inputs, lambda piece, at: os.preadv(descriptor, [piece], at))
-
-
-def has_parts(path: str, parts: Sequence[tuple[int, int]], tree: Tree | None = None) -> bool:
-    """Whether a file begins with parts of so many bytes, each with its CRC-32C.
-
-    Raises:
-        OSError: the file cannot be read, is a symlink, or is not a regular file.
-    """
-    with opened_for_reading(path, tree) as descriptor:
-        for size, expected in parts:
-            found, left = 0, size
-            while left and (piece := os.read(descriptor, min(left, _CHUNK_BYTES))):
-                found, left = crc32c(piece, found), left - len(piece)
-            if left or found != expected:
-                return False
-    return True
 
 
 def _next_data(descriptor: int, position: int, size: int) -> int:

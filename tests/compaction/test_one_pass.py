@@ -19,7 +19,7 @@ from krepair.durable.real_disk import RealDisk
 from krepair.engine.engine import InlineEngine
 from krepair.engine.items import Failed
 from krepair.errors import ExitCode
-from krepair.formats.arrays import Int64s, Uint8s
+from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.plan.model import Plan
 from krepair.rewrite.compaction import log as compaction_log
 from krepair.rewrite.compaction import tasks as compaction_stays
@@ -224,14 +224,13 @@ def test_bytes_that_are_written_otherwise_than_they_were_proven_are_found(
 def test_bytes_that_a_wrong_stage_changes_before_they_are_proven_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold = Written._hold
+    take = Written.take
 
-    def other(self: Written, piece: Uint8s) -> None:
-        wrong = piece.copy()
-        wrong[12] ^= 1
-        hold(self, wrong)
+    def other(self: Written, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
+        window[starts[0] + 12] ^= 1
+        take(self, window, end, starts, batch_classes)
 
-    monkeypatch.setattr(Written, "_hold", other)
+    monkeypatch.setattr(Written, "take", other)
     _refused(made(tmp_path), "a field of the header")
 
 

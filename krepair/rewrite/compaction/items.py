@@ -334,7 +334,7 @@ class CompactStageResult(CompactResult, frozen=True, kw_only=True):
     """One source of a new log.
 
     Attributes:
-        written_crc: CRC-32C of what it gave to the new log.
+        written_crc: CRC-32C of the fronts of what it gave to the new log, see ``krepair.checks.parts``.
         checked: the result of the proof; None if it was not made, so that the files have to be read for it.
         source: the scan of the source, with all its CRCs.
     """

@@ -213,6 +213,7 @@ class CompactedLog:
             if state[f.F_OUT]:
                 self._in_place = out is not self._out
                 yield out[: state[f.F_OUT]]
+                yield _END_OF_WINDOW
             if status == k.OTHER:
                 yield from self._run(int(state[f.F_POSITION]), int(state[f.F_RUN_END]))
                 state[f.F_ROW], state[f.F_POSITION] = state[f.F_RUN_ROW], state[f.F_RUN_END]

@@ -8,10 +8,11 @@ import numpy as np
 
 from krepair.durable.disk import Disk
 from krepair.formats import batch_v2
-from krepair.formats.arrays import Int32s, Uint8s
+from krepair.formats.arrays import Bools, Int32s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.kernels.classes import CLASS_COUNT
 from krepair.kernels.compact_records import SLACK
+from krepair.kernels.gather import fronts_summed
 from krepair.kernels.scan import WINDOW_BYTES, ReadInto, WholeWindows
 from krepair.rewrite.compaction.check import SourceProof
 from krepair.rewrite.compaction.items import CompactStageItem
@@ -34,7 +35,7 @@ class Written:
 
     Attributes:
         written: bytes of the new log that came from this source, once ``finish`` was called.
-        crc: CRC-32C of these bytes.
+        crc: of their fronts, see ``krepair.checks.parts``.
     """
 
     def __init__(
@@ -66,10 +67,9 @@ class Written:
         # a translation of bytes costs a tenth of looking each class up in an array
         kept = np.frombuffer(batch_classes.tobytes().translate(self._stays), np.bool_)
         if end > len(window):
-            self._huge(window, end, bool(kept[0]))
+            self._huge(window, end, starts, kept)
         else:
-            for first, after in _runs(kept):
-                self._run(window, int(starts[first]), int(starts[after]) if after < len(starts) else end)
+            self._gather(window, end, starts, kept)
         self._read += end
 
     def take_source(self, window: Uint8s, end: int) -> None:
@@ -81,24 +81,29 @@ class Written:
         if self._held >= _WRITE_BYTES:
             self.finish()
 
-    def _run(self, window: Uint8s, start: int, end: int) -> None:
-        last = self._item.source.last_position - self._read
-        emptied = batch_v2.emptied(window[last:end].tobytes()) if start <= last < end else None
-        if emptied is None:  # or it is not the stream that was planned; who compares the two says so
-            self._hold(window[start:end])
-        else:
-            self._hold(window[start:last])
-            self._hold(np.frombuffer(emptied, np.uint8))
+    def _gather(self, window: Uint8s, end: int, starts: Int32s, kept: Bools) -> None:
+        place, last = self._item.source.last_position - self._read, b""
+        if place == starts[-1]:
+            # None: it is not the stream that was planned; who compares the two says so
+            last = batch_v2.emptied(window[place:end].tobytes()) or b""
+        if last:
+            end, starts, kept = place, starts[:-1], kept[:-1]
+        self.crc = fronts_summed(window, starts, kept, self.crc)
+        for first, after in _runs(kept):
+            self._hold(window[starts[first] : starts[after] if after < len(starts) else end])
+        if last:
+            self._hold_made(last)
 
-    def _huge(self, window: Uint8s, size: int, kept: bool) -> None:
+    def _huge(self, window: Uint8s, size: int, starts: Int32s, kept: Bools) -> None:
         """A batch larger than the window, of which that holds the first bytes; the others are next in the stream."""
         self._without_proof()
         if self._read == self._item.source.last_position:
             header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
-            self._hold(np.frombuffer(batch_v2.empty_batch(header), np.uint8))
+            self._hold_made(batch_v2.empty_batch(header))
             return
-        if not kept:
+        if not kept[0]:
             return
+        self.crc = fronts_summed(window, starts, kept, self.crc)
         self._hold(window)
         done, piece = len(window), np.empty(WINDOW_BYTES, np.uint8)
         while done < size:
@@ -107,6 +112,10 @@ class Written:
                 break
             self._hold(piece[:got])
             done += got
+
+    def _hold_made(self, batch: bytes) -> None:
+        self.crc = crc32c(batch[: batch_v2.CRC_START], self.crc)
+        self._hold(np.frombuffer(batch, np.uint8))
 
     def _without_proof(self) -> None:
         if self._proof:
@@ -126,7 +135,6 @@ class Written:
             return
         data = self._buffer[: self._held].data
         self._disk.write_at(self._item.target, self._item.out_position + self.written, [data])
-        self.crc = crc32c(data, self.crc)
         self.written += self._held
         self._held = self._proven = 0
 

@@ -29,7 +29,7 @@ from krepair.formats.arrays import Bools, Int32s, Int64s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name, segment_name
 from krepair.kernels.classes import CLASS_COUNT
-from krepair.kernels.gather import gather_kept
+from krepair.kernels.gather import fronts_summed, gather_kept
 from krepair.kernels.scan import WINDOW_BYTES, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
@@ -148,7 +148,7 @@ class KeptBytes:
     Attributes:
         problem: what is wrong, empty if nothing; then nothing more is written.
         written: bytes of the new log that came from this source, once ``finish`` was called.
-        crc: CRC-32C of these bytes.
+        crc: of their fronts, see ``krepair.checks.parts``.
     """
 
     def __init__(self, item: StageItem, descriptor: int, source: SourceSegment, disk: Disk) -> None:
@@ -179,6 +179,7 @@ class KeptBytes:
             self.problem = f"position {self._read}: {self.problem}"
             return
         if end > len(window):
+            self.crc = fronts_summed(window, starts, kept, self.crc)
             self._copy_huge(end)
         elif kept.any():
             self._gather(window, end, starts, kept)
@@ -198,7 +199,9 @@ class KeptBytes:
             room = self._held[self._holds :]
             count = max(gather_kept(window, starts, end, kept, room), 0)
             self.problem = audit_gathered(window, starts, end, kept, room[:count])
+            self.crc = fronts_summed(window, starts, kept, self.crc)
             self._holds += count
+        self.crc = crc32c(last[: batch_v2.CRC_START], self.crc)
         self._hold(last)
 
     def _last_batch(self, window: Uint8s, end: int, starts: Int32s) -> bytes:
@@ -221,12 +224,11 @@ class KeptBytes:
             self._write(self._holds - past)
 
     def _write(self, count: int) -> None:
-        """Write the front of what is held, and sum it. Who reads the new log finds by the sums if the file has it."""
+        """Write the front of what is held."""
         held = self._held[:count]
         self.written += self._disk.write_at(
             self._item.target, self._item.out_position + self.written, [held.data]
         )
-        self.crc = crc32c(held.data, self.crc)
         self._held[: self._holds - count] = self._held[count : self._holds]
         self._holds -= count
 

@@ -1,8 +1,8 @@
 """Verification: every new file read again, by code that shares nothing with the kernels that made it.
 
-The CRC of a batch does not cover its base offset and its leader epoch. So while a source is copied, the bytes that are
-written are summed, and whoever reads the new log later sums them again (``PartsCheck``). Where the originals are kept,
-the new log is held against them batch by batch (``compare_with_sources``): the proof behind ``verify PLAN``.
+Its CRCs, and the sums of what they do not cover (``krepair.checks.parts``), say that it holds what was written. Where
+the originals are kept, the new log is held against them batch by batch (``compare_with_sources``): the proof behind
+``verify PLAN``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from krepair.checks.index_judge import CompanionAudit
+from krepair.checks.parts import PartsCheck
 from krepair.checks.walk import OnPlaces, Walked, walk
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
@@ -22,8 +23,8 @@ from krepair.engine.items import Failed, FinishItem, FinishResult, Place, Verify
 from krepair.engine.place import in_its_place, reached
 from krepair.engine.progress import shown
 from krepair.formats import batch_v2
+from krepair.formats.arrays import Int64s, Uint8s
 from krepair.formats.batch_v2 import HEADER_SIZE
-from krepair.formats.castagnoli import crc32c
 from krepair.formats.filenames import INDEX, TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.fingerprint import digest_file
@@ -31,60 +32,6 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.rules.reasons import Reason
 from krepair.scan.segment_files import entry_pairs, read_entries, read_index
-
-Parts = tuple[tuple[int, int], ...]
-"""(bytes, CRC-32C) of each source's part of the new log, in order."""
-ReadInto = Callable[[memoryview, int], int]
-
-
-class PartsCheck:
-    """Sums a log while somebody reads it from its beginning to its end.
-
-    Args:
-        parts: what is expected; empty if that is not known, then nothing is checked.
-    """
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._found: list[int] = [0]
-        self._summed = 0
-        self._in_part = 0
-
-    def watching(self, read_into: ReadInto) -> ReadInto:
-        """A reader that does as the given one, and sums every byte once, also where windows overlap."""
-
-        def read(buffer: memoryview, position: int) -> int:
-            got = read_into(buffer, position)
-            fresh = self._summed - position
-            if 0 <= fresh < got:
-                self._sum(buffer[fresh:got])
-            return got
-
-        return read if self._parts else read_into
-
-    def _sum(self, piece: memoryview) -> None:
-        self._summed += len(piece)
-        while len(piece) and len(self._found) <= len(self._parts):
-            room = self._parts[len(self._found) - 1][0] - self._in_part
-            taken = piece[:room]
-            self._found[-1] = crc32c(taken, self._found[-1])
-            self._in_part += len(taken)
-            piece = piece[len(taken) :]
-            if len(taken) == room:
-                self._found.append(0)
-                self._in_part = 0
-
-    def problem(self) -> str:
-        """What is not as it was written, or empty; to be asked after the last byte was read."""
-        position = 0
-        for number, (size, expected) in enumerate(self._parts):
-            found = self._found[number] if number < len(self._found) else 0
-            if found != expected:
-                return (
-                    f"the bytes from position {position} to {position + size} are not those that were written"
-                )
-            position += size
-        return ""
 
 
 def companion_audit(
@@ -211,12 +158,17 @@ def read_new_log(
     """
     change, log = item.change, f"{new_name(item)}.log"
     counts, parts = _SourceCounts(change), PartsCheck(item.parts)
+
+    def take(window: Uint8s, places: Int64s, end: int) -> None:
+        parts.take(window, places, end)
+        if on_places is not None:
+            on_places(window, places, end)
+
     with opened_for_reading(f"{_stem(item)}.log", tree) as descriptor:
         size = os.fstat(descriptor).st_size
         if size != change.log_bytes:
             return f"{log}: {change.log_bytes} bytes were expected, found {size}"
-        read_into = parts.watching(read_into_from(descriptor))
-        for walked in walk(read_into, size, on_places=on_places):
+        for walked in walk(read_into_from(descriptor), size, on_places=take):
             if walked.problem:
                 return f"{log}, position {walked.position}: {walked.problem}"
             below = below_base(walked, change.base_offset)
