@@ -132,10 +132,15 @@ def run(tmp_path: Path, codec: Codec, engine: str) -> tuple[int, list[list[objec
     return limited, small, large
 
 
+def refused(small: list[list[object]]) -> list[tuple[object, object]]:
+    """What the verbs give on a record that is too large to be compared: ``facts`` and ``compare`` leave its log out."""
+    return [(verb, 15 if verb in {"facts", "compare"} else code) for verb, code, _ in small]
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_verb_takes_more_inline(tmp_path: Path, codec: Codec) -> None:
     _, small, large = run(tmp_path, codec, "inline")
-    assert [(verb, code) for verb, code, _ in large] == [(verb, code) for verb, code, _ in small]
+    assert [(verb, code) for verb, code, _ in large] == refused(small)
 
 
 @pytest.mark.spark
@@ -144,4 +149,4 @@ def test_no_verb_takes_more_inline(tmp_path: Path, codec: Codec) -> None:
 def test_no_spark_worker_takes_more(tmp_path: Path, codec: Codec) -> None:
     limited, small, large = run(tmp_path, codec, "spark")
     assert limited >= 1
-    assert [(verb, code) for verb, code, _ in large] == [(verb, code) for verb, code, _ in small]
+    assert [(verb, code) for verb, code, _ in large] == refused(small)
