@@ -123,12 +123,9 @@ class ChangeFiles(Executor):
         Where the original is back, an undo was begun of which the journal has lost the record: it may go on.
         """
         files = becomes(intent)
-        if len(files) == 1 and files[0].foreign == "stops":
-            written = state != "undoing" and not (
-                folder.holds(files[0].name, files[0].old) or self.is_committed(folder, intent)
-            )
-            if written:
-                raise _written(folder, files[0])
+        alone = files[0] if len(files) == 1 and files[0].foreign == "stops" else None
+        if alone and not (folder.holds(alone.name, alone.old) or self.is_committed(folder, intent)):
+            raise _written(folder, alone)
         for file in files:
             if file.foreign == "stays" and _is_foreign(folder, file):
                 raise _written(folder, file)

@@ -115,6 +115,8 @@ class MendLogs(Executor):
         """Checks that a log that is done is as apply left it, or on its way back though the journal does not say so."""
         if state == "committed" and not self.is_back(folder, intent):
             check_mended(folder, intent)
+        else:
+            _check_can_come_back(folder, intent, was_mended=True)
 
     def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
         [intent] = intents
@@ -357,6 +359,7 @@ def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = 
         StalePlanError: the log was written since, or what was kept is gone.
         OSError: a call failed.
     """
+    _check_can_come_back(folder, intent, was_mended=was_mended)
     if _is_cut(intent):
         _give_bytes_back(folder, intent, was_mended=was_mended)
     else:
@@ -370,11 +373,8 @@ def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = 
 
 def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]:
     log, index, names = _log_of(intent), _index_of(intent), folder.names
-    is_new = folder.holds(log.name, log.new)
-    if not is_new and not folder.holds(log.name, log.old):
-        raise StalePlanError(f"{folder.at(log.name)}: was written since the plan was applied")
     steps: list[Step] = [*files_back([log], names), SyncDir("")]
-    comes = is_new and folder.holds(names.keep(log.name), log.old)
+    comes = folder.holds(log.name, log.new) and folder.holds(names.keep(log.name), log.old)
     if comes and index is not None and folder.holds(index.name, index):
         name = index.name
         return [*_front_steps(intent, name, name, names), *steps]
@@ -388,26 +388,46 @@ def _give_bytes_back(folder: PartitionFolder, intent: Intent, *, was_mended: boo
     read, but the log had lost them before, they are written again: the fsync after the last writing may have failed.
     """
     name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
-    found = folder.state(name)
     size, kept = original.size - start, folder.names.keep(name + CUT)
-    if found is None or not start <= found.size <= original.size or not _is_the_log(folder, intent, found):
-        raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
-    whole = _digest(folder, name, start, size) == lost_of(intent).digest_removed
-    kept_is_there = folder.state(kept) is not None
-    writes = not whole or (was_mended and kept_is_there)
+    writes = not _is_whole(folder, intent) or (was_mended and folder.state(kept) is not None)
     if writes:
-        if _digest(folder, kept, 0, size) != lost_of(intent).digest_removed:
-            raise StalePlanError(
-                f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
-            )
-        if not _is_ours(folder, intent, found.size - start):
-            raise StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
         _copy(folder, kept, 0, name, start, size)
         folder.disk.sync_file(folder.at(name))
         if _digest(folder, name, start, size) != lost_of(intent).digest_removed:
             raise StalePlanError(f"{folder.at(name)}: what was written back reads back differently")
     if was_mended or writes or not folder.holds(name, original):
         _give_time_back(folder, original)
+
+
+def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool) -> None:
+    """Checks that the log is new, old, or cut with some of its bytes behind it, and that what it lost is kept.
+
+    Raises:
+        StalePlanError: it was written since, or what was kept is gone.
+    """
+    name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
+    written = StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
+    if not _is_cut(intent):
+        if not folder.holds(name, original) and not folder.holds(name, intent.new(name)):
+            raise written
+        return
+    found, kept = folder.state(name), folder.names.keep(name + CUT)
+    if found is None or not start <= found.size <= original.size or not _is_the_log(folder, intent, found):
+        raise written
+    if _is_whole(folder, intent) and not (was_mended and folder.state(kept) is not None):
+        return
+    if _digest(folder, kept, 0, original.size - start) != lost_of(intent).digest_removed:
+        raise StalePlanError(
+            f"{folder.at(kept)}: the kept bytes are gone or changed, so the log stays as it is"
+        )
+    if not _is_ours(folder, intent, found.size - start):
+        raise written
+
+
+def _is_whole(folder: PartitionFolder, intent: Intent) -> bool:
+    """Whether what a log lost in its place is behind it."""
+    name, start = intent.originals[0].name, lost_of(intent).size_after
+    return _digest(folder, name, start, intent.originals[0].size - start) == lost_of(intent).digest_removed
 
 
 def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bool:

@@ -145,9 +145,9 @@ def _check_finished(folder: PartitionFolder, journal: Journal) -> tuple[str, ...
 def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
     """Checks that a change which is half done needs nothing that is kept: a broker has written its files since.
 
-    Of a change without a fence this asks only what would be lost, and not whether apply or undo would end it: so
-    whatever these refuse, a purge ends it once a person has looked at what it names. With a fence the clean-shutdown
-    marker would be lost, so an undo that can end has to.
+    An undo that was begun and can end has to: without what is kept, some files would stay new and some would be old.
+    Of an apply this asks only what would be lost, and not whether it would end: so whatever it refuses, a purge ends
+    it once a person has looked at what it names.
 
     Raises:
         RefusedError: it can go on, a swap waits, or what is kept may be the last copy.
@@ -164,7 +164,7 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
             f"{folder.at(waiting[0])}",
             next_command=command,
         )
-    if undoing and _is_fenced(folder) and _can_go_back(folder, intent):
+    if undoing and _can_go_back(folder, intent):
         raise RefusedError(what, next_command=command)
     goes_on = not undoing and _can_go_on(folder, intent)
     if goes_on and not executor.kept(folder, intent):

@@ -292,6 +292,14 @@ def test_bytes_that_are_not_those_of_the_plan_are_not_cut(memory_dir: Path) -> N
     assert torn.bytes_of(LOG) == GOOD + b"X" + BAD[1:]
 
 
+def said_by(call: Callable[[], object]) -> str:
+    try:
+        call()
+    except StalePlanError as error:
+        return str(error)
+    return ""
+
+
 def append(file: str) -> Hand:
     def do(torn: Torn) -> None:
         with open(torn.path / file, "ab") as opened:
@@ -314,7 +322,8 @@ def test_undo_is_refused_where_the_log_was_written_since(torn: Torn, hand: Hand,
     MENDS.go_on(torn.folder(), [intent])
     hand(torn)
     refused(torn, lambda: MENDS.check_undo(torn.folder(), intent, "committed"), StalePlanError, text)
-    MENDS.check_undo(torn.folder(), intent, "undoing")
+    said = said_by(lambda: MENDS.check_undo(torn.folder(), intent, "undoing"))
+    assert said == said_by(lambda: MENDS.undo(torn.folder(), [intent])), "purge asks whether an undo can end"
 
 
 def test_segments_that_were_behind_it_already_do_not_stand_in_the_way(torn: Torn) -> None:

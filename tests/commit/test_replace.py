@@ -127,11 +127,11 @@ def test_file_that_was_written_since_stays(site: Site, file: str) -> None:
     put(site.path / file, b"by a broker", 9_000)
     for call in (
         lambda: FILES.check_undo(site.folder(), intent, "committed"),
+        lambda: FILES.check_undo(site.folder(), intent, "undoing"),
         lambda: whole(FILES.undo(site.folder(), [intent])),
     ):
         with pytest.raises(StalePlanError, match="was written since the plan was applied"):
             call()
-    FILES.check_undo(site.folder(), intent, "undoing")
     assert (site.path / file).read_bytes() == b"by a broker"
 
 

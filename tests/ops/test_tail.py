@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from krepair.cli.main import app
-from krepair.errors import ExitCode, UsageError
+from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.context import place_of
 from krepair.kernels.classes import D_CRC
 from krepair.logdir.view import read_log_dir
@@ -437,6 +437,30 @@ def test_a_log_that_a_broker_wrote_in_the_middle_of_an_undo_has_a_way_out(tmp_pa
     assert purge(plan, options()).exit_code == ExitCode.DONE
     assert torn.log(2).read_bytes() == left
     assert not list(torn.folder.glob("krepair~*"))
+
+
+@pytest.mark.parametrize("way", ["torn tail", "excise"])
+def test_an_undo_that_was_stopped_has_to_end_before_a_purge(tmp_path: Path, way: str) -> None:
+    refused = 0
+    for stop in each_stop():
+        torn = prepared(tmp_path / str(stop.number), way)
+        before = tree(torn.root, private=False)
+        plan = torn.plan(**WAYS[way])
+        apply(plan, options(), disk=UnsyncedDisk())
+        applied = tree(torn.root, private=False)
+        with stop as disk:
+            undo(plan, options(), disk=disk)
+        try:
+            purge(plan, options())
+        except RefusedError as error:
+            refused += 1
+            assert str(error.next_command).startswith("krepair undo"), stop.number
+            assert undo(plan, options(), disk=UnsyncedDisk()).exit_code == ExitCode.DONE, stop.number
+        found = tree(torn.root, private=False)
+        now = {name: what for name, what in found.items() if name != ".lock"}
+        assert now.items() <= before.items() or now.items() <= applied.items(), stop.number
+        assert len(found) in {len(before) + 1, len(applied)}, stop.number
+    assert refused > 3
 
 
 def test_two_plans_of_one_directory_are_the_same_bytes(tmp_path: Path) -> None:
