@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from krepair.checks.catalogue import Finding
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -35,6 +36,10 @@ class Inline:
     def checked(self, log_dir: Path, **changed: object) -> LogDirReport:
         """What ``krepair check`` says of one log directory."""
         return check([str(log_dir)], self.options(**changed)).log_dirs[0]
+
+    def found(self, log_dir: Path, *rules: str, **changed: object) -> list[Finding]:
+        """What it finds by these rules."""
+        return [one for one in self.checked(log_dir, **changed).findings if one.rule in rules]
 
     def planned(self, log_dir: Path, **changed: object) -> Plan:
         """``krepair plan``."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from krepair.durable.disk import Disk
 from krepair.ops.apply import apply
@@ -129,3 +133,19 @@ def tree(root: Path, *, private: bool = True) -> dict[str, tuple[object, ...]]:
             row += (found.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest(), repr(attributes))
         out[shown] = row
     return out
+
+
+def cannot_be_read(monkeypatch: pytest.MonkeyPatch, path: Path, code: int = errno.EIO) -> None:
+    """From here on, the system does not give the bytes of this file."""
+    inode = path.stat().st_ino
+
+    def failing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(descriptor: int, *given: Any) -> Any:
+            if os.fstat(descriptor).st_ino == inode:
+                raise OSError(code, os.strerror(code))
+            return real(descriptor, *given)
+
+        return call
+
+    for name in ("preadv", "pread"):
+        monkeypatch.setattr(os, name, failing(getattr(os, name)))

@@ -11,11 +11,9 @@ import pytest
 from krepair.checks.catalogue import Severity, counts
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
-from krepair.options import Options
 from tests import builders
 from tests.builders import NOW_MS, commit, data
 from tests.flips import flip
@@ -26,13 +24,17 @@ DELETE = (("cleanup.policy", "delete"), ("retention.ms", "-1"))
 COMPACT = (("cleanup.policy", "compact"), ("retention.ms", "-1"))
 
 
-options = Inline(now_ms=NOW_MS + 60_000, settings=DELETE).options
+VERBS = Inline(now_ms=NOW_MS + 60_000, settings=DELETE)
 
 
-def found(log_dir: Path, given: Options | None = None) -> list[tuple[str, str]]:
+def found(log_dir: Path, **given: object) -> list[tuple[str, str]]:
     """(rule, evidence up to the first reason) of what is said of offsets."""
-    report = check([str(log_dir)], given or options()).log_dirs[0]
-    return [(each.rule, each.evidence.rpartition("; ")[0]) for each in report.findings if each.rule in RULES]
+    return [(one.rule, one.evidence.rpartition("; ")[0]) for one in VERBS.found(log_dir, *RULES, **given)]
+
+
+def ranges(log_dir: Path) -> list[str]:
+    """What is said to be missing."""
+    return [evidence.split(";")[0] for _, evidence in found(log_dir)]
 
 
 def made(root: Path, **given: object) -> Path:
@@ -53,16 +55,14 @@ def lose(log_dir: Path, base: int) -> None:
 
 def test_log_without_a_gap_says_nothing_whatever_its_policy(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
-    assert [found(log_dir, options(settings=settings)) for settings in (DELETE, COMPACT, ())] == [[], [], []]
+    assert [found(log_dir, settings=settings) for settings in (DELETE, COMPACT, ())] == [[], [], []]
 
 
 def test_lost_segment_of_a_topic_that_is_not_compacted_is_a_warning_with_the_range(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
     lose(log_dir, 10)
     lose(log_dir, 20)
-    (finding,) = [
-        each for each in check([str(log_dir)], options()).log_dirs[0].findings if each.rule in RULES
-    ]
+    (finding,) = VERBS.found(log_dir, *RULES)
     assert finding.evidence == (
         "20 offsets without a record: 10 to 29 are in no segment; the topic is not compacted (cleanup.policy=delete, "
         "--set); usual causes: the topic was compacted once, an earlier --fix tail=excise removed them, or a log file "
@@ -89,18 +89,13 @@ def test_a_lost_segment_is_data_loss_unless_an_earlier_cleaning_left_a_trace(
     partition.segment(data(20, 10))
     log_dir = directory.write(cleaner_points=cleaner_points)
     lose(log_dir, 10)
-    findings = check([str(log_dir)], options()).log_dirs[0].findings
-    assert [each.severity for each in findings if each.rule == "KR310"] == [severity]
+    assert [one.severity for one in VERBS.found(log_dir, "KR310")] == [severity]
 
 
 def test_where_the_policy_is_not_known_it_is_said_and_is_no_warning(tmp_path: Path) -> None:
     log_dir = made(tmp_path / "logs")
     lose(log_dir, 10)
-    (finding,) = [
-        each
-        for each in check([str(log_dir)], options(settings=DELETE[1:])).log_dirs[0].findings
-        if each.rule in RULES
-    ]
+    (finding,) = VERBS.found(log_dir, *RULES, settings=DELETE[1:])
     assert (finding.rule, counts(finding)) == ("KR311", False)
     assert finding.evidence.startswith("10 offsets without a record: 10 to 19 are in no segment; ")
     assert "cleanup.policy is not known" in finding.evidence
@@ -117,23 +112,53 @@ def test_policy_comes_from_the_topics_own_description(
     lose(log_dir, 10)
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"t": described}))
-    given = options(settings=(), topic_config=str(topics))
-    assert [one for one, _ in found(log_dir, given)] == ([rule] if rule else [])
+    assert [one for one, _ in found(log_dir, settings=(), topic_config=str(topics))] == (
+        [rule] if rule else []
+    )
 
 
-@pytest.mark.parametrize(("settings", "expected"), [((), []), (DELETE, ["KR311"])])
-def test_gap_below_the_cleaners_checkpoint_is_what_compaction_left(
-    tmp_path: Path, settings: tuple[tuple[str, str], ...], expected: list[str]
+TEN = "10 offsets without a record: {} to {} are in no segment"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "lost", "settings", "rule", "text"),
+    [
+        pytest.param(
+            {"cleaner_points": {"t-0": 30}}, (10,), (), "", "", id="below the cleaner's, policy not known"
+        ),
+        pytest.param(
+            {"cleaner_points": {"t-0": 30}}, (10,), DELETE, "KR311", TEN.format(10, 19), id="below it"
+        ),
+        pytest.param(
+            {"cleaner_points": {"t-0": 10}}, (20,), DELETE, "KR310", TEN.format(20, 29), id="above it"
+        ),
+        pytest.param({"log_starts": {"t-0": 15}}, (0,), DELETE, "", "", id="deleted up to the log start"),
+        pytest.param(
+            {"log_starts": {"t-0": 15}}, (0, 20), DELETE, "KR310", TEN.format(20, 29), id="and behind it"
+        ),
+        pytest.param(
+            {"log_starts": {"t-0": 17}},
+            (10,),
+            DELETE,
+            "KR310",
+            "3 offsets without a record: 17 to 19 are in no segment",
+            id="in part below the log start",
+        ),
+    ],
+)
+def test_what_a_cleaning_or_a_deletion_explains_is_no_warning(
+    tmp_path: Path,
+    checkpoint: dict[str, object],
+    lost: tuple[int, ...],
+    settings: tuple[tuple[str, str], ...],
+    rule: str,
+    text: str,
 ) -> None:
-    log_dir = made(tmp_path / "logs", cleaner_points={"t-0": 30})
-    lose(log_dir, 10)
-    assert [rule for rule, _ in found(log_dir, options(settings=settings))] == expected
-
-
-def test_gap_above_the_cleaners_checkpoint_is_a_warning_again(tmp_path: Path) -> None:
-    log_dir = made(tmp_path / "logs", cleaner_points={"t-0": 10})
-    lose(log_dir, 20)
-    assert [rule for rule, _ in found(log_dir)] == ["KR310"]
+    log_dir = made(tmp_path / "logs", **checkpoint)
+    for base in lost:
+        lose(log_dir, base)
+    told = [(code, evidence.split(";")[0]) for code, evidence in found(log_dir, settings=settings)]
+    assert told == ([(rule, text)] if rule else [])
 
 
 def test_gap_inside_a_segment_is_counted_and_so_are_records_that_went_out_of_a_batch(tmp_path: Path) -> None:
@@ -148,26 +173,6 @@ def test_gap_inside_a_segment_is_counted_and_so_are_records_that_went_out_of_a_b
         f"5 offsets without a record: 2 of those from 0 to 9 in {0:020d}.log; 3 of those from 10 to 14 in "
         f"{10:020d}.log; the topic is not compacted (cleanup.policy=delete, --set)"
     )
-
-
-def test_segments_that_retention_or_a_deletion_of_records_took_from_the_start_are_no_gap(
-    tmp_path: Path,
-) -> None:
-    log_dir = made(tmp_path / "logs", log_starts={"t-0": 15})
-    lose(log_dir, 0)
-    assert found(log_dir) == []
-    lose(log_dir, 20)
-    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        "10 offsets without a record: 20 to 29 are in no segment"
-    ]
-
-
-def test_offsets_below_the_log_start_are_not_missed(tmp_path: Path) -> None:
-    log_dir = made(tmp_path / "logs", log_starts={"t-0": 17})
-    lose(log_dir, 10)
-    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        "3 offsets without a record: 17 to 19 are in no segment"
-    ]
 
 
 def test_damaged_segment_says_nothing_of_the_offsets_behind_the_damage(tmp_path: Path) -> None:
@@ -195,10 +200,11 @@ def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_
     log_dir = made(tmp_path / "logs")
     log = log_dir / "t-0" / f"{10:020d}.log"
     flip(log, 70)
-    given = options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
+    given = VERBS.options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
     plan = make_plan(str(log_dir), given)
-    assert apply(plan, given).exit_code == ExitCode.DONE
-    assert found(log_dir) == []
+    for verb in (apply, undo, apply):
+        assert verb(plan, given).exit_code == ExitCode.DONE
+        assert found(log_dir) == []
     lose(
         log_dir, 30
     )  # nothing of ours explains this one; it is the log end, so KR312 tells it, and purge keeps all
@@ -206,9 +212,7 @@ def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_
     assert purge(plan, given).exit_code == ExitCode.REFUSED
     (log_dir / ".kafka_cleanshutdown").unlink()  # a broker has taken it away, and stopped otherwise
     assert purge(plan, given).exit_code == ExitCode.DONE
-    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        f"3 offsets without a record: 3 of those from 10 to 19 in {10:020d}.log"
-    ]
+    assert ranges(log_dir) == [f"3 offsets without a record: 3 of those from 10 to 19 in {10:020d}.log"]
 
 
 def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: Path) -> None:
@@ -218,17 +222,4 @@ def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: 
     shutil.copy(log_dir / "t-0" / f"{20:020d}.log", kept)
     for base in (10, 20):
         lose(log_dir, base)
-    assert [evidence.split(";")[0] for _, evidence in found(log_dir)] == [
-        "10 offsets without a record: 10 to 19 are in no segment"
-    ]
-
-
-def test_undone_excision_leaves_no_gap(tmp_path: Path) -> None:
-    log_dir = made(tmp_path / "logs")
-    log = log_dir / "t-0" / f"{10:020d}.log"
-    flip(log, 70)
-    given = options(fixes=("tail=excise",), accepted_losses=("KR302:t-0:10",))
-    plan = make_plan(str(log_dir), given)
-    apply(plan, given)
-    assert undo(plan, given).exit_code == ExitCode.DONE
-    assert found(log_dir) == []
+    assert ranges(log_dir) == ["10 offsets without a record: 10 to 19 are in no segment"]

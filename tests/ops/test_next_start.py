@@ -11,25 +11,35 @@ from pathlib import Path
 import crc32c
 import pytest
 
+from krepair.checks.catalogue import StartEffect, start_of
 from krepair.checks.recovery_time import ASSUMED
 from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.space import VolumeSpace
+from krepair.logdir.view import read_log_dir
 from krepair.ops.check import check
+from krepair.ops.findings import emptied_findings
 from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from krepair.start import needs
 from krepair.start.line import ForecastLine
+from krepair.start.needs import StartSpace
+from krepair.start.ownership import Node, lacks, nodes_of, ownership_findings, usual_owner
 from tests import builders
-from tests.builders import NOW_MS, data
+from tests.builders import NOW_MS, LogDir, data
+from tests.commit import txfixture
 from tests.encoders import compress
 from tests.fixture_dirs import unpack
+from tests.lab.jars import LOADER_VERSIONS
 from tests.ops.inline import Inline
 from tests.ops.next_start import KILLS, compacted
+from tests.ops.starts_by_version import ACTIVE, TABLE, ZEROS_BEHIND, Row, written
+from tests.ops.starts_by_version import checked as checked_as
+from tests.ops.starts_by_version import file as file_of
+from tests.ops.starts_by_version import line as line_as
+from tests.ops.starts_by_version import row as row_of
 
 MINUTE_MS = 60_000
-
-
 checked = Inline(now_ms=NOW_MS + MINUTE_MS).checked
 
 
@@ -82,13 +92,6 @@ def test_unclean_stop_reads_the_segments_from_the_recovery_point_on(
         )
     ]
     assert report.start_needs_bytes == blocks * 4096  # tests/brokers has what real brokers take
-
-
-def test_segment_without_an_index_is_read_after_a_clean_stop_too_but_not_by_2_2(small: Path) -> None:
-    (small / "t-0" / f"{5:020d}.index").unlink()
-    assert line_of(checked(small), "t-0").segments == (5,)
-    assert line_of(checked(small, broker_version="4.4.0"), "t-0").expected == "recover"
-    assert line_of(checked(small, broker_version="2.2.1"), "t-0").expected == "start"
 
 
 def test_start_that_does_not_fit_on_the_disk_is_told(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,3 +320,295 @@ def test_partition_folder_without_a_log_starts_empty(small: Path, clean: bool) -
     line = line_of(checked(small), "new-0")
     assert (line.expected, line.segments) == ("start", ())
     assert "no .log" in line.text
+
+
+# -- Where the loaders of the versions take different steps: a table of damages, judged by Kafka too.
+
+# ``tests/lab/test_starts.py`` lets the loader classes of the four versions do what this table says.
+NAMES = [f"{one.name}, {'clean' if one.clean else 'killed'}" for one in TABLE]
+
+
+def refusals(report: LogDirReport) -> list[str]:
+    return [one.evidence for one in report.findings if one.rule == "KR803"]
+
+
+@pytest.mark.parametrize("one", TABLE, ids=NAMES)
+def test_forecast_of_each_version(tmp_path: Path, one: Row) -> None:
+    log_dir = written(tmp_path / "logs", one)
+    said = {version: checked_as(log_dir, version) for version in LOADER_VERSIONS}
+    assert {version: report.forecast[0].expected for version, report in said.items()} == one.expected
+    refused = {version for version, report in said.items() if refusals(report)}
+    assert refused == {version for version, what in one.expected.items() if what == "refuse"}
+
+
+def test_what_keeps_a_broker_down_is_named_with_file_and_place(tmp_path: Path) -> None:
+    zeros = next(one for one in TABLE if one.breaks is ZEROS_BEHIND and one.clean)
+    end = file_of(
+        written(tmp_path / "sound", row_of("", lambda _: None, "clean", "start")) / "t-0", ACTIVE, ".log"
+    )
+    assert refusals(checked_as(written(tmp_path / "logs", zeros))) == [
+        (
+            "brokers 2.2.1, 3.9.2, 4.4.0 do not start: t-0/00000000000000000040.log: "
+            f"position {end.stat().st_size}: a record size of 0, smaller than 14; broker 2.2.1 does not start with "
+            "several log directories, either"
+        )
+    ]
+
+
+def test_a_closed_segment_that_is_recovered_by_itself_is_cut_and_the_later_ones_stay(tmp_path: Path) -> None:
+    """The cut of 2.2.1 costs a few bytes; of later versions the segment's rest and everything behind it."""
+    log_dir = written(tmp_path / "logs", TABLE[-1])
+    old, newer = line_as(log_dir, "2.2.1"), line_as(log_dir, "4.4.0")
+    assert [base for base, _ in old.log_bytes] == [0, 20, 40]
+    assert [base for base, _ in newer.log_bytes] == [0]
+    assert old.log_bytes[0] == newer.log_bytes[0]
+    assert "later segments stay, behind a gap" in old.text
+
+
+def test_where_the_versions_differ_and_none_was_given_each_is_told(tmp_path: Path) -> None:
+    log_dir = written(tmp_path / "logs", next(one for one in TABLE if one.name == "odd index, cut log"))
+    found = line_as(log_dir)
+    assert found.expected == "start"
+    assert found.text.startswith("this depends on the version; 4.4.0: cleanly stopped")
+    assert "2.2.1: truncate: " in found.text
+
+
+def test_active_index_that_leads_past_the_log_makes_a_broker_forget_its_end(tmp_path: Path) -> None:
+    def breaks(folder: Path) -> None:
+        path = file_of(folder, ACTIVE, ".index")
+        entries = bytearray(path.read_bytes())
+        struct.pack_into(">i", entries, len(entries) - 4, 10**6)
+        path.write_bytes(entries)
+
+    log_dir = written(tmp_path / "logs", row_of("", breaks, "clean", "start"))
+    report = checked_as(log_dir, "4.4.0")
+    assert report.forecast[0].log_end == ACTIVE
+    assert "takes 40 for the log end" in report.forecast[0].text
+    assert ("KR203", f"{ACTIVE:020d}.index") in {(one.rule, one.file) for one in report.findings}
+
+
+# -- Where a start may empty healthy segments (KR804): since 4.0, after an unclean stop, on a full disk or in a folder
+# of somebody else.
+
+ROOMY = StartSpace(4096, 0, 1 << 30, "")
+FULL = StartSpace(4096, 0, 4095, "")
+
+
+def unclean(root: Path, *, clean_stop: bool = False) -> Path:
+    directory = builders.LogDir(root)
+    for number in (0, 1):
+        directory.partition("t", number).segment(data(0, 3)).segment(data(3, 2)).segment(data(5, 2))
+    return directory.write(clean_stop=clean_stop)
+
+
+def told_as_emptied(log_dir: Path, version: str = "") -> list[str]:
+    report = Inline(now_ms=NOW_MS + 60_000).checked(log_dir, broker_version=version)
+    return [finding.rule for finding in report.findings if finding.rule == "KR804"]
+
+
+def owned_but_for(log_dir: Path, foreign: str = "") -> list[Node]:
+    """Everything belongs to one user, but for one folder or file, which is root's."""
+    return [
+        node._replace(uid=0, gid=0, mode=0o755 if node.is_folder else 0o644)
+        if "/".join(filter(None, (node.partition, node.name))) == foreign
+        else node._replace(uid=KAFKA, gid=KAFKA)
+        for node in nodes_of(read_log_dir(str(log_dir)))
+    ]
+
+
+def recovered(partition: str, *segments: int) -> ForecastLine:
+    return ForecastLine(
+        partition=partition, expected="recover", text="", bytes_read=100 * len(segments), segments=segments
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "clean_stop", "expected"),
+    [
+        ("4.3.1", False, 1),
+        ("4.0.0", False, 1),
+        ("3.9.2", False, 0),
+        ("", False, 1),
+        ("by its directory id", False, 1),
+        ("4.3.1", True, 0),
+        ("", True, 0),
+    ],
+)
+def test_full_disk_is_told_after_an_unclean_stop_unless_the_broker_is_known_to_be_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, clean_stop: bool, expected: int
+) -> None:
+    log_dir = unclean(tmp_path / "logs", clean_stop=clean_stop)
+    if version == "by its directory id":  # of 3.7 or later: it may be a newer one
+        version = ""
+        with (log_dir / "meta.properties").open("a") as file:
+            file.write("directory.id=sUcJkJTsQQSTxBpDG9_GAA\n")
+    assert told_as_emptied(log_dir, version) == []
+    monkeypatch.setattr(needs, "read_space", lambda path: VolumeSpace(0, 9, 4096, False))
+    assert told_as_emptied(log_dir, version) == ["KR804"] * expected
+
+
+def test_full_disk_is_one_finding_with_the_bytes_that_are_at_stake(tmp_path: Path) -> None:
+    log_dir = unclean(tmp_path / "logs")
+    lines = [recovered("t-0", 3, 5), recovered("t-1", 5)]
+    (finding,) = emptied_findings(read_log_dir(str(log_dir)), lines, FULL, owned_but_for(log_dir), (4, 0, 0))
+    assert (finding.partition, finding.bytes) == ("", 300)
+    assert finding.evidence == (
+        "the next start recovers 300 bytes of 2 partitions and may write 4096 bytes, 4095 are free; if the disk "
+        "becomes full, a broker since 4.0 may empty the healthy segment that it is recovering and delete all later "
+        "ones (a broker before 4.0 only stops); free the space before any start"
+    )
+
+
+def test_folder_that_the_brokers_user_cannot_write_is_told_with_what_to_type(tmp_path: Path) -> None:
+    log_dir = unclean(tmp_path / "logs")
+    view, lines = read_log_dir(str(log_dir)), [recovered("t-0", 3, 5), recovered("t-1", 5)]
+    (finding,) = emptied_findings(view, lines, ROOMY, owned_but_for(log_dir, "t-0"), None)
+    assert (finding.partition, finding.bytes) == ("t-0", 200)
+    assert finding.evidence == (
+        f"the next start recovers 200 bytes here, from {3:020d}.log on, in a folder that its user cannot write: t-0: "
+        f"root:root 0755; most files are of {KAFKA}:{KAFKA}, who has no write; chown {KAFKA}:{KAFKA} {view.path}/t-0; "
+        "a broker since 4.0 then may empty the first of these segments and delete all later ones (a broker before "
+        "4.0 only stops)"
+    )
+
+
+def test_files_that_stop_a_start_before_anything_is_lost_and_folders_not_recovered_are_left_to_kr605(
+    tmp_path: Path,
+) -> None:
+    log_dir = unclean(tmp_path / "logs")
+    view, lines = read_log_dir(str(log_dir)), [recovered("t-0", 3, 5)]
+    for foreign in (f"t-0/{3:020d}.index", f"t-0/{3:020d}.snapshot", f"t-0/{3:020d}.log", "t-1"):
+        nodes = owned_but_for(log_dir, foreign)
+        assert any(node.uid == 0 for node in nodes), foreign
+        assert list(emptied_findings(view, lines, ROOMY, nodes, None)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_folder_of_root_among_those_of_the_broker_is_found_by_check(tmp_path: Path) -> None:
+    log_dir = unclean(tmp_path / "logs")
+    for path in (log_dir, *log_dir.rglob("*")):
+        os.chown(path, KAFKA, KAFKA)
+    assert told_as_emptied(log_dir, "4.3.1") == []
+    os.chown(log_dir / "t-1", 0, 0)
+    assert told_as_emptied(log_dir, "4.3.1") == ["KR804"]
+    assert told_as_emptied(log_dir, "3.9.2") == []
+
+
+# -- Files that the broker's user cannot use are named with what to type; a directory of one owner says nothing.
+
+KAFKA, GROUP = 64_001, 64_002
+ALL = ((2, 2, 1), (3, 9, 2), (4, 3, 1))
+
+
+def node(name: str, uid: int, gid: int, mode: int, partition: str = "t-0") -> Node:
+    return Node(partition, name, uid, gid, mode)
+
+
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [
+        (node("a", KAFKA, GROUP, 0o600), ""),
+        (node("a", KAFKA, GROUP, 0o400), "w"),
+        (node("a", KAFKA, GROUP, 0o066), "rw"),  # the owner's bits count alone
+        (node("a", 0, GROUP, 0o660), ""),
+        (node("a", 0, GROUP, 0o640), "w"),
+        (node("a", 0, 0, 0o666), ""),
+        (node("a", 0, 0, 0o644), "w"),
+        (node("", KAFKA, GROUP, 0o600)._replace(is_folder=True), "x"),
+        (node("", 0, 0, 0o755)._replace(is_folder=True), "w"),
+    ],
+)
+def test_what_a_user_may_not_do_follows_from_owner_group_and_mode(found: Node, missing: str):
+    assert lacks(found, KAFKA, GROUP) == missing
+    assert not lacks(found, 0, 0)
+
+
+def test_the_owner_of_most_files_counts_and_not_that_of_the_directory():
+    nodes = [node("a", 0, 0, 0o600), *(node(str(number), KAFKA, GROUP, 0o600) for number in range(3))]
+    assert usual_owner(nodes) == (KAFKA, GROUP)
+
+
+def test_files_restored_as_root_are_one_finding_per_folder_with_the_command(tmp_path: Path):
+    view = read_log_dir(str(txfixture.write_log_dir(tmp_path / "logs")))
+    good = [node(str(number), KAFKA, GROUP, 0o644, "o-0") for number in range(5)]
+    bad = [node(name, 0, 0, 0o400) for name in ("one.log", "two.log")]
+    (finding,) = ownership_findings(view, [*good, *bad], ALL)
+    assert (finding.rule, finding.partition, finding.file) == ("KR605", "t-0", "one.log")
+    path = f"{view.path}/t-0/one.log"
+    assert finding.evidence == (
+        f"one.log and 1 more file: root:root 0400; most files are of {KAFKA}:{GROUP}, who has no write and no read; "
+        f"chown {KAFKA}:{GROUP} {path} && chmod u+w {path}"
+    ).replace("no write and no read", "no read and no write")
+
+
+def test_a_log_directory_of_one_owner_has_no_finding_and_every_file_is_looked_at(tmp_path: Path):
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    view = read_log_dir(str(root))
+    nodes = list(nodes_of(view))
+    assert not list(ownership_findings(view, nodes, ALL))
+    there = {str(path.relative_to(root)) for path in root.rglob("*")}
+    assert {f"{one.partition}/{one.name}".strip("/") for one in nodes} - {""} == there
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_lock_and_a_checkpoint_of_root_are_named_where_a_broker_runs_as_another_user(tmp_path: Path):
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    for path in (root, *root.rglob("*")):
+        os.chown(path, KAFKA, GROUP)
+    for name in (".lock", "recovery-point-offset-checkpoint"):
+        (root / name).touch()
+        os.chown(root / name, 0, 0)
+        (root / name).chmod(0o600)
+    view = read_log_dir(str(root))
+    (finding,) = ownership_findings(view, nodes_of(view), ALL)
+    assert finding.file == ".lock"
+    assert "and 1 more file" in finding.evidence
+
+
+ACTIVE_BASE = f"{10:020d}"
+"""The table was tried on brokers of 3.9.2 and 4.3.1, each with another healthy directory, and of 4.4.0 alone."""
+DIRECTORY, NONE = StartEffect.DIRECTORY, StartEffect.NONE
+
+
+@pytest.mark.parametrize(
+    ("name", "unreadable", "unwritable"),
+    [
+        ("meta.properties", DIRECTORY, NONE),
+        ("recovery-point-offset-checkpoint", DIRECTORY, NONE),
+        ("cleaner-offset-checkpoint", DIRECTORY, NONE),
+        (".lock", DIRECTORY, DIRECTORY),
+        ("replication-offset-checkpoint.tmp", DIRECTORY, DIRECTORY),
+        ("server.log", NONE, NONE),
+        (".kafka_cleanshutdown", NONE, NONE),
+        ("", DIRECTORY, DIRECTORY),
+        ("t-0/", DIRECTORY, DIRECTORY),
+        (f"t-0/{0:020d}.log", DIRECTORY, DIRECTORY),
+        (f"t-0/{0:020d}.index", DIRECTORY, NONE),
+        (f"t-0/{0:020d}.txnindex", DIRECTORY, DIRECTORY),
+        (f"t-0/{ACTIVE_BASE}.timeindex", DIRECTORY, DIRECTORY),
+        ("t-0/leader-epoch-checkpoint", DIRECTORY, NONE),
+        ("t-0/leader-epoch-checkpoint.tmp", DIRECTORY, DIRECTORY),
+        ("t-0/partition.metadata", DIRECTORY, NONE),
+        (f"t-0/{20:020d}.snapshot", DIRECTORY, NONE),
+    ],
+)
+def test_what_a_start_makes_of_a_file_that_it_cannot_open(
+    name: str, unreadable: StartEffect, unwritable: StartEffect, tmp_path: Path
+) -> None:
+    made = LogDir(tmp_path / "logs")
+    made.partition("t").segment(data(0, 10)).segment(data(10, 10))
+    view = read_log_dir(str(made.write()))
+    partition, _, file = name.rpartition("/")
+    folder = not file
+    good = [node(str(number), KAFKA, GROUP, 0o644) for number in range(5)]
+    for mode, effect in ((0o700, unreadable), (0o755 if folder else 0o644, unwritable)):
+        bad = node(file, 0, 0, mode, partition)._replace(is_folder=folder)
+        (finding,) = ownership_findings(view, [*good, bad], [(4, 3, 1)])
+        assert start_of(finding) is effect, oct(mode)
+
+
+def test_a_broker_of_2_2_opens_every_index(tmp_path: Path) -> None:
+    view = read_log_dir(str(txfixture.write_log_dir(tmp_path / "logs")))
+    nodes = [*(node(str(number), KAFKA, GROUP, 0o644) for number in range(5)), node("x.index", 0, 0, 0o644)]
+    effects = [start_of(*ownership_findings(view, nodes, [one])) for one in ((2, 2, 1), (2, 3, 0))]
+    assert effects == [DIRECTORY, NONE]
