@@ -17,16 +17,19 @@ import pytest
 
 from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode
-from krepair.formats.transaction_state import TransactionStatus
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.verify import verify_plan
+from krepair.plan.model import MendLog, ReplaceFile
 from tests.engine.travelled import travelled
+from tests.look.transaction_records import value_of
 from tests.ops import pending
-from tests.ops.open_transactions import LAST, MINUTE, rules, value, with_coordinator
 from tests.ops.pending import BASE, name, options
 from tests.ops.scene import scene
+from tests.ops.tail import CONSENT, damaged
+from tests.ops.tail import options as tail_options
+from tests.ops.transaction_scene import LAST, MINUTE, rules_of_age, with_coordinator
 
 
 class DriverReads:
@@ -90,10 +93,13 @@ def test_a_swap_is_looked_at_completed_and_verified_by_tasks(tmp_path: Path, rea
     assert reads.bytes == {}
 
 
-def test_a_void_swap_is_held_against_the_segments_by_a_task(tmp_path: Path, reads: DriverReads) -> None:
+def test_a_void_swap_may_be_the_only_copy_and_is_looked_at_by_a_task(
+    tmp_path: Path, reads: DriverReads
+) -> None:
     root = pending.write(tmp_path / "logs", gone=(200, 300))
     (root / pending.FOLDER / name(BASE, ".log.cleaned")).write_bytes(b"")
     (partition,) = (one for one in make_plan(str(root), options()).partitions if one.folder == pending.FOLDER)
+    assert (partition.status, partition.code) == ("left alone", "leftovers")
     assert "only copy" in partition.why
     assert reads.bytes == {}
 
@@ -108,9 +114,9 @@ def test_two_copies_of_a_partition_are_compared_by_a_task(tmp_path: Path, reads:
 
 
 def test_the_coordinators_log_is_searched_by_a_task(tmp_path: Path, reads: DriverReads) -> None:
-    one = value(7, TransactionStatus.ONGOING, (("s", 3),), LAST - MINUTE)
+    one = value_of(7, "Ongoing", ("s", 3), time_ms=LAST - MINUTE)
     root = with_coordinator(tmp_path / "logs", one, file_age=6)
-    assert rules(root) == ["KR103"]
+    assert rules_of_age(root) == ["KR103"]
     assert "read_transactions" in reads.tasks
     assert reads.bytes == {}
 
@@ -122,3 +128,16 @@ def test_new_segments_are_held_against_their_originals_by_tasks(memory_dir: Path
     assert verify_plan(plan, bloat.options(originals=True)).problems == ()
     assert "compare_originals" in reads.tasks
     assert reads.bytes == {}
+
+
+def test_indexes_and_logs_are_looked_at_made_and_verified_by_tasks(
+    tmp_path: Path, reads: DriverReads
+) -> None:
+    torn = damaged(tmp_path / "logs")
+    torn.log(0).with_suffix(".timeindex").write_bytes(b"")
+    chosen = tail_options(fixes=("index=regenerate", "tail"), accepted_losses=(CONSENT,))
+    plan = make_plan(str(torn.root), chosen)
+    assert {type(change) for change in plan.partitions[0].changes} == {MendLog, ReplaceFile}
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    assert not verify_plan(plan, chosen).problems
+    assert {"inspect", "map_damage", "make_mended"} <= reads.tasks

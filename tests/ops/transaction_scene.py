@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from krepair.ops.reports import LogDirReport
 from tests import builders
 from tests.builders import NOW_MS, Record, abort, commit, data
 from tests.flips import flip
 from tests.look.transaction_records import key_of, value_of
+from tests.ops.inline import Inline
 
 MINUTE = 60_000
 LAST = NOW_MS - 60 * MINUTE
@@ -87,3 +89,31 @@ class Scene:
 
 
 START = "kafka-transactions.sh --bootstrap-server HOST:PORT abort --topic t --partition 0 --start-offset 2"
+
+
+def checked_of_age(log_dir: Path, *more: tuple[str, str]) -> LogDirReport:
+    settings = (("retention.ms", "-1"), *more)
+    return Inline(now_ms=NOW_MS, broker_version="3.9.2").checked(log_dir, settings=settings)
+
+
+def said_of_age(log_dir: Path, *more: tuple[str, str]) -> list[tuple[str, str]]:
+    return [
+        (each.rule, each.evidence)
+        for each in checked_of_age(log_dir, *more).findings
+        if each.rule in ("KR103", "KR107")
+    ]
+
+
+def rules_of_age(log_dir: Path) -> list[str]:
+    return [rule for rule, _ in said_of_age(log_dir)]
+
+
+def with_coordinator(root: Path, *values: bytes, file_age: int = 0) -> Path:
+    """A transaction open at offset 0 of t-0; its file is older than the newest by ``file_age`` minutes."""
+    directory = builders.LogDir(root)
+    partition = directory.partition("t")
+    partition.segment(data(0, pid=7, txn=True), mtime_ms=LAST - file_age * MINUTE)
+    coordinator_log = directory.partition("__transaction_state")
+    for offset, one in enumerate(values):
+        coordinator_log.segment(data(offset, [Record(key_of("id"), one)], timestamp=LAST), mtime_ms=LAST)
+    return directory.write()
