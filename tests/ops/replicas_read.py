@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction.directories import Verbs, options
-from tests.ops.replica_scenes import EXPIRED, OLD, watermark
+from tests.ops.replica_scenes import EXPIRED, OLD, Left, left_in, watermark
 
 FIXES = ("markers", "compact")
 LINE = "\tTopic: t\tPartition: 0\tLeader: 2\tReplicas: {replicas}\tIsr: {isr}\n"
@@ -70,19 +71,46 @@ def broker(
     return log_dir
 
 
-def verbs(root: Path, fix: str, *sides: str, replicas: str = "1,2,3", **more: object) -> Verbs:
+def describe(root: Path, *lines: str, factor: int = 3, topic_id: str = "") -> str:
+    """A file as ``kafka-topics.sh --describe`` prints it, with these lines of the topic."""
+    named = f"\tTopicId: {topic_id}" if topic_id else ""
+    head = f"Topic: t{named}\tPartitionCount: {len(lines)}\tReplicationFactor: {factor}\tConfigs: a=1\n"
     file = root / "cluster.txt"
-    head = f"Topic: t\tPartitionCount: 1\tReplicationFactor: {replicas.count(',') + 1}\tConfigs: a=1\n"
-    file.write_text(head + LINE.format(replicas=replicas, isr=replicas))
+    file.write_text(head + "".join(lines))
+    return str(file)
+
+
+def verbs(root: Path, fix: str, *sides: str, replicas: str = "1,2,3", **more: object) -> Verbs:
+    if "cluster" not in more:
+        line = LINE.format(replicas=replicas, isr=replicas)
+        more["cluster"] = describe(root, line, factor=replicas.count(",") + 1)
     common: dict[str, object] = {
         "delete_horizon": str(NOW_MS),
         "assume_high_watermark": "",
         "settings_given": EXPIRED,
         "fixes": (fix,),
-        "cluster": str(file),
         "replicas": sides,
     }
     return Verbs(root / "b1", options(root, **(common | more)))
+
+
+def of_two(
+    root: Path, fix: str, mine: Sequence[Batch] = (), theirs: Sequence[Batch] = (), **more: object
+) -> Verbs:
+    """The partition has two replicas, here and on broker 2, whose log is read; cleaned ones if not said otherwise."""
+    broker(root, 1, mine or cleaned())
+    return verbs(root, fix, f"2={broker(root, 2, theirs or cleaned())}", replicas="1,2", **more)
+
+
+def left_here(root: Path) -> Left:
+    """What is in the partition of broker 1."""
+    return left_in(root / "b1" / "t-0")
+
+
+def future(root: Path, log_dir: Path) -> None:
+    """A folder with the whole log, which is about to become the replica of this log directory."""
+    made = broker(root / "elsewhere", 5, whole())
+    shutil.copytree(made / "t-0", log_dir / f"t-0.{'a' * 32}-future")
 
 
 def part(plan: Plan) -> PartitionPlan:

@@ -23,7 +23,7 @@ from krepair.fixes import evidence as evidence_module
 from krepair.fixes import markers
 from krepair.fixes.carry_out import stage_all
 from krepair.fixes.context import Context
-from krepair.fixes.evidence import Folders, folders_of_others, read_others
+from krepair.fixes.evidence import Folders, folders_of_others
 from krepair.fixes.staging import Staging, Work
 from krepair.kernels.scan import ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir import view as listings
@@ -32,12 +32,21 @@ from krepair.logdir.view import LockedDirs, read_log_dir
 from krepair.ops import apply as apply_module
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.rewrite.segments.stage import stage
-from krepair.rules.markers import held_between
-from krepair.rules.model import MarkerPolicy
 from tests.builders import NOW_MS, Batch, LogDir, commit, reading
 from tests.compaction.directories import Verbs, options
 from tests.ops.replica_scenes import EXPIRED, OLD, left_in
-from tests.ops.replicas_read import LINE, broker, cleaned, evidence, forgotten, in_txn, value, verbs, whole
+from tests.ops.replicas_read import (
+    LINE,
+    broker,
+    cleaned,
+    describe,
+    evidence,
+    forgotten,
+    in_txn,
+    value,
+    verbs,
+    whole,
+)
 
 pytestmark = pytest.mark.replicas
 
@@ -60,17 +69,15 @@ def planned(root: Path, fix: str, partitions: int) -> tuple[Verbs, Plan]:
     """A plan of one of two brokers, which rests on the logs of the other one."""
     for number in (1, 2):
         write_broker(root, number, partitions)
-    head = f"Topic: t\tPartitionCount: {partitions}\tReplicationFactor: 2\tConfigs: a=1\n"
-    lines = [LINE.replace("Partition: 0", f"Partition: {number}") for number in range(partitions)]
-    text = head + "".join(lines).format(replicas="1,2", isr="1,2")
-    (root / "cluster.txt").write_text(text)
+    line = LINE.format(replicas="1,2", isr="1,2")
+    lines = [line.replace("Partition: 0", f"Partition: {number}") for number in range(partitions)]
     given = options(
         root,
         delete_horizon=str(NOW_MS),
         assume_high_watermark="",
         settings_given=EXPIRED,
         fixes=(fix,),
-        cluster=str(root / "cluster.txt"),
+        cluster=describe(root, *lines, factor=2),
         replicas=(f"2={root}/b2",),
     )
     run = Verbs(root / "b1", given)
@@ -142,22 +149,37 @@ def planned_groups(
     return run, plan
 
 
+class Calls:
+    """How often functions are called, by name, for each size that is tried."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, *names: str) -> None:
+        self.of: Counter[tuple[str, int]] = Counter()
+        self._size = 0
+        for name in names:
+            monkeypatch.setattr(module, name, self._counting(name, getattr(module, name)))
+
+    def _counting(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            self.of[name, self._size] += 1
+            return real(*given)
+
+        return call
+
+    def while_doing(self, work: Callable[[Path, int], object], root: Path) -> dict[tuple[str, int], int]:
+        """Counts for two sizes."""
+        for self._size in (2, 6):
+            (root / str(self._size)).mkdir()
+            work(root / str(self._size), self._size)
+        return self.of
+
+
 def test_plan_asks_once_or_twice_for_each_segment_which_of_its_markers_stay_for_other_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: Counter[int] = Counter()
-
-    def counting(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
-        asked[groups] += 1
-        return held_between(policy, first, after)
-
-    monkeypatch.setattr(markers, "held_between", counting)
-    for groups in (2, 6):
-        root = tmp_path / str(groups)
-        root.mkdir()
-        planned_groups(root, groups)
+    calls = Calls(monkeypatch, markers, "held_between")
     # once to find the segments that have such markers, once to scan these again
-    assert asked == {2: 2 * (2 + 2), 6: 2 * (6 + 2)}
+    expected = {("held_between", 2): 2 * (2 + 2), ("held_between", 6): 2 * (6 + 2)}
+    assert calls.while_doing(planned_groups, tmp_path) == expected
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -174,19 +196,12 @@ def test_every_group_is_applied_where_each_is_freed_before_the_next_and_logs_of_
 def test_the_logs_of_other_replicas_are_read_once_to_decide_however_many_groups_are_staged_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: Counter[int] = Counter()
-
-    def counting(*given: Any) -> Any:
-        read[groups] += 1
-        return read_others(*given)
-
-    monkeypatch.setattr(markers, "read_others", counting)
-    for groups in (2, 6):
-        root = tmp_path / str(groups)
-        root.mkdir()
+    def applied(root: Path, groups: int) -> None:
         run, plan = planned_groups(root, groups, keep="until-verified")
         assert run.apply(plan).exit_code is ExitCode.DONE
-    assert read == {2: 1, 6: 1}
+
+    calls = Calls(monkeypatch, markers, "read_others")
+    assert calls.while_doing(applied, tmp_path) == {("read_others", 2): 1, ("read_others", 6): 1}
 
 
 def test_facts_of_a_segment_are_put_to_it_without_a_look_at_all_others(tmp_path: Path) -> None:
@@ -232,27 +247,14 @@ def planned_alone(root: Path, groups: int) -> tuple[Verbs, Plan]:
 def test_a_partition_is_decided_once_for_all_groups_that_are_staged_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decided: Counter[tuple[str, int]] = Counter()
-
-    def counted(name: str) -> None:
-        real = getattr(markers, name)
-
-        def counting(*given: Any) -> Any:
-            decided[name, groups] += 1
-            return real(*given)
-
-        monkeypatch.setattr(markers, name, counting)
-
-    counted("stage_inputs")
-    counted("why_undecided")
-    for groups in (2, 6):
-        root = tmp_path / str(groups)
-        root.mkdir()
+    def applied(root: Path, groups: int) -> None:
         run, plan = planned_alone(root, groups)
         assert run.apply(plan).exit_code is ExitCode.DONE
         assert left_in(root / "b1" / "t-0").markers == ()
-    assert set(decided.values()) == {1}
-    assert len(decided) == 4
+
+    names = ("stage_inputs", "why_undecided")
+    calls = Calls(monkeypatch, markers, *names)
+    assert calls.while_doing(applied, tmp_path) == {(name, size): 1 for name in names for size in (2, 6)}
 
 
 def test_all_changes_are_not_looked_through_for_each_group_where_no_active_segment_has_grown(
