@@ -194,7 +194,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "may rebuild indexes for hours",
          source="LogSegment.recover (2.2.1, 3.9)"),
     Rule("KR204", DATA_LOSS, "Transaction index that disagrees with the markers of the log", fix="index",
-         evidence="the aborted transaction without an entry, or the entry without an aborted transaction",
+         evidence="the aborted transaction without an entry, or the entry that no broker can have written",
          danger="read_committed consumers see aborted records, or never see committed ones; marker compaction leaves "
                 "the partition alone. With an entry of an unknown version no broker starts. With an entry below the "
                 "base offset the broker recovers the segment, after a clean stop too",

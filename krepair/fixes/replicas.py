@@ -559,14 +559,21 @@ def _read_anew(engine: Engine, log: ReplicaLog, listing: Partition) -> tuple[Rep
     return log, headers
 
 
-def read_again(engine: Engine, one: ReadReplica, *, last: bool) -> ReadReplica:
-    """A replica that changed after its headers were read.
+def read_changed_again(engine: Engine, replicas: list[ReadReplica], *, last: bool) -> bool:
+    """Read the headers again of replicas that changed before their records were read; whether there are any.
 
     Args:
         engine: where functions run.
-        one: the replica.
-        last: whether it was read often enough, and counts as not at rest.
+        replicas: whose records were read; those that changed are replaced.
+        last: whether they were read often enough: then they count as not at rest.
     """
+    changed = [place for place, one in enumerate(replicas) if not (one.replica.failure or one.is_as_it_was)]
+    for place in changed:
+        replicas[place] = _read_again(engine, replicas[place], last=last)
+    return bool(changed)
+
+
+def _read_again(engine: Engine, one: ReadReplica, *, last: bool) -> ReadReplica:
     if last:
         return _never_at_rest(one.log)
     try:

@@ -3,7 +3,12 @@
 It keeps the first offset of the open transaction of each producer. The open transactions form a linked list in offset
 order. So the last stable offset at the end of a transaction is found in one step, even if many are open.
 
-Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.lastStableOffset (2.2.1, 2.8, 3.9).
+It also keeps where a transaction may have begun at the latest. Up to 2.2.1 a cleaner removes the commit marker of a
+transaction whose data it left in an earlier segment (KAFKA-8351), or empties it. So what lies before missing offsets,
+or before an emptied marker of the producer, may belong to an earlier transaction; what follows without a gap does not.
+
+Source: ProducerAppendInfo.append and appendEndTxnMarker, ProducerStateManager.lastStableOffset (2.2.1, 2.8, 3.9);
+Cleaner.cleanSegments (2.2.1).
 """
 
 from __future__ import annotations
@@ -36,12 +41,12 @@ from krepair.kernels.scan_window import (
 from krepair.kernels.words import be16, be32, be64
 
 NEED_BYTES, TABLE_FULL, OUTPUT_FULL, STOPPED = range(4)
-(T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS) = range(7)
-_STATE_SIZE = 7
-_ID, _FIRST, _BEFORE, _AFTER = range(4)
-_ROW_SIZE = 4
-E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_HAS_DATA = range(5)
-_ENTRY_SIZE = 5
+(T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS, T_HOLES) = range(8)
+_STATE_SIZE = 8
+_ID, _FIRST, _BEFORE, _AFTER, _MARKER, _LATEST, _HOLES = range(7)
+_ROW_SIZE = 7
+E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_HAS_DATA, E_MARKER, E_LATEST = range(7)
+_ENTRY_SIZE = 7
 WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
 _FIRST_ROWS = 64
 _FIRST_ENTRIES = 256
@@ -113,10 +118,10 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
         filled: bytes of it that are valid.
         origin: file position of place 0.
         file_size: bytes of the log; all of them must be valid batches with ascending offsets.
-        state: int64[7]; ``T_POSITION`` is the next batch and may lie past the window.
-        rows: int64[R, 4], one per producer id.
+        state: int64[8]; ``T_POSITION`` is the next batch and may lie past the window.
+        rows: int64[R, 7], one per producer id.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
-        entries: int64[N, 5], out, see ``SegmentTransactions``.
+        entries: int64[N, 7], out, see ``SegmentTransactions``.
 
     Returns:
         NEED_BYTES at the end of the window; TABLE_FULL or OUTPUT_FULL if ``rows`` or ``entries`` must grow; STOPPED if
@@ -138,6 +143,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
             break
         if buf[place + MAGIC] < 2:
             state[T_NEXT_OFFSET] = base_offset + 1  # a wrapper holds several offsets: no gap is counted
+            state[T_HOLES] += 1  # but there may be one
             position += size
             continue
         if place + min(size, FRONT) > filled:
@@ -146,6 +152,8 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
         count = be32(buf, place + RECORD_COUNT)
         last_delta = be32(buf, place + LAST_DELTA)
         producer_id = be64(buf, place + PRODUCER_ID)
+        if base_offset != state[T_NEXT_OFFSET]:
+            state[T_HOLES] += 1
         if producer_id >= 0 and attributes & (TRANSACTIONAL | CONTROL) != 0:
             if state[T_ENTRIES] >= entries.shape[0]:
                 status = OUTPUT_FULL
@@ -156,9 +164,14 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
                 break
             if attributes & CONTROL == 0:
                 if rows[row, _FIRST] < 0:
-                    rows[row, _FIRST] = base_offset
+                    rows[row, _FIRST] = rows[row, _LATEST] = base_offset
                     _link(rows, row, state)
-            elif count > 0:
+                elif rows[row, _HOLES] != state[T_HOLES]:
+                    rows[row, _LATEST] = base_offset
+                rows[row, _HOLES] = state[T_HOLES]
+            elif count == 0:
+                rows[row, _HOLES] = -1
+            else:
                 kind = control_type_of(buf, place + HEADER, min(place + size, filled))
                 if kind in (ABORT, COMMIT):
                     first = rows[row, _FIRST]
@@ -173,8 +186,13 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
                         if state[T_HEAD] >= 0:
                             entries[entry, E_STABLE] = rows[state[T_HEAD], _FIRST]
                         entries[entry, E_HAS_DATA] = 1 if first >= 0 else 0
+                        entries[entry, E_MARKER] = rows[row, _MARKER]
+                        entries[entry, E_LATEST] = base_offset
+                        if first >= 0 and rows[row, _HOLES] == state[T_HOLES]:
+                            entries[entry, E_LATEST] = rows[row, _LATEST]
                         state[T_ENTRIES] = entry + 1
                     rows[row, _FIRST] = -1
+                    rows[row, _MARKER] = base_offset
         if base_offset != state[T_NEXT_OFFSET] or count != last_delta + 1:
             state[T_GAPS] += 1
         state[T_NEXT_OFFSET] = base_offset + last_delta + 1
@@ -188,8 +206,10 @@ class SegmentTransactions:
     """Result of the replay of one segment.
 
     Attributes:
-        entries: int64[N, 5] (producer id, first offset, offset of the abort marker, last stable offset, whether the
-            transaction has data; without, its first offset is that of the marker), in the order of the abort markers.
+        entries: int64[N, 7] (producer id, first offset, offset of the abort marker, last stable offset, whether the
+            transaction has data; without, its first offset is that of the marker; offset of the producer's marker
+            before, -1 if none; offset at which the transaction may have begun at the latest), in the order of the
+            abort markers.
         gaps: number of batches with missing offsets, before the batch or in it; the log was compacted.
         valid_bytes: position at which the replay ended.
     """

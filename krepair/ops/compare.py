@@ -27,7 +27,7 @@ from krepair.fixes.replicas import (
     check_ids,
     open_directories,
     open_facts,
-    read_again,
+    read_changed_again,
     read_current,
 )
 from krepair.formats.coordinator_record import RecordTable
@@ -314,10 +314,7 @@ class Comparison:
         found = False
         for (_, replicas), of_partition in zip(partitions, groups, strict=True):
             if any(group.differing for group in of_partition):
-                for place, one in enumerate(replicas):
-                    if not one.replica.failure and not one.is_as_it_was:
-                        replicas[place] = read_again(self._engine, one, last=last)
-                        found = True
+                found |= read_changed_again(self._engine, replicas, last=last)
         return found
 
     # -- keys as a person knows them ---------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import msgspec
@@ -19,11 +20,13 @@ from krepair.engine.engine import Engine
 from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, RefusedError, UnreadableError
 from krepair.fixes.replicas import (
+    TRIES,
     OpenSide,
     ReadReplica,
     Side,
     check_ids,
     open_directories,
+    read_changed_again,
     read_current,
 )
 from krepair.formats.facts_file import MAGIC, FactsHeader, FactsWriter
@@ -191,31 +194,38 @@ class _Work:
         )
 
     def _some(
-        self, writer: FactsWriter, replicas: Sequence[ReadReplica], places: dict[tuple[str, str], int]
+        self, writer: FactsWriter, replicas: list[ReadReplica], places: dict[tuple[str, str], int]
     ) -> None:
+        """Read the records of a few replicas, again where the files changed meanwhile, and write them."""
+        for tries in itertools.count(1):
+            good = [one for one in replicas if not one.replica.failure]
+            with self._folder(good) as folder:
+                found = self._records(good, folder)
+                if read_changed_again(self.engine, replicas, last=tries >= TRIES):
+                    continue
+                for one in replicas:
+                    if one.replica.failure:
+                        self.failed.append(f"{one.log.state.folder}: {one.replica.failure}")
+                for place, one in enumerate(good):
+                    number = places[one.log.state.folder, one.log.state.log_dir]
+                    wrong = self._written(writer, number, one, found[place])
+                    if wrong:
+                        self.failed.append(wrong)
+                    else:
+                        self.written += 1
+                return
+
+    def _records(self, replicas: Sequence[ReadReplica], folder: str) -> dict[int, RowsResult]:
+        """Place of each replica -> what its records come to; in files of a folder if there is one."""
         from krepair.replicas.records import read_records_of_all
 
-        good = list(self._readable(replicas))
-        with_scratch = any(one.replica.headers.log_bytes > _ROWS_INLINE for one in good)
-        folder = self._folder() if with_scratch else ""
         inline = _ROWS_INLINE if folder else 2**62
         items = [
             replace(one.source, keys=True, scratch=folder, rows_inline=inline)
-            for one in good
+            for one in replicas
             if isinstance(one.source, ReplicaItem)
         ]
-        try:
-            found = dict(read_records_of_all(self.engine, items))
-            for place, one in enumerate(good):
-                number = places[one.log.state.folder, one.log.state.log_dir]
-                wrong = self._written(writer, number, one, found[place])
-                if wrong:
-                    self.failed.append(wrong)
-                else:
-                    self.written += 1
-        finally:
-            if folder:
-                remove_scratch(folder)
+        return dict(read_records_of_all(self.engine, items))
 
     def _written(self, writer: FactsWriter, number: int, one: ReadReplica, rows: RowsResult) -> str:
         """Write one replica; why not, or empty.
@@ -233,14 +243,15 @@ class _Work:
         write_rows(writer, number, rows)
         return ""
 
-    def _readable(self, replicas: Sequence[ReadReplica]) -> Iterator[ReadReplica]:
-        for one in replicas:
-            if one.replica.failure:
-                self.failed.append(f"{one.log.state.folder}: {one.replica.failure}")
-            else:
-                yield one
-
-    def _folder(self) -> str:
-        """A folder for the rows of a few replicas; empty if there is no place for one."""
-        parent = self.scratch.path
-        return make_scratch(parent, (), asked=True) if parent else ""
+    @contextmanager
+    def _folder(self, replicas: Sequence[ReadReplica]) -> Iterator[str]:
+        """A folder for the rows of a few replicas; empty if none is needed, or there is no place for one."""
+        parent = (
+            self.scratch.path if any(one.replica.headers.log_bytes > _ROWS_INLINE for one in replicas) else ""
+        )
+        folder = make_scratch(parent, (), asked=True) if parent else ""
+        try:
+            yield folder
+        finally:
+            if folder:
+                remove_scratch(folder)

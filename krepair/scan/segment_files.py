@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Final
 
 import numpy as np
@@ -33,21 +34,25 @@ from krepair.logdir.reading import (
 TXN_INDEX_AT_MOST_BYTES = 1 << 30
 
 
-def read_entries(stem: str, tree: Tree | None) -> bytes:
+def read_entries(stem: str, tree: Tree | None, log_bytes: int | None = None) -> bytes:
     """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need.
 
     Args:
         stem: path of the segment without the suffix.
         tree: below which the files are; None: anywhere.
+        log_bytes: size of its log; None: of the ``.log`` beside it.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: it cannot be read, or its log is not there.
     """
-    try:
-        with opened_for_reading(f"{stem}.txnindex", tree) as descriptor:
-            return read_open(descriptor, index_bytes_needed(stem, txn_index.ENTRY_SIZE, tree))
-    except FileNotFoundError:
-        return b""
+    with ExitStack() as opened:
+        try:
+            descriptor = opened.enter_context(opened_for_reading(f"{stem}.txnindex", tree))
+        except FileNotFoundError:
+            return b""
+        if log_bytes is None:
+            log_bytes = status_of(f"{stem}.log", tree).st_size
+        return read_open(descriptor, _entry_bytes_needed(log_bytes))
 
 
 def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, str]:
@@ -87,19 +92,10 @@ _SMALL_BYTES: Final = 1 << 14
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
-def index_bytes_needed(stem: str, entry_bytes: int, tree: Tree | None = None) -> int:
-    """How much of an index is worth reading: an entry for each batch that its log may hold, and some that are wrong.
-
-    Args:
-        stem: path of the segment without the suffix.
-        entry_bytes: of one entry of the index.
-        tree: below which the files are; None: anywhere.
-
-    Raises:
-        OSError: the log is not there.
-    """
-    batches = status_of(f"{stem}.log", tree).st_size // LEAST_BYTES[0] + 1
-    return min(batches * entry_bytes + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
+def _entry_bytes_needed(log_bytes: int) -> int:
+    """How much of a ``.txnindex`` is worth reading: an entry for each batch of its log, and some that are wrong."""
+    batches = log_bytes // LEAST_BYTES[0] + 1
+    return min(batches * txn_index.ENTRY_SIZE + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
 
 
 def read_index(path: str, suffix: str, log_bytes: int, tree: Tree | None = None) -> IndexFile:

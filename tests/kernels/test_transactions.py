@@ -4,59 +4,80 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.kernels.transactions import TransactionReplay
+from krepair.kernels.transactions import E_HAS_DATA, TransactionReplay
 from tests import builders
 from tests.builders import Batch
 from tests.kernels.scanning import joined
-from tests.old_messages import mixed_logs
+from tests.old_messages import mixed_logs, plain
 from tests.strategies import History, histories
 
-Entry = tuple[int, int, int, int]
+Entry = tuple[int, ...]
+"""Producer id, first offset, offset of the marker, last stable offset, offset of the marker before, latest begin."""
 
 
-def twin(batches: Sequence[Batch], open_from: dict[int, int]) -> list[Entry]:
-    """Entries of one segment; ``open_from`` is carried on (ProducerStateManager, 2.2.1 and 2.8)."""
-    entries = []
-    for batch in batches:
-        pid = batch.producer_id
-        if pid < 0 or (batch.records == 0 and batch.control):
-            continue
-        if not batch.control:
-            if batch.transactional:
-                open_from.setdefault(pid, batch.base_offset)
-            continue
-        first = open_from.pop(pid, None)
-        if batch.marker == builders.ABORT:
-            stable = min(open_from.values(), default=batch.base_offset + 1)
-            entries.append((pid, batch.base_offset if first is None else first, batch.base_offset, stable))
-    return entries
+@dataclass
+class Twin:
+    """Entries of one segment after the other (ProducerStateManager, 2.2.1 and 2.8)."""
+
+    open_from: dict[int, int] = field(default_factory=dict)
+    markers: dict[int, int] = field(default_factory=dict)
+    before: list[Batch] = field(default_factory=list)
+
+    def entries(self, batches: Sequence[Batch]) -> list[Entry]:
+        found = []
+        for batch in batches:
+            pid = batch.producer_id
+            if pid >= 0 and batch.transactional and not batch.control:
+                self.open_from.setdefault(pid, batch.base_offset)
+            elif pid >= 0 and batch.marker is not None:
+                first = self.open_from.pop(pid, batch.base_offset)
+                if batch.marker == builders.ABORT:
+                    stable = min(self.open_from.values(), default=batch.base_offset + 1)
+                    marker, latest = self.markers.get(pid, -1), self.latest_begin(batch)
+                    found.append((pid, first, batch.base_offset, stable, marker, latest))
+                self.markers[pid] = batch.base_offset
+            self.before.append(batch)
+        return found
+
+    def latest_begin(self, marker: Batch) -> int:
+        """First data of the producer behind the last place at which another marker of it may have been."""
+        latest = follows = marker.base_offset
+        for batch in reversed(self.before):
+            mine = batch.producer_id == marker.producer_id
+            if batch.last_offset + 1 != follows or batch.raw[16] < 2 or (mine and batch.control):
+                break
+            follows = batch.base_offset
+            if mine and batch.transactional:
+                latest = batch.base_offset
+        return latest
 
 
 def replayed(replay: TransactionReplay, batches: Sequence[Batch]) -> list[Entry]:
     log = joined(batches)
     found = replay.segment(len(log), builders.reading(log))
     assert found.valid_bytes == len(log)
-    return [(row[0], row[1], row[2], row[3]) for row in found.entries.tolist()]
+    return [(*row[:E_HAS_DATA], *row[E_HAS_DATA + 1 :]) for row in found.entries.tolist()]
 
 
 @settings(max_examples=60, deadline=None)
 @given(histories(emptied=True), st.sampled_from([1, 300, 1 << 16]))
 def test_entries_of_every_segment_are_those_of_the_twin(history: History, window_bytes: int) -> None:
     replay = TransactionReplay(0, window_bytes=window_bytes)
-    open_from: dict[int, int] = {}
+    twin = Twin()
     for _, batches, _ in history.segments:
-        assert replayed(replay, batches) == twin(batches, open_from)
+        assert replayed(replay, batches) == twin.entries(batches)
 
 
 @settings(max_examples=60, deadline=None)
 @given(mixed_logs())
 def test_old_messages_change_nothing_about_transactions(batches: list[Batch]) -> None:
-    assert replayed(TransactionReplay(0), batches) == twin(batches, {})
+    assert replayed(TransactionReplay(0), batches) == Twin().entries(batches)
 
 
 def test_thousands_of_open_transactions_and_aborts_make_the_tables_grow() -> None:
@@ -65,7 +86,7 @@ def test_thousands_of_open_transactions_and_aborts_make_the_tables_grow() -> Non
     random.Random(4).shuffle(order)
     batches = [builders.data(n, 1, pid=n, txn=True) for n in range(count)]
     batches += [builders.abort(count + n, pid=pid) for n, pid in enumerate(order)]
-    assert replayed(TransactionReplay(0), batches) == twin(batches, {})
+    assert replayed(TransactionReplay(0), batches) == Twin().entries(batches)
 
 
 @pytest.mark.parametrize("noise", [b"", b"\0" * 100, b"\xff" * 100, bytes(range(100))])
@@ -73,3 +94,29 @@ def test_the_replay_ends_where_no_batch_is(noise: bytes) -> None:
     log = builders.data(0, 2, pid=1, txn=True).raw + builders.abort(2, pid=1).raw
     found = TransactionReplay(0).segment(len(log + noise), builders.reading(log + noise))
     assert (found.valid_bytes, found.entries[:, :4].tolist()) == (len(log), [[1, 0, 2, 3]])
+
+
+DATA = builders.data(0, 1, pid=7, txn=True)
+
+
+@pytest.mark.parametrize(
+    ("between", "latest"),
+    [
+        ([builders.data(1, 1, pid=7, txn=True)], 0),
+        ([builders.data(1, 1), builders.data(2, 1, pid=8, txn=True)], 0),
+        ([builders.data(2, 1, pid=7, txn=True)], 2),  # offset 1 is missing: a marker may have been there
+        ([builders.emptied(1, pid=7, control=True), builders.data(2, 1, pid=7, txn=True)], 2),
+        ([builders.emptied(1, pid=8, control=True), builders.data(2, 1, pid=7, txn=True)], 0),
+        ([builders.emptied(1, 3, pid=7), builders.data(4, 1, pid=7, txn=True)], 0),
+        ([builders.data(1, 1, pid=7, txn=True), builders.data(3, 1)], 4),
+        ([plain(1), builders.data(2, 1, pid=7, txn=True)], 2),
+    ],
+)
+def test_a_transaction_begins_before_its_first_data_behind_the_last_place_of_another_marker(
+    between: list[Batch], latest: int
+) -> None:
+    batches = [DATA, *between]
+    batches.append(builders.abort(batches[-1].last_offset + 1, pid=7))
+    [entry] = replayed(TransactionReplay(0), batches)
+    assert [entry] == Twin().entries(batches)
+    assert entry[-1] == latest

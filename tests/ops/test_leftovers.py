@@ -129,6 +129,22 @@ def test_a_completion_that_was_stopped_and_has_lost_its_staged_indexes_is_begun_
     assert emptied
 
 
+@pytest.mark.parametrize("byte", [9, 25], ids=["producer", "marker"])
+def test_a_transaction_index_that_contradicts_its_swap_is_found_before_anything_changes(
+    tmp_path: Path, byte: int
+) -> None:
+    root = pending.write(tmp_path / "logs")
+    flip(root / FOLDER / name(BASE, ".txnindex.swap"), byte)
+    before, chosen = tree(root), options()
+    report = apply(make_plan(str(root), chosen), chosen)
+    assert report.exit_code == ExitCode.VERIFY_FAILED
+    assert (
+        ".txnindex, position 0: the entry names no marker of that producer; nothing was changed"
+        in report.results[0].why
+    )
+    assert tree(root) == before
+
+
 def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:
     root, chosen, plan = scene(tmp_path / "logs", deleted=(300,))
     before = sum(path.stat().st_blocks for path in (root / FOLDER).iterdir())

@@ -231,3 +231,22 @@ def test_a_segment_that_changes_each_time_its_records_are_read_makes_the_replica
     partition = verdict_with(Listings(*[lambda: None, swaps, lambda: None] * 9), tmp_path, monkeypatch)
     [found] = partition.disagreements
     assert (partition.verdict, found.kind, found.brokers) == (m.MISSING, m.NOT_AT_REST, (3,))
+
+
+@pytest.mark.parametrize(("swaps", "listed", "failed"), [(1, 5, ""), (9, 8, "changed each time")])
+def test_facts_look_again_after_the_records_as_compare_does(
+    swaps: int,
+    listed: int,
+    failed: str,
+    broker: Broker,
+    logs: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    swap = partial(broker, "swap", logs[0])
+    listings = Listings(*[lambda: None, swap, lambda: None] * swaps)
+    monkeypatch.setattr(replicas, "read_partition", listings)
+    report = facts([f"{tmp_path}/b3"], f"{tmp_path}/b3.facts", Options(engine=EngineName.INLINE))
+    assert (listings.made, bool(report.failed)) == (listed, bool(failed))
+    assert failed in "".join(report.failed)
+    assert report.exit_code is (ExitCode.UNREADABLE if failed else ExitCode.DONE)

@@ -107,22 +107,23 @@ def test_entries_that_a_cleaner_carried_are_kept_where_the_log_cannot_tell_them_
     assert carried > 0
 
 
-def compacted(tmp_path: Path, on_disk: bytes) -> tuple[str, list[AbortedTxn]]:
-    """A log whose first batches of an aborted transaction are gone: what is said of its index, and the true one."""
+def compacted(tmp_path: Path, on_disk: bytes, *batches: Batch) -> tuple[str, list[AbortedTxn]]:
+    """A log from which batches are gone: what is said of its index, and the true one."""
     folder = tmp_path / "logs" / "f-t-0"
     folder.mkdir(parents=True)
-    batches = [
-        builders.data(0, 1, pid=7, txn=True),
-        builders.commit(1, pid=7),
-        builders.data(20, 1, pid=7, txn=True),
-        builders.abort(30, pid=7),
-    ]
     (folder / f"{0:020d}.log").write_bytes(b"".join(batch.raw for batch in batches))
     (folder / f"{0:020d}.txnindex").write_bytes(on_disk)
     result = looked_at(folder)
     return "; ".join(one.text for one in result.problems), list(txn_index.decode(result.made[0]))
 
 
+WITHOUT_ITS_FRONT = (
+    builders.data(0, 1, pid=7, txn=True),
+    builders.commit(1, pid=7),
+    builders.data(20, 1, pid=7, txn=True),
+    builders.data(21, 9),
+    builders.abort(30, pid=7),
+)
 EARLIER = AbortedTxn(0, 7, 10, 30, 12)
 REBUILT = AbortedTxn(0, 7, 20, 30, 31)
 
@@ -137,6 +138,8 @@ REBUILT = AbortedTxn(0, 7, 20, 30, 31)
         (txn_index.encode([EARLIER]) + bytes(20), "was expected", REBUILT),
         (txn_index.encode([AbortedTxn(1, 7, 10, 30, 12)]), "was expected", REBUILT),
         (txn_index.encode([AbortedTxn(0, 7, 10, 30, -1)]), "was expected", REBUILT),
+        (txn_index.encode([AbortedTxn(0, 7, 21, 30, 12)]), "at 21 to 30 (stable 12) is not 7 at 20", REBUILT),
+        (txn_index.encode([AbortedTxn(0, 7, 1, 30, 12)]), "at 1 to 30 (stable 12) is not 7 at 20", REBUILT),
     ],
     ids=[
         "the cleaner's",
@@ -146,15 +149,41 @@ REBUILT = AbortedTxn(0, 7, 20, 30, 31)
         "a torn end",
         "another version",
         "negative stable offset",
+        "begins behind a batch of it",
+        "begins with the marker of the transaction before",
     ],
 )
-def test_an_entry_for_the_right_marker_stays_in_a_compacted_log_unless_the_file_is_damaged(
+def test_an_entry_that_a_broker_can_have_written_stays_in_a_compacted_log_unless_the_file_is_damaged(
     tmp_path: Path, on_disk: bytes, said: str, true: AbortedTxn
 ) -> None:
-    text, found = compacted(tmp_path, on_disk)
+    text, found = compacted(tmp_path, on_disk, *WITHOUT_ITS_FRONT)
     assert said in text
     assert bool(said) == bool(text)
     assert found == [true]
+
+
+@pytest.mark.parametrize(
+    ("between", "believed"),
+    [
+        ([], True),  # offset 1 is missing: a cleaner up to 2.2.1 has removed the commit marker there
+        ([builders.emptied(1, pid=7, control=True)], True),  # or has emptied it
+        ([builders.data(1, 1)], False),
+    ],
+)
+def test_an_entry_that_begins_behind_a_batch_is_believed_where_a_marker_may_be_gone_in_between(
+    tmp_path: Path, between: list[Batch], believed: bool
+) -> None:
+    begins_late = AbortedTxn(0, 7, 2, 3, 4)
+    text, found = compacted(
+        tmp_path,
+        txn_index.encode([begins_late]),
+        builders.data(0, 1, pid=7, txn=True),
+        *between,
+        builders.data(2, 1, pid=7, txn=True),
+        builders.abort(3, pid=7),
+        builders.data(9, 1),
+    )
+    assert (text == "", found == [begins_late]) == (believed, believed)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -181,7 +210,7 @@ def test_where_nothing_is_missing_what_is_on_disk_is_not_believed(tmp_path: Path
 def test_abort_markers_without_data_have_entries_of_the_replay_that_are_neither_missed_nor_minded(
     tmp_path: Path,
 ) -> None:
-    """Brokers up to 2.7 write them, later ones do not."""
+    """Brokers up to 2.7 write them, later ones do not. Only with the marker's own offset they hide nothing."""
     folder = tmp_path / "logs" / "f-t-0"
     folder.mkdir(parents=True)
     batches = [builders.data(0, 1, pid=1, txn=True), builders.abort(1, pid=2), builders.abort(2, pid=1)]
@@ -192,3 +221,6 @@ def test_abort_markers_without_data_have_entries_of_the_replay_that_are_neither_
         (folder / f"{0:020d}.txnindex").write_bytes(txn_index.encode(entries))
         assert looked_at(folder).problems == ()
         assert looked_at(folder).made[0] == txn_index.encode(entries)
+    (folder / f"{0:020d}.txnindex").write_bytes(txn_index.encode([AbortedTxn(0, 2, 0, 1, 0), found[1]]))
+    [problem] = looked_at(folder).problems
+    assert problem.text == "2 at 0 to 1 (stable 0) is not 2 at 1 to 1 (stable 0)"

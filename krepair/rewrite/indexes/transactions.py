@@ -6,10 +6,12 @@ writes an entry for an abort marker without data (first offset = the marker's ow
 entry hides nothing from a consumer.
 
 Where the log was compacted its first batches may be gone, and open transactions of others with them, so that the true
-first offset and last stable offset cannot be told again: an entry on disk for the right marker stays. Of a damaged file
-nothing stays: what a replay gives hides every aborted record that is left, and a broker's recovery writes the same.
+first offset and last stable offset cannot be told again: an entry on disk for the right marker stays, unless no broker
+can have written it for what is left. Of a damaged file nothing stays: what a replay gives hides every aborted record
+that is left, and a broker's recovery writes the same.
 
-Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9).
+Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9); TransactionIndex
+.collectAbortedTxns (3.9); Cleaner.cleanSegments (2.2.1, 3.9).
 """
 
 from __future__ import annotations
@@ -26,7 +28,15 @@ from krepair.engine.progress import shown
 from krepair.formats import txn_index
 from krepair.formats.filenames import log_name, segment_name
 from krepair.formats.txn_index import AbortedTxn
-from krepair.kernels.transactions import E_FIRST, E_LAST, E_PRODUCER, E_STABLE, TransactionReplay
+from krepair.kernels.transactions import (
+    E_FIRST,
+    E_LAST,
+    E_LATEST,
+    E_MARKER,
+    E_PRODUCER,
+    E_STABLE,
+    TransactionReplay,
+)
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.scan.segment_files import read_entries
@@ -39,6 +49,7 @@ class ReplayedSegment(NamedTuple):
         base_offset: of the segment.
         size: bytes of its ``.log`` as asked for.
         entries: of all its abort markers, those without data too.
+        begins: of each entry the lowest and the highest first offset that it can have.
         compacted: whether records are missing from the log, in this segment or one before it.
         valid_bytes: bytes that were replayed; less than the size where the log is not valid, or its offsets go back.
     """
@@ -46,6 +57,7 @@ class ReplayedSegment(NamedTuple):
     base_offset: int
     size: int
     entries: tuple[AbortedTxn, ...]
+    begins: tuple[tuple[int, int], ...]
     compacted: bool
     valid_bytes: int
 
@@ -69,11 +81,13 @@ def replayed(
         with opened_for_reading(f"{folder}/{log_name(base_offset)}", tree) as descriptor:
             found = replay.segment(size, read_into_from(descriptor))
         compacted = compacted or found.gaps > 0
+        rows = found.entries.tolist()
         entries = tuple(
             AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
-            for row in found.entries.tolist()
+            for row in rows
         )
-        yield ReplayedSegment(base_offset, size, entries, compacted, found.valid_bytes)
+        begins = tuple((row[E_MARKER] + 1, row[E_LATEST]) for row in rows)
+        yield ReplayedSegment(base_offset, size, entries, begins, compacted, found.valid_bytes)
 
 
 class TxnItem(LogsItem, frozen=True, kw_only=True):
@@ -167,10 +181,10 @@ def judged(
     """The true entries of a segment, and the first thing that is wrong with those on disk.
 
     An entry for an abort marker without data (first offset = the marker's own) hides nothing: brokers up to 2.7 write
-    it, later ones do not, so it is neither missed nor minded. An entry whose transaction began below the log start
-    keeps its first offset, which the log no longer shows; one that was written while another transaction was open from
-    there keeps its last stable offset. Where batches were compacted away, first offset and last
-    stable offset cannot be told again: an entry for the right marker is taken as it is.
+    it, later ones do not, so it is not missed. An entry whose transaction began below the log start keeps its first
+    offset, which the log no longer shows; one that was written while another transaction was open from there keeps its
+    last stable offset. Where batches were compacted away, an entry for the right marker is taken as it is if a broker
+    can have written it, see ``_agrees``.
 
     Args:
         on_disk: bytes of the ``.txnindex``, empty if there is none.
@@ -186,15 +200,15 @@ def judged(
     text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
     position = damage[0].position if damage else 0
     true = []
-    for entry in found.entries:
+    for entry, begins in zip(found.entries, found.begins, strict=True):
         number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
-        empty = entry.first_offset == entry.last_offset
-        if number < 0 and not empty:
-            true.append(entry)
-            text = text or f"the transaction of producer {_of(entry)} was aborted and is missing"
-        elif number >= 0 and (empty or found.compacted or _agrees(disk[number], entry, log_start)):
+        if number < 0:
+            if entry.first_offset != entry.last_offset:
+                true.append(entry)
+                text = text or f"the transaction of producer {_of(entry)} was aborted and is missing"
+        elif _agrees(disk[number], entry, begins, log_start, compacted=found.compacted):
             true.append(disk[number])
-        elif number >= 0:
+        else:
             true.append(entry)
             if not text:
                 text, position = f"{_of(disk[number])} is not {_of(entry)}", number * txn_index.ENTRY_SIZE
@@ -205,11 +219,22 @@ def judged(
     return true, text, position
 
 
-def _agrees(found: AbortedTxn, replayed: AbortedTxn, log_start: int) -> bool:
-    """Whether an entry is right, as far as the log shows: what lies below its start is not seen by a replay.
+def _agrees(
+    found: AbortedTxn, replayed: AbortedTxn, begins: tuple[int, int], log_start: int, *, compacted: bool
+) -> bool:
+    """Whether an entry is right, as far as the log shows.
 
-    Another transaction that was open from there lowered the last stable offset when the entry was written.
+    A transaction begins behind the marker of its producer before it: an entry that says otherwise hides committed
+    records. One that begins behind a batch of its transaction shows aborted ones; but a batch belongs to it for certain
+    only where no marker in between can be gone.
+
+    What lies below the log start, or was compacted away, is not seen by a replay. Another transaction that was open
+    from there lowered the last stable offset when the entry was written.
     """
+    if not begins[0] <= found.first_offset <= begins[1]:
+        return False
+    if compacted:
+        return True
     if found.first_offset != replayed.first_offset and found.first_offset >= log_start:
         return False
     if found.last_stable_offset == replayed.last_stable_offset:

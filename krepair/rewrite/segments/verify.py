@@ -40,7 +40,7 @@ def companion_audit(
     """The entries of a segment's indexes, ready to be held against its log.
 
     Args:
-        stem: path of the segment without the suffix.
+        stem: path of the indexes without their suffixes; the log may lie elsewhere.
         base_offset: of the segment.
         log_bytes: size of its ``.log``.
         tree: below which the files are; None: anywhere.
@@ -50,7 +50,7 @@ def companion_audit(
         OSError: a file cannot be read.
     """
     files = {suffix: read_index(stem + suffix, suffix, log_bytes, tree) for suffix in (INDEX, TIME_INDEX)}
-    aborted = b"" if active else read_entries(stem, tree)
+    aborted = b"" if active else read_entries(stem, tree, log_bytes)
     return CompanionAudit(base_offset, files, entry_pairs(aborted), active=active)
 
 
