@@ -30,7 +30,7 @@ class Twin:
     before: list[Batch] = field(default_factory=list)
 
     def entries(self, batches: Sequence[Batch]) -> list[Entry]:
-        found = []
+        found: list[Entry] = []
         for batch in batches:
             pid = batch.producer_id
             if pid >= 0 and batch.transactional and not batch.control:
