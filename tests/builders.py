@@ -82,13 +82,13 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _blob(data: bytes | None) -> bytes:
+def blob(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
 
 
 def _record(record: Record, delta: int, timestamp_delta: int) -> bytes:
-    headers = b"".join(_blob(name.encode()) + _blob(value) for name, value in record.headers)
-    body = b"\0" + varint(timestamp_delta) + varint(delta) + _blob(record.key) + _blob(record.value)
+    headers = b"".join(blob(name.encode()) + blob(value) for name, value in record.headers)
+    body = b"\0" + varint(timestamp_delta) + varint(delta) + blob(record.key) + blob(record.value)
     body += varint(len(record.headers)) + headers
     return varint(len(body)) + body
 
@@ -353,7 +353,7 @@ class Partition:
             if snapshots and place:
                 out[f"{name}.snapshot"] = replay.snapshot()
             entries = [entry for batch in segment.batches if (entry := replay.take(batch)) is not None]
-            out[f"{name}.log"] = b"".join(batch.raw for batch in segment.batches)
+            out[f"{name}.log"] = joined(segment.batches)
             out[f"{name}.index"], out[f"{name}.timeindex"] = indexes(
                 segment.base_offset, segment.batches, self.index_interval_bytes
             )
@@ -428,6 +428,11 @@ class LogDir:
             if p.folder.name in offsets
         ]
         (self.root / name).write_text("\n".join(["0", str(len(rows)), *rows]) + "\n")
+
+
+def joined(batches: Iterable[Batch]) -> bytes:
+    """A ``.log`` of these batches."""
+    return b"".join(batch.raw for batch in batches)
 
 
 def reading(log: bytes, at_most: int = 1 << 30) -> Callable[[memoryview, int], int]:

@@ -7,18 +7,10 @@ from __future__ import annotations
 
 import base64
 import struct
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import lz4.frame
-import numpy as np
-import numpy.typing as npt
-import snappy
-import zstandard
-
-from krepair.errors import UsageError
 from krepair.formats import (
     batch_v2,
     compression,
@@ -38,30 +30,14 @@ from krepair.formats.castagnoli import crc32c
 from krepair.formats.codec import Codec
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.fixed_entries import padding_start
-
-
-def batch_headers(buf: Bytes) -> npt.NDArray[Any]:
-    """Headers of the batch_v2.batches, as far as the walk goes, as a structured array [N]. The CRC is not checked."""
-    raw = bytearray()
-    memory = memoryview(buf)
-    for batch in batch_v2.batches(buf, check_crc=False):
-        if isinstance(batch, batch_v2.PlacedBatch):
-            raw += memory[batch.position : batch.position + batch_v2.HEADER_SIZE]
-    return np.frombuffer(bytes(raw), batch_v2.HEADER.dtype)
+from tests.builders import blob, varint
+from tests.codecs import PACK
+from tests.old_messages import raw_message
 
 
 def decode_batches(buf: Bytes) -> tuple[batch_v2.PlacedBatch, ...]:
-    """The valid batch_v2.batches before the first damage."""
+    """The valid batches before the first damage."""
     return tuple(batch for batch in batch_v2.batches(buf) if isinstance(batch, batch_v2.PlacedBatch))
-
-
-def encode_batches(placed: tuple[tuple[batch_v2.BatchHeader, bytes], ...]) -> bytes:
-    """The bytes of batch_v2.batches one after the other, see ``encode_batch``.
-
-    Raises:
-        UsageError: see ``encode_batch``.
-    """
-    return b"".join(batch_v2.encode_batch(header, records) for header, records in placed)
 
 
 def record_damage(data: Bytes, count: int) -> list[Damage]:
@@ -70,149 +46,97 @@ def record_damage(data: Bytes, count: int) -> list[Damage]:
 
 
 def decode_records(data: Bytes, count: int) -> tuple[records_of.Record, ...]:
-    """The record.records before the first damage."""
+    """The records before the first damage."""
     return tuple(
         record for record in records_of.records(data, count) if isinstance(record, records_of.Record)
     )
 
 
-def _nullable_bytes(value: bytes | None) -> bytes:
-    return write_varint(-1) if value is None else write_varint(len(value)) + value
-
-
 def encode_record(record: records_of.Record) -> bytes:
-    """The bytes of one record, with its length in front.
-
-    Raises:
-        UsageError: a number does not fit.
-    """
+    """The bytes of one record, with its length in front."""
     body = b"".join(
         (
             (record.attributes & 0xFF).to_bytes(1, "big"),
-            write_varlong(record.timestamp_delta),
-            write_varint(record.offset_delta),
-            _nullable_bytes(record.key),
-            _nullable_bytes(record.value),
-            write_varint(len(record.headers)),
-            *(
-                write_varint(len(header.key)) + header.key + _nullable_bytes(header.value)
-                for header in record.headers
-            ),
+            varint(record.timestamp_delta),
+            varint(record.offset_delta),
+            blob(record.key),
+            blob(record.value),
+            varint(len(record.headers)),
+            *(varint(len(header.key)) + header.key + blob(header.value) for header in record.headers),
         )
     )
-    return write_varint(len(body)) + body
+    return varint(len(body)) + body
 
 
 def encode_records(items: Iterable[records_of.Record]) -> bytes:
-    """The uncompressed record bytes of a batch.
-
-    Raises:
-        UsageError: see ``encode_record``.
-    """
+    """The uncompressed record bytes of a batch."""
     return b"".join(map(encode_record, items))
 
 
-def message_headers(buf: Bytes) -> npt.NDArray[Any]:
-    """Fields of the messages up to the attributes, as far as the walk goes: an array [N]. The CRC is not checked."""
-    raw = bytearray()
-    for placed in message_set.messages(buf, check_crc=False):
-        if isinstance(placed, message_set.PlacedMessage):
-            raw += memoryview(buf)[placed.position : placed.position + message_set.HEADER_V0.size]
-    return np.frombuffer(bytes(raw), message_set.HEADER_V0.dtype)
-
-
 def decode_messages(buf: Bytes) -> tuple[message_set.PlacedMessage, ...]:
-    """The valid outer message_set.messages before the first damage; wrappers are not opened."""
+    """The valid outer messages before the first damage; wrappers are not opened."""
     return tuple(
         placed for placed in message_set.messages(buf) if isinstance(placed, message_set.PlacedMessage)
     )
 
 
-def _nullable_part(value: bytes | None) -> bytes:
-    return message_set.LENGTH.pack((-1,)) if value is None else message_set.LENGTH.pack((len(value),)) + value
-
-
 def encode_message(message: message_set.Message) -> bytes:
-    """The bytes of one message; size and CRC are computed.
-
-    Raises:
-        UsageError: an unknown magic, a timestamp in v0, or a number that does not fit.
-    """
-    if message.magic not in message_set.HEADERS or (
-        message.magic == 0 and message.timestamp != message_set.NO_TIMESTAMP
-    ):
-        raise UsageError(f"no message with magic {message.magic} and timestamp {message.timestamp}")
-    header = message_set.HEADERS[message.magic]
-    body = _nullable_part(message.key) + _nullable_part(message.value)
-    size = header.size + len(body) - message_set.LOG_OVERHEAD
-    time = (message.timestamp,) if message.magic else ()
-    fixed = header.pack((message.offset, size, 0, message.magic, message.attributes, *time))
-    crc = zlib.crc32(body, zlib.crc32(fixed[message_set.CRC_START :]))
-    return header.pack((message.offset, size, crc, message.magic, message.attributes, *time)) + body
+    """The bytes of one message; size and CRC are computed."""
+    return raw_message(
+        message.offset,
+        message.value,
+        magic=message.magic,
+        timestamp=message.timestamp,
+        attributes=message.attributes,
+        key=message.key,
+    )
 
 
 def encode_messages(items: Iterable[message_set.Message]) -> bytes:
-    """The bytes of outer message_set.messages one after the other.
-
-    Raises:
-        UsageError: see ``encode_message``.
-    """
+    """The bytes of outer messages one after the other."""
     return b"".join(map(encode_message, items))
 
 
-def compress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
-    """Compress in the frames of a Kafka client. The compressed bytes in the frames depend on the library.
+def wrapped(
+    inner: Sequence[message_set.Message],
+    codec: int,
+    *,
+    magic: int | None = None,
+    log_append_time: int | None = None,
+) -> message_set.Message:
+    """A wrapper of plain messages with ascending, absolute offsets; in v1 they become relative to the first one.
 
-    Raises:
-        UsageError: an unknown codec, or zstd in a message before v2.
+    ``magic``: of the wrapper where it is not that of its messages (KAFKA-4298).
     """
-    if codec == Codec.NONE:
-        return data
-    if codec == Codec.GZIP:
-        packer = zlib.compressobj(wbits=compression.GZIP_WINDOW_BITS)
-        return packer.compress(data) + packer.flush()
-    if codec == Codec.SNAPPY:
-        return _snappy_compress(data)
-    if codec == Codec.LZ4:
-        frame = lz4.frame.compress(
-            data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-        )
-        return _with_header_checksum(frame, broken=magic == 0)
-    if codec == Codec.ZSTD and magic == 2:
-        return zstandard.ZstdCompressor(write_content_size=False).compress(data)
-    raise UsageError(f"codec {codec} cannot be written in message format v{magic}")
+    magic = inner[0].magic if magic is None else magic
+    base = inner[0].offset if magic else 0
+    stored = encode_messages(message._replace(offset=message.offset - base) for message in inner)
+    timestamp = max(message.timestamp for message in inner) if magic else message_set.NO_TIMESTAMP
+    attributes = int(codec)
+    if log_append_time is not None:
+        timestamp, attributes = log_append_time, attributes | message_set.LOG_APPEND_TIME
+    value = compress(codec, stored, magic=magic)
+    return message_set.Message(inner[-1].offset, magic, attributes, timestamp, None, value)
 
 
-def _snappy_compress(data: bytes) -> bytes:
-    out = bytearray(compression.XERIAL_HEADER)
-    for start in range(0, len(data), compression.XERIAL_BLOCK_BYTES):
-        block = bytes(snappy.compress(data[start : start + compression.XERIAL_BLOCK_BYTES]))
-        out += struct.pack(">i", len(block)) + block
-    return bytes(out)
-
-
-def _with_header_checksum(frame: bytes, *, broken: bool) -> bytes:
-    end = compression._lz4_descriptor_end(frame)
-    return frame[:end] + bytes((compression.lz4_header_checksum(frame, broken=broken),)) + frame[end + 1 :]
-
-
-def id_bytes(text: str) -> bytes:
-    """The 16 bytes of an id; the inverse of ``id_text``."""
-    return base64.urlsafe_b64decode(text + "==")
+def compress(codec: int, data: bytes, *, magic: int = 2) -> bytes:
+    """Compress in the frames of a Kafka client; those of its lz4 in v0 have a wrong checksum in their header."""
+    assert codec != Codec.ZSTD or magic == 2, "no client writes such a message"
+    packed = PACK[codec](data)
+    if (codec, magic) != (Codec.LZ4, 0):
+        return packed
+    end = compression._lz4_descriptor_end(packed)
+    return packed[:end] + bytes((compression.lz4_header_checksum(packed, broken=True),)) + packed[end + 1 :]
 
 
 def encode_fields(schema: message_schema.Schema, version: int, values: dict[str, Any]) -> bytes:
-    """The bytes of a message without its version. An absent field gets its default, or else zero or an empty value.
+    """The bytes of a message without its version. An absent field gets its default, or else zero or an empty value."""
+    return _FieldWriter(version, flexible=version >= schema.flexible).struct(schema.fields, values)
 
-    Raises:
-        UsageError: an unknown version, or a value that does not fit its field.
-    """
-    if not 0 <= version <= schema.latest:
-        raise UsageError(f"{schema.name} has versions 0 to {schema.latest}, not {version}")
-    try:
-        return _FieldWriter(version, flexible=version >= schema.flexible).struct(schema.fields, values)
-    except struct.error as error:
-        raise UsageError(f"a value does not fit its field of {schema.name}: {error}") from error
+
+def encode_versioned(schema: message_schema.Schema, version: int, values: dict[str, Any]) -> bytes:
+    """The same with the version in front, as the coordinators' topics store it."""
+    return struct.pack(">h", version) + encode_fields(schema, version, values)
 
 
 class _FieldWriter:
@@ -253,7 +177,7 @@ class _FieldWriter:
         if kind in message_schema._NUMBERS:
             return message_schema._NUMBERS[kind].pack(value or 0)
         if kind == "uuid":
-            return id_bytes(value) if value else bytes(16)
+            return base64.urlsafe_b64decode(value + "==") if value else bytes(16)
         if kind == "struct":
             if not nullable:
                 return self.struct(field.fields, value or {})
@@ -272,11 +196,7 @@ class _FieldWriter:
 
 
 def encode_snapshot(entries: Iterable[producer_snapshot.ProducerEntry]) -> bytes:
-    """The bytes of a snapshot, with the entries in the given order.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
+    """The bytes of a snapshot, with the entries in the given order."""
     packed = [producer_snapshot.ENTRY.pack(entry) for entry in entries]
     body = b"".join(packed)
     counted = producer_snapshot.HEADER.pack((producer_snapshot.VERSION, 0, len(packed)))[
@@ -287,41 +207,20 @@ def encode_snapshot(entries: Iterable[producer_snapshot.ProducerEntry]) -> bytes
 
 
 def encode_partition_metadata(metadata: partition_metadata.PartitionMetadata) -> bytes:
-    """The file as a broker writes it, without a line end at the end.
-
-    Raises:
-        UsageError: the topic id is the zero id, which a broker refuses.
-    """
-    if metadata.topic_id == partition_metadata.ZERO_ID:
-        raise UsageError("the zero topic id cannot be written")
+    """The file as a broker writes it, without a line end at the end."""
     return f"version: {metadata.version}\ntopic_id: {partition_metadata.topic_id_text(metadata.topic_id)}".encode(
         "ascii"
     )
 
 
 def encode_control_key(key: control.ControlKey) -> bytes:
-    """The bytes of a control record's key.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
+    """The bytes of a control record's key."""
     return control.KEY.pack(key)
 
 
 def encode_end_txn(marker: control.EndTxnMarker) -> bytes:
-    """The bytes of the value of an ABORT or COMMIT record.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
+    """The bytes of the value of an ABORT or COMMIT record."""
     return control.END_TXN_VALUE.pack(marker)
-
-
-def _write_zigzag(value: int, bits: int) -> bytes:
-    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-        raise UsageError(f"{value} does not fit in {bits} bits")
-    raw = (value << 1) ^ (value >> (bits - 1))
-    return write_unsigned(raw & (1 << bits) - 1)
 
 
 def write_unsigned(value: int) -> bytes:
@@ -332,24 +231,6 @@ def write_unsigned(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def write_varint(value: int) -> bytes:
-    """The shortest bytes of a 32-bit value.
-
-    Raises:
-        UsageError: the value does not fit into 32 bits.
-    """
-    return _write_zigzag(value, 32)
-
-
-def write_varlong(value: int) -> bytes:
-    """The shortest bytes of a 64-bit value.
-
-    Raises:
-        UsageError: the value does not fit into 64 bits.
-    """
-    return _write_zigzag(value, 64)
 
 
 class OffsetEntry(NamedTuple):
@@ -368,11 +249,7 @@ def decode_offset_index(buf: Bytes) -> tuple[OffsetEntry, ...]:
 
 
 def encode_offset_index(entries: Iterable[OffsetEntry]) -> bytes:
-    """The bytes of a trimmed file.
-
-    Raises:
-        UsageError: a value does not fit in four bytes.
-    """
+    """The bytes of a trimmed file."""
     return b"".join(map(offset_index.ENTRY.pack, entries))
 
 
@@ -390,11 +267,7 @@ def decode_time_index(buf: Bytes) -> tuple[TimeEntry, ...]:
 
 
 def encode_time_index(entries: Iterable[TimeEntry]) -> bytes:
-    """The bytes of a trimmed file.
-
-    Raises:
-        UsageError: a value does not fit its field.
-    """
+    """The bytes of a trimmed file."""
     return b"".join(map(time_index.ENTRY.pack, entries))
 
 

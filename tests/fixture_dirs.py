@@ -13,8 +13,12 @@ WINDOW_BYTES = 1 << 27
 
 
 def unpack(name: str, tmp_path: Path) -> Path:
-    """Unpack ``fixtures/<name>.tar.zst`` under ``tmp_path``, mtimes kept; returns the log directory."""
-    target = tmp_path / name
+    """Unpack ``fixtures/<name>.tar.zst`` into a folder of its name, mtimes kept; returns the log directory."""
+    return unpack_into(name, tmp_path / name)
+
+
+def unpack_into(name: str, target: Path) -> Path:
+    """The same into this folder."""
     target.mkdir(parents=True, exist_ok=True)
     decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
     with (

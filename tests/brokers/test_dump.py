@@ -16,7 +16,7 @@ from krepair.formats.codec import Codec
 from krepair.formats.group_metadata import GROUP_METADATA_VALUE
 from krepair.ops.dump import Dump
 from krepair.options import Options
-from tests import builders, encoders, wrappers
+from tests import builders, encoders
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
 from tests.lab.jars import LATEST
@@ -235,7 +235,7 @@ def of_other_formats(folder: Path) -> Path:
                 )
                 for place, magic in enumerate(inner)
             ]
-            wrapped.append(wrappers.wrap_as(messages, codec, magic=wrapper, log_append_time=time))
+            wrapped.append(encoders.wrapped(messages, codec, magic=wrapper, log_append_time=time))
             base += len(inner)
     folder.mkdir()
     (folder / f"{0:020d}.log").write_bytes(encoders.encode_messages(wrapped))

@@ -7,7 +7,6 @@ import re
 from msgspec.structs import asdict
 
 from krepair.checks.catalogue import CATALOGUE, RULES, Finding, Severity, counts
-from krepair.fixes.table import FIXES
 
 
 def test_codes_are_unique_and_ascending():
@@ -26,11 +25,6 @@ def test_every_field_is_filled_and_is_one_line():
         for field, value in asdict(rule).items():
             assert value, (rule.code, field)
             assert str(value) == " ".join(str(value).split()), (rule.code, field)
-
-
-def test_every_fix_is_a_name_that_fix_takes():
-    known = {"none", *(fix.name for fix in FIXES)}
-    assert [rule.code for rule in CATALOGUE if rule.fix not in known] == []
 
 
 def test_rules_that_users_know_by_number_keep_their_meaning():

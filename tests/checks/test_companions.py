@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,44 +67,6 @@ BATCHES = [
     builders.abort(BASE + 45, pid=7, timestamp=500),
 ]
 LOG = b"".join(batch.raw for batch in BATCHES)
-OFFSETS, TIMES, ABORTED = entries_of(BASE, BATCHES, 200)
-
-
-@pytest.mark.parametrize("window_bytes", [300, 1 << 20])
-def test_a_position_between_batches_is_named_with_its_byte(window_bytes: int) -> None:
-    for number in range(len(OFFSETS)):
-        bad = [(offset, place + (n == number)) for n, (offset, place) in enumerate(OFFSETS)]
-        found = problems(BASE, LOG, bad, TIMES, ABORTED, window_bytes)
-        assert [(suffix, byte) for suffix, byte, _ in found] == [(".index", 8 * number)]
-
-
-@pytest.mark.parametrize("window_bytes", [300, 1 << 20])
-def test_a_time_that_was_reached_before_is_named_with_its_byte(window_bytes: int) -> None:
-    for number in range(1, len(TIMES)):
-        bad = [*TIMES]
-        bad[number] = (TIMES[number - 1][0] + 1, BASE + 45)
-        found = problems(BASE, LOG, OFFSETS, bad[: number + 1], ABORTED, window_bytes)
-        assert (".timeindex", 12 * number) in [(suffix, byte) for suffix, byte, _ in found]
-
-
-def test_an_aborted_transaction_of_another_producer_or_place_is_named() -> None:
-    for number, lie in ((0, (8, ABORTED[0][1])), (1, (7, BASE + 44)), (1, (7, BASE + 43))):
-        bad = [*ABORTED]
-        bad[number] = lie
-        found = problems(BASE, LOG, OFFSETS, TIMES, bad)
-        assert [(suffix, byte) for suffix, byte, _ in found] == [(".txnindex", 34 * number)]
-
-
-def test_entries_past_the_end_of_the_log_are_named() -> None:
-    found = problems(
-        BASE, LOG, [*OFFSETS, (BASE + 90, len(LOG))], [*TIMES, (999, BASE + 90)], [*ABORTED, (7, BASE + 90)]
-    )
-    assert [(suffix, byte) for suffix, byte, _ in found] == [
-        (".index", 8 * len(OFFSETS)),
-        (".timeindex", 12 * len(TIMES)),
-        (".timeindex", 12 * len(TIMES)),  # nor does the log reach its time
-        (".txnindex", 34 * len(ABORTED)),
-    ]
 
 
 def told(

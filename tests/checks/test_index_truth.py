@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from krepair.checks.index_judge import IndexAudit, IndexFile, IndexProblem
-from krepair.engine.items import Place, VerifyItem
+from krepair.engine.items import VerifyItem
 from krepair.formats.filenames import INDEX, TIME_INDEX
 from krepair.ops.check import check
 from krepair.ops.verify import verify_log_dir
@@ -30,6 +29,7 @@ from tests import builders, encoders
 from tests.encoders import OffsetEntry, TimeEntry
 from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, Served
+from tests.places import place_of
 
 Entries = list[tuple[int, int]]
 
@@ -178,10 +178,6 @@ def test_both_answers_are_met_often_by_the_random_cases() -> None:
 # -- real segments: check and verify, and Kafka's classes
 
 
-def place_of(root: Path) -> Place:
-    return Place(host=socket.gethostname(), log_dir=str(root), log_dir_inode=root.stat().st_ino, folder="t-0")
-
-
 def write_segment(
     root: Path, batches: Sequence[builders.Batch], offsets: Entries, times: Entries, *, clean: bool = False
 ) -> Path:
@@ -274,7 +270,7 @@ def test_check_and_verify_say_the_same_of_any_segment(tmp_path: Path, seed: int)
         size = (root / "t-0" / f"{0:020d}.log").stat().st_size
         for active in (False, True):
             look = InspectItem(
-                place=place_of(root),
+                place=place_of(root / "t-0"),
                 base_offset=0,
                 log_bytes=size,
                 interval_bytes=4096,
@@ -283,7 +279,7 @@ def test_check_and_verify_say_the_same_of_any_segment(tmp_path: Path, seed: int)
                 clean=bool(number % 2),
             )
             item = VerifyItem(
-                place=place_of(root), base_offset=0, size=size, active=active, clean=bool(number % 2)
+                place=place_of(root / "t-0"), base_offset=0, size=size, active=active, clean=bool(number % 2)
             )
             checked = [
                 (f"{0:020d}{suffix}", position, text) for suffix, _, position, text in inspect(look).problems

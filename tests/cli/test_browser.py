@@ -17,8 +17,9 @@ import pytest
 
 from krepair.checks.catalogue import Finding
 from krepair.cli.views.page import check_page, plan_page
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.ops.show import show_view
+from tests.cli.reported import summary
 from tests.conftest import in_ci
 from tests.plan.plans import good_plan, left_alone, numbered, partition
 
@@ -121,17 +122,14 @@ def found_page() -> str:
         for number in range(9)
     )
     made = tuple(
-        PartitionSummary(
-            partition=f"__consumer_offsets-{number}",
+        summary(
+            f"__consumer_offsets-{number}",
             segments=24,
             log_bytes=1_308_238,
-            batches=10,
             markers=9166,
             marker_bytes=700_000,
             emptied=8876,
             emptied_bytes=500_000,
-            log_start_offset=0,
-            log_end_offset=10,
         )
         for number in range(9)
     )

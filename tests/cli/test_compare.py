@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from krepair.cli.main import app
 from krepair.cli.views.comparisons import compare_view
@@ -16,6 +15,7 @@ from krepair.cli.views.writers import print_view
 from krepair.formats.facts_file import MAGIC
 from krepair.ops.compare import CompareReport, MarkedFolder, SideSummary
 from krepair.rules.replicas import model as m
+from tests.cli.reported import column
 from tests.flips import flip
 from tests.meta.json_schema import faults
 from tests.replicas.real_clusters import sides_of, unpack_cluster
@@ -173,14 +173,10 @@ def test_ten_thousand_healthy_partitions_are_a_screen(capsys: pytest.CaptureFixt
 
 
 def _healthy(number: int, verdict: str) -> m.PartitionVerdict:
-    column = m.ReplicaColumn(
-        broker=1, log_start=0, log_end=9, last_stable_offset=9, high_watermark=9, cleaner_position=-1,
-        clean_stop=True, log_bytes=99, segments=1,
-    )  # fmt: skip
     return m.PartitionVerdict(
         topic="t",
         partition=number,
         verdict=verdict,
         harmless=("segments", "epoch-file") if verdict == m.HARMLESS else (),
-        replicas=(column, replace(column, broker=2), replace(column, broker=3)),
+        replicas=tuple(map(column, (1, 2, 3))),
     )

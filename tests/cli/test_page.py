@@ -15,14 +15,15 @@ from krepair.checks.catalogue import Finding
 from krepair.cli.main import app
 from krepair.cli.views.page import check_page, plan_page
 from krepair.next_command import Next
-from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
+from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.ops.show import show_view
-from krepair.plan.model import Commit, KeepOriginal, Plan, ReplaceFile
+from krepair.plan.model import Commit, Plan, ReplaceFile
 from krepair.plan.planfile import dumps
 from krepair.plan.view import visible
 from krepair.start.line import ForecastLine
 from tests.cli.page_reader import PageReader
-from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition
+from tests.cli.reported import summary
+from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition, replaced_file
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -44,17 +45,8 @@ def page_of(plan: Plan) -> str:
 
 
 def padded(folder: str) -> ReplaceFile:
-    name = f"{0:020d}.timeindex"
-    return ReplaceFile(
-        change_id=f"{folder}/{name}",
-        name=name,
-        method="truncate",
-        rule="KR201",
-        size_before=1200,
-        size_after=240,
-        digest_after="0" * 32,
-        reason="20 entries, then 80 of zeros",
-        undo=KeepOriginal(),
+    return replaced_file(
+        f"{0:020d}.timeindex", folder=folder, method="truncate", size_before=1200, size_after=240
     )
 
 
@@ -67,20 +59,7 @@ def report_of(name: str) -> CheckReport:
                     Finding(rule="KR302", partition=name, file=name, position=7, evidence=name, bytes=9),
                     Finding(rule="KR201", partition=name, file="0.timeindex", position=24, bytes=1176),
                 ),
-                partitions=(
-                    PartitionSummary(
-                        partition=name,
-                        segments=2,
-                        log_bytes=1000,
-                        batches=10,
-                        markers=5,
-                        marker_bytes=390,
-                        emptied=1,
-                        emptied_bytes=61,
-                        log_start_offset=0,
-                        log_end_offset=10,
-                    ),
-                ),
+                partitions=(summary(name),),
                 forecast=(
                     ForecastLine(
                         partition=name, expected="truncate", text=name, bytes_read=5, log_bytes=((0, 400),)

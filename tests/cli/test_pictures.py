@@ -18,8 +18,9 @@ from krepair.cli.views.page import (
 )
 from krepair.ops.by_rule import by_rule
 from krepair.plan.log_contents import Content, ContentRange
-from krepair.plan.model import KeepOriginal, MendLog, PartitionPlan, RemovedRange, SetAside
+from krepair.plan.model import MendLog, PartitionPlan
 from tests.plan.plans import completed_swap, fingerprint, good_plan, partition
+from tests.plan.reviewed_loss import aside, log, removed
 
 
 def only_strip(one: PartitionPlan) -> Strip:
@@ -39,27 +40,8 @@ def logs(*sizes: int) -> tuple[object, ...]:
     return tuple(fingerprint(f"{number * 100:020d}.log", size) for number, size in enumerate(sizes))
 
 
-def mend(method: str, *ranges: tuple[int, int], before: int = 1000, after: int = 900) -> MendLog:
-    return MendLog(
-        change_id=f"t-0/{100:020d}.log",
-        name=f"{100:020d}.log",
-        base_offset=100,
-        method=method,  # type: ignore[arg-type]
-        removed=tuple(
-            RemovedRange(start=start, end=end, rule="KR302", consent="", first_lost=1, last_lost=2, records=1)
-            for start, end in ranges
-        ),
-        size_before=before,
-        size_after=after,
-        digest_removed="",
-        digest_after="",
-        mtime_ns=0,
-        last_offset=0,
-        companions=(),
-        front_bytes=0,
-        reason="",
-        undo=KeepOriginal(),
-    )
+def mend(method: str, *ranges: tuple[int, int]) -> MendLog:
+    return log(100, method=method, removed=tuple(removed(start=start, end=end) for start, end in ranges))
 
 
 def test_strips_of_a_rewrite_are_as_long_as_the_logs_before_and_after():
@@ -102,18 +84,7 @@ def test_damage_that_is_cut_out_is_drawn_where_it_is():
 
 
 def test_what_a_cut_takes_with_it_and_segments_behind_it_are_told_apart():
-    aside = SetAside(
-        change_id=f"t-0/{200:020d}",
-        base_offset=200,
-        names=(f"{200:020d}.log",),
-        bytes=200,
-        records=1,
-        rule="KR302",
-        consent="",
-        reason="",
-        undo=KeepOriginal(),
-    )
-    strip = only_strip(partition(changes=(aside, mend("cut", (900, 1000))), files=logs(500, 1000, 200)))
+    strip = only_strip(partition(changes=(aside(200), mend("cut", (900, 1000))), files=logs(500, 1000, 200)))
     assert of_kind(strip.before, Content.CUT) == 100
     assert of_kind(strip.before, Content.ASIDE) == 200
     assert (strip.segments_before, strip.segments_after) == (3, 2)
@@ -133,7 +104,7 @@ def test_an_empty_active_segment_counts_before_and_after():
 
 
 def test_a_log_that_is_cut_to_nothing_is_still_a_segment():
-    change = mend("cut", (0, 1000), after=0)
+    change = mend("cut", (0, 1000))
     strip = only_strip(partition(changes=(change,), files=logs(500, 1000)))
     assert (strip.segments_before, strip.segments_after) == (2, 2)
     assert [(cell.first_base, cell.bytes) for cell in strip.after] == [(0, 500), (100, 0)]

@@ -38,7 +38,6 @@ from krepair.ops.reports import (
     CheckReport,
     ForecastLine,
     LogDirReport,
-    PartitionSummary,
     Problem,
     VerifyReport,
 )
@@ -48,6 +47,7 @@ from krepair.options import Options
 from krepair.plan.planfile import seal
 from krepair.plan.view import View, unbroken
 from krepair.rules.replicas import model as m
+from tests.cli.reported import column, summary
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
 from tests.plan.plans import good_plan, numbered
@@ -66,8 +66,8 @@ def checked(count: int) -> View:
             *(Finding(rule="KR101", partition=name, evidence="markers", bytes=541_436) for name in folders),
         ),
         partitions=tuple(
-            PartitionSummary(
-                partition=name,
+            summary(
+                name,
                 segments=9,
                 log_bytes=1_308_238,
                 batches=17_899,
@@ -75,7 +75,6 @@ def checked(count: int) -> View:
                 marker_bytes=1_300_000,
                 emptied=0,
                 emptied_bytes=0,
-                log_start_offset=0,
                 log_end_offset=28_234,
             )
             for name in folders
@@ -211,14 +210,9 @@ def compared(count: int) -> View:
 def _side_by_side(number: int) -> m.PartitionVerdict:
     ends = (28_234, 28_234, 28_234 - 100 * (number % 3))
     columns = tuple(
-        m.ReplicaColumn(
-            broker=broker,
-            log_start=0,
-            log_end=end,
-            last_stable_offset=end,
-            high_watermark=end,
-            cleaner_position=-1,
-            clean_stop=True,
+        column(
+            broker,
+            end,
             log_bytes=1_308_238,
             segments=9,
             state="wrong" if not number and broker == 3 else "behind" if end < ends[0] else m.AS_IT_SHOULD_BE,

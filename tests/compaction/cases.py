@@ -13,7 +13,7 @@ import pytest
 
 from krepair.rewrite.compaction.partitions import Compaction
 from krepair.rules.model import MarkerPolicy
-from tests import naive
+from tests import codecs, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, data
 from tests.compaction import twin
 from tests.compaction.compacting import Compacted, compacted, proven, written
@@ -38,7 +38,7 @@ def recs(*keys: str) -> list[Record]:
 def batch(offset: int, *keys: str, codec: int = 0, **more: object) -> Batch:
     """A batch older than all clocks of these tests."""
     made = data(offset, recs(*keys), **{"timestamp": OLD, **more})  # type: ignore[arg-type]
-    return replace(made, raw=twin.packed(made.raw, codec)) if codec else made
+    return replace(made, raw=codecs.packed(made.raw, codec))
 
 
 Segment = Sequence[Batch] | tuple[Sequence[Batch], int]
@@ -81,7 +81,7 @@ def packed_well(batch: Batch) -> Batch:
     packer = zlib.compressobj(9, wbits=31)
     body = packer.compress(batch.raw[61:]) + packer.flush()
     attributes = struct.unpack_from(">h", batch.raw, 21)[0] | 1
-    return replace(batch, raw=twin._sealed(batch.raw, body, attributes=attributes))
+    return replace(batch, raw=codecs.sealed(batch.raw, body, attributes=attributes))
 
 
 def words(random_: random.Random, count: int) -> bytes:
@@ -97,7 +97,9 @@ def same_length(root: Path) -> Path:
     # with the zlib of today it is 367: looked for from there on, up and down
     for size in sorted(range(4000), key=lambda size: abs(size - 367)):
         whole = data(0, [Record(b"gone", noise[:size]), *kept], timestamp=OLD)
-        left = twin.packed(twin._sealed(whole.raw, b"".join(r.raw for r in twin.records(whole.raw)[1:])), 1)
+        left = codecs.packed(
+            codecs.sealed(whole.raw, b"".join(r.raw for r in twin.records(whole.raw)[1:])), 1
+        )
         first = packed_well(whole)
         if len(first.raw) == len(left):
             break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from krepair.durable.attributes import read_attributes
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.engine.engine import Engine, InlineEngine
-from krepair.engine.items import FinishItem, FinishResult, LogsItem, Place, ScanItem, ScanResult
+from krepair.engine.items import FinishItem, FinishResult, LogsItem, ScanItem, ScanResult
 from krepair.formats import txn_index
 from krepair.plan.model import KeepOriginal, RewriteSegments
 from krepair.rewrite.compaction.check import CheckedSource
@@ -35,6 +34,7 @@ from krepair.rules.compaction import secret_of
 from krepair.rules.grouping import index_bytes_at_most
 from krepair.rules.model import GroupDecision, LeftAlone, MarkerPolicy, SegmentFacts
 from krepair.scan.scan import scan
+from tests.places import place_of
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,6 @@ class Compacted:
         """The decisions of a partition that was not left alone."""
         assert isinstance(self.compaction, Compaction), self.compaction
         return self.compaction
-
-
-def place_of(folder: Path) -> Place:
-    """Where the items find a folder."""
-    root = folder.parent
-    return Place(
-        host=socket.gethostname(), log_dir=str(root), log_dir_inode=root.stat().st_ino, folder=folder.name
-    )
 
 
 def scanned(folder: Path, policy: MarkerPolicy, engine: Engine) -> tuple[SegmentFacts, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import replace
 
-from tests import builders
 from tests.builders import Batch
-from tests.compaction import twin
+from tests.codecs import packed
 from tests.strategies import History, Shape, history
 
 DAY_MS = 86_400_000
@@ -32,16 +32,13 @@ def compressed(made: History, seed: int) -> History:
     """The same history with some batches compressed, each with a codec of its own."""
     chance = random.Random(seed)
 
-    def packed(batch: Batch) -> Batch:
-        codec = chance.choice([0, 1, 2, 3, 4])
-        if batch.control or batch.records == 0 or codec == 0:
-            return batch
-        raw = twin.packed(batch.raw, codec)
-        return replace(batch, raw=raw, attributes=batch.attributes | codec)
+    def with_codec(batch: Batch) -> Batch:
+        raw = packed(batch.raw, chance.choice([0, 1, 2, 3, 4]))
+        return replace(batch, raw=raw, attributes=struct.unpack_from(">h", raw, 21)[0])
 
     return History(
         made.shape,
-        [(base, [packed(batch) for batch in batches], mtime) for base, batches, mtime in made.segments],
+        [(base, [with_codec(batch) for batch in batches], mtime) for base, batches, mtime in made.segments],
     )
 
 
@@ -49,6 +46,3 @@ def of_seed(seed: int, *, codecs: bool, shape: Shape | None = None) -> History:
     """The history of a seed."""
     made = history(seed, shape or shape_of(seed))
     return compressed(made, seed) if codecs else made
-
-
-__all__ = ["DAY_MS", "builders", "compressed", "of_seed", "shape_of"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 import struct
 
-from tests import builders
+from tests import builders, codecs
 from tests.builders import Batch, Record
-from tests.compaction import twin
 from tests.old_messages import plain
 
 
@@ -49,7 +48,7 @@ def log_of(
         raw = batch.raw
         if number in {300, 301} and other == "packed":
             raw = bytes(
-                twin.packed(builders.encode(offset, [record(chance, keyless=keyless) for _ in range(2)]), 3)
+                codecs.packed(builders.encode(offset, [record(chance, keyless=keyless) for _ in range(2)]), 3)
             )
             batches.append(raw)
             offset += 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from krepair.formats import message_set as ms
 from krepair.rules.model import MarkerPolicy
-from tests import encoders, wrappers
+from tests import encoders
 from tests.builders import NOW_MS, Batch, LogDir, data
 from tests.compaction.trying import UNLIMITED
 from tests.rules.facts import POLICY
@@ -42,7 +42,7 @@ def entry(chance: random.Random, offset: int, magic: int, keys: int) -> tuple[Ba
             inner.append(message(at))
             at += 1 + (chance.random() < 0.2)
         append_time = NOW_MS - 5 if magic and chance.random() < 0.3 else None
-        one = wrappers.wrap(tuple(inner), codec, log_append_time=append_time)
+        one = encoders.wrapped(tuple(inner), codec, log_append_time=append_time)
     raw = encoders.encode_message(one)
     return Batch(raw, offset, one.offset, 0, -1, -1, -1, one.timestamp, 1), one.offset + 1
 

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import lz4.frame
 import pytest
-import zstandard
 
 from krepair.rules.model import LeftAlone
-from tests import builders, encoders, naive
+from tests import builders, codecs, naive
 from tests.builders import Batch, data
+from tests.codecs import PACK
 from tests.compaction import twin
 from tests.compaction.cases import OLD, batch, left, made, rec
-from tests.compaction.compacting import Compacted
 
 LOG = "00000000000000000000.log"
-
-
-def refused(found: Compacted, position: int) -> str:
-    """Why a partition is left alone whole; its file and position are named."""
-    assert isinstance(found.compaction, LeftAlone)
-    assert (found.compaction.code, found.compaction.damaged) == ("compacted-content", True)
-    assert f"{LOG}, position {position}:" in found.compaction.why
-    assert found.logs == {}
-    return found.compaction.why
 
 
 # -- negative timestamps
@@ -35,7 +22,7 @@ def refused(found: Compacted, position: int) -> str:
 def test_records_with_times_below_minus_one_are_carried_over_as_they_are(codec: int, tmp_path: Path) -> None:
     records = [rec(key, timestamp=time) for key, time in zip("abc", (-5, -7, -2), strict=True)]
     raw = builders.encode(0, records, base_timestamp=-5, max_timestamp=-2)
-    raw = twin.packed(raw, codec) if codec else raw
+    raw = codecs.packed(raw, codec)
     found = made(tmp_path, [Batch(raw, 0, 2, codec, -1, -1, -1, -2, 3), batch(3, "a")])
     assert left(found) == [1, 2, 3]
     new = found.logs[0][: naive.parse(found.logs[0])[0].size]
@@ -43,24 +30,22 @@ def test_records_with_times_below_minus_one_are_carried_over_as_they_are(codec: 
 
 
 # -- contents that are not what the header says, with a CRC that is right
-def second(raw: bytes, count: int = 2) -> Batch:
-    """Behind a batch of one record, at offset 1."""
-    return replace(batch(1, "a", "b"), raw=raw, records=count)
+def refused(root: Path, raw: bytes, codec: int = 0) -> str:
+    """Why a partition with this batch at offset 1 is left alone whole; its file and position are named."""
+    first, packed = batch(0, "z"), codecs.packed(raw, codec)
+    found = made(root, [first, replace(batch(1, "a", "b"), raw=packed)], [batch(3, "a")])
+    assert isinstance(found.compaction, LeftAlone)
+    assert (found.compaction.code, found.compaction.damaged) == ("compacted-content", True)
+    assert f"{LOG}, position {len(first.raw)}:" in found.compaction.why
+    assert found.logs == {}
+    return found.compaction.why
 
 
 def uncompressed() -> bytes:
     return batch(1, "a", "b").raw
 
 
-PACK: dict[int, Callable[[bytes], bytes]] = {
-    1: lambda body: gzip.compress(body, mtime=0),
-    2: lambda body: encoders.compress(2, body),
-    3: lambda body: lz4.frame.compress(body, block_linked=False, store_size=False),
-    4: lambda body: zstandard.ZstdCompressor(write_content_size=False).compress(body),
-}
-
-
-@pytest.mark.parametrize("codec", PACK)
+@pytest.mark.parametrize("codec", range(1, 5))
 @pytest.mark.parametrize("how", ["cut", "bytes behind it", "other bytes", "nothing"])
 def test_a_broken_compressed_stream_with_a_right_checksum_leaves_the_partition_alone(
     codec: int, how: str, tmp_path: Path
@@ -72,18 +57,21 @@ def test_a_broken_compressed_stream_with_a_right_checksum_leaves_the_partition_a
         "other bytes": b"?" * 40,
         "nothing": b"",
     }
-    raw = twin._sealed(uncompressed(), broken[how], attributes=codec)
-    first = batch(0, "z")
-    refused(made(tmp_path, [first, second(raw)], [batch(3, "a")]), len(first.raw))
+    raw = codecs.sealed(uncompressed(), broken[how], attributes=codec)
+    refused(tmp_path, raw)
 
 
 @pytest.mark.parametrize("codec", range(5))
 @pytest.mark.parametrize("count", [1, 3, 2**31 - 1])
 def test_a_wrong_count_leaves_the_partition_alone(codec: int, count: int, tmp_path: Path) -> None:
-    raw = twin._sealed(uncompressed(), uncompressed()[61:], count=count)
-    raw = twin.packed(raw, codec) if codec else raw
-    first = batch(0, "z")
-    refused(made(tmp_path, [first, second(raw)], [batch(3, "a")]), len(first.raw))
+    raw = codecs.sealed(uncompressed(), uncompressed()[61:], count=count)
+    refused(tmp_path, raw, codec)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_byte_behind_the_records_leaves_the_partition_alone(codec: int, tmp_path: Path) -> None:
+    raw = codecs.sealed(uncompressed(), uncompressed()[61:] + b"?")
+    refused(tmp_path, raw, codec)
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -93,10 +81,7 @@ def test_inner_offsets_that_do_not_ascend_or_leave_their_batch_leave_the_partiti
 ) -> None:
     records = [rec(key, delta=delta) for key, delta in zip("ab", deltas, strict=True)]
     raw = data(1, records, timestamp=OLD, last_offset=2).raw
-    raw = twin.packed(raw, codec) if codec else raw
-    first = batch(0, "z")
-    why = refused(made(tmp_path, [first, second(raw)], [batch(3, "a")]), len(first.raw))
-    assert "offsets that ascend" in why
+    assert "offsets that ascend" in refused(tmp_path, raw, codec)
 
 
 @pytest.mark.parametrize("codec", range(5))
@@ -117,7 +102,5 @@ def test_a_field_of_a_record_that_says_too_much_leaves_the_partition_alone(
         2 * size - 1,
     ]  # length, key, value, header count; twice
     body[fields[place]] = 0x7E
-    raw = twin._sealed(uncompressed(), bytes(body))
-    raw = twin.packed(raw, codec) if codec else raw
-    first = batch(0, "z")
-    refused(made(tmp_path, [first, second(raw)], [batch(3, "a")]), len(first.raw))
+    raw = codecs.sealed(uncompressed(), bytes(body))
+    refused(tmp_path, raw, codec)

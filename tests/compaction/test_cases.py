@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from krepair.rules.model import LeftAlone
-from tests import builders, naive
+from tests import builders, codecs, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
+from tests.codecs import PACK
 from tests.compaction import twin
 from tests.compaction.cases import BASE, OLD, YOUNG, batch, left, made, rec, recs
 from tests.compaction.compacting import Compacted, compacted
@@ -136,7 +136,7 @@ def test_case_10_every_codec_with_contents_of_any_size(codec: int, size: int, tm
 
     value = random.Random(size).randbytes(size // 2) + b"x" * (size // 2)
     first = data(0, [Record(b"a", value), Record(b"b", value), Record(b"a", b"new")], timestamp=OLD)
-    raw = twin.packed(first.raw, codec) if codec else first.raw
+    raw = codecs.packed(first.raw, codec)
     found = made(tmp_path, [replace(first, raw=raw), batch(3, "c", codec=codec)])
     assert left(found) == [1, 2, 3]
     assert twin.records(found.logs[0][: naive.parse(found.logs[0])[0].size])[0].value == value
@@ -144,12 +144,12 @@ def test_case_10_every_codec_with_contents_of_any_size(codec: int, size: int, tm
 
 def test_case_10_what_was_packed_at_another_level_is_packed_at_the_default_one(tmp_path: Path) -> None:
     first = batch(0, *(f"key {number}" for number in range(3000)))
-    raw = twin._sealed(first.raw, gzip.compress(first.raw[61:], 9, mtime=0), attributes=1)
+    raw = codecs.sealed(first.raw, gzip.compress(first.raw[61:], 9, mtime=0), attributes=1)
     found = made(tmp_path, [replace(first, raw=raw), batch(3000, "key 0")])
     new = found.logs[0][: naive.parse(found.logs[0])[0].size]
-    assert new == twin._sealed(
+    assert new == codecs.sealed(
         first.raw,
-        twin._gzip_packed(b"".join(r.raw for r in twin.records(first.raw)[1:])),
+        PACK[1](b"".join(r.raw for r in twin.records(first.raw)[1:])),
         attributes=1,
         count=2999,
     )
@@ -181,7 +181,7 @@ def test_cases_13_and_14_headers_and_attributes_of_records_stay_verbatim(tmp_pat
     odd = first.raw.replace(b"\x02h\x021", b"\x02\xff\x021")
     body = bytearray(odd[61:])
     body[1] = body[1 + 1 + body[0] // 2] = 0x55  # attributes of both records
-    raw = twin._sealed(odd, bytes(body), attributes=0x4000)
+    raw = codecs.sealed(odd, bytes(body), attributes=0x4000)
     found = made(tmp_path, [replace(first, raw=raw), batch(2, "a")])
     new = found.logs[0]
     record = twin.records(new[: naive.parse(new)[0].size])[0]
@@ -243,39 +243,6 @@ def test_case_21_a_wrong_checksum_leaves_the_partition_alone_with_the_position(t
     found = made(tmp_path, [first, replace(second, raw=raw)])
     assert isinstance(found.compaction, LeftAlone)
     assert (found.compaction.code, f"position {len(first.raw)}" in found.compaction.why) == ("damage", True)
-
-
-def _broken(kind: str) -> Batch:
-    first = batch(0, "a", "b")
-    raw: dict[str, Callable[[], bytes]] = {
-        "a broken stream": lambda: twin._sealed(first.raw, gzip.compress(first.raw[61:])[:-3], attributes=1),
-        "bytes behind the records": lambda: twin._sealed(first.raw, first.raw[61:] + b"?"),
-        "a wrong count": lambda: twin._sealed(first.raw, first.raw[61:], count=3),
-        "offsets that do not ascend": lambda: (
-            data(0, [rec("a", delta=1), rec("b", delta=1)], timestamp=OLD, last_offset=1).raw
-        ),
-        "an offset behind the last one": lambda: data(0, [rec("a"), rec("b", delta=5)], last_offset=1).raw,
-    }
-    return replace(first, raw=raw[kind]())
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "a broken stream",
-        "bytes behind the records",
-        "a wrong count",
-        "offsets that do not ascend",
-        "an offset behind the last one",
-    ],
-)
-def test_case_21_contents_that_cannot_be_read_leave_the_partition_alone_whole(
-    kind: str, tmp_path: Path
-) -> None:
-    found = made(tmp_path, [_broken(kind)], [batch(2, "a")])
-    assert isinstance(found.compaction, LeftAlone)
-    assert found.compaction.code == "compacted-content"
-    assert "00000000000000000000.log, position 0" in found.compaction.why
 
 
 def test_case_22_one_key_very_often(tmp_path: Path) -> None:

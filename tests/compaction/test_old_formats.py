@@ -9,7 +9,7 @@ import pytest
 
 from krepair.formats import message_set as ms
 from krepair.rules.model import LeftAlone
-from tests import encoders, wrappers
+from tests import encoders
 from tests.builders import NOW_MS, Batch, LogDir, data
 from tests.compaction.compacting import Compacted, compacted
 from tests.compaction.directories import Verbs, options
@@ -20,7 +20,7 @@ from tests.ops.scene import tree
 
 def wrapper(offset: int, magic: int) -> Batch:
     message = ms.Message(offset, magic, 0, NOW_MS if magic else ms.NO_TIMESTAMP, b"key", None)
-    return replace(plain(offset, magic=magic), raw=encoders.encode_message(wrappers.wrap((message,), 1)))
+    return replace(plain(offset, magic=magic), raw=encoders.encode_message(encoders.wrapped((message,), 1)))
 
 
 def left(root: Path, *segments: list[Batch]) -> Compacted:

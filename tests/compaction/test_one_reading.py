@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from krepair.engine.items import Place, ScanItem, ScanResult
+from krepair.engine.items import ScanItem, ScanResult
 from krepair.rewrite.compaction.items import KeysItem
 from krepair.rewrite.compaction.tasks import find_keys
 from krepair.scan.scan import scan
 from tests.builders import NOW_MS
 from tests.compaction.offsets_log import log_of
+from tests.places import place_of
 
 
 def item_of(root: Path, log: bytes, end: int, rows_inline: int = 1 << 16) -> KeysItem:
@@ -22,9 +22,7 @@ def item_of(root: Path, log: bytes, end: int, rows_inline: int = 1 << 16) -> Key
     folder = root / "t-0"
     folder.mkdir()
     (folder / f"{0:020d}.log").write_bytes(log)
-    place = Place(
-        host=socket.gethostname(), log_dir=str(root), log_dir_inode=root.stat().st_ino, folder="t-0"
-    )
+    place = place_of(root / "t-0")
     return KeysItem(
         place=place, base_offset=0, size=len(log), aborted=b"", secret=bytes(range(16)), rows_inline=rows_inline,
         scratch="",

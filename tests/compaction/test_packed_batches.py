@@ -9,12 +9,12 @@ import pytest
 
 from krepair.rewrite.compaction.content import ContentError
 from krepair.rewrite.compaction.log import CompactedLog, Stay
-from tests import builders, naive
+from tests import builders, codecs, naive
 from tests.builders import Record, commit, data, emptied
 from tests.compaction import twin
+from tests.compaction.noted_headers import NO_RANGES
 from tests.old_messages import plain
 
-NO_RANGES = np.empty((0, 3), np.int64)
 CODECS = (1, 2, 3, 4)
 
 
@@ -42,7 +42,7 @@ def packed(offset: int, codec: int, sizes: list[int], chance: random.Random) -> 
         Record(b"%d" % chance.randrange(99), (chance.randbytes(30) * (size // 30 + 1))[:size])
         for size in sizes
     ]
-    return twin.packed(data(offset, records).raw, codec)
+    return codecs.packed(data(offset, records).raw, codec)
 
 
 def log_of(chance: random.Random, sizes: tuple[int, ...], count: int) -> tuple[bytes, int]:

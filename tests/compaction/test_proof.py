@@ -11,11 +11,12 @@ import crc32c
 import pytest
 
 from krepair.engine.items import LogsItem
-from tests import naive
+from tests import codecs, naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
 from tests.compaction import twin
-from tests.compaction.compacting import Compacted, compacted, place_of, proven, written
+from tests.compaction.compacting import Compacted, compacted, proven, written
 from tests.compaction.trying import rules_of
+from tests.places import place_of
 from tests.rules.scanned import Held, policy_of
 
 OLD = NOW_MS - 10_000
@@ -59,13 +60,7 @@ class Done:
 
     def put(self, batches: dict[int, bytes]) -> None:
         """Other batches in its place."""
-        self.log.write_bytes(b"".join(packed(raw, self.codec) for _, raw in sorted(batches.items())))
-
-
-def packed(raw: bytes, codec: int) -> bytes:
-    """A batch of data compressed."""
-    attributes, count = struct.unpack_from(">h", raw, 21)[0], struct.unpack_from(">i", raw, 57)[0]
-    return raw if codec == 0 or attributes & 0x20 or count == 0 else twin.packed(raw, codec)
+        self.log.write_bytes(b"".join(codecs.packed(raw, self.codec) for _, raw in sorted(batches.items())))
 
 
 def plain(raw: bytes) -> bytes:
@@ -73,7 +68,9 @@ def plain(raw: bytes) -> bytes:
     attributes = struct.unpack_from(">h", raw, 21)[0]
     if attributes & 7 == 0:
         return raw
-    return twin._sealed(raw, b"".join(record.raw for record in twin.records(raw)), attributes=attributes & ~7)
+    return codecs.sealed(
+        raw, b"".join(record.raw for record in twin.records(raw)), attributes=attributes & ~7
+    )
 
 
 @pytest.fixture(params=[0, 3, 4], ids=["not compressed", "lz4", "zstd"])
@@ -87,7 +84,9 @@ def done(tmp_path: Path, request: pytest.FixtureRequest) -> Done:
         [data(11, records("g", "b"), pid=8, txn=True), commit(13, pid=8)],
     )
     for batches in segments_of:
-        partition.segment(*(replace(each, raw=packed(each.raw, codec)) for each in batches), mtime_ms=OLD)
+        partition.segment(
+            *(replace(each, raw=codecs.packed(each.raw, codec)) for each in batches), mtime_ms=OLD
+        )
     partition.segment(data(14, 1))
     folder = partition.write()
     segments, snapshots = naive.read_partition(folder)
@@ -99,7 +98,7 @@ def done(tmp_path: Path, request: pytest.FixtureRequest) -> Done:
 def kept(raw: bytes, *places: int) -> bytes:
     """A batch with only these of its records."""
     found = twin.records(raw)
-    return twin._sealed(raw, b"".join(found[place].raw for place in places), count=len(places))
+    return codecs.sealed(raw, b"".join(found[place].raw for place in places), count=len(places))
 
 
 def test_the_result_as_it_was_made_is_right(done: Done) -> None:

@@ -20,25 +20,6 @@ from tests.flips import flip
 from tools.torture.scenes import look, visible
 
 
-def test_a_partition_is_compacted_verified_and_taken_back_byte_for_byte(tmp_path: Path) -> None:
-    log_dir = small(tmp_path)
-    verbs = Verbs(log_dir, options(tmp_path))
-    before = look(log_dir)
-    plan = verbs.plan()
-    assert review(plan) == []
-    part = plan.partitions[0]
-    keys = keys_of(part)
-    assert (keys.records, keys.kept, keys.superseded, keys.tombstones_dropped, keys.keys) == (10, 4, 4, 2, 6)
-    assert verbs.apply(plan).exit_code is ExitCode.DONE
-    assert len(logs(log_dir / "t-0")) == 2
-    assert len(logs(log_dir / "t-0")[0]) == groups_of(part)[0].log_bytes
-    assert verbs.verify(plan).problems == ()
-    again = verbs.plan()
-    assert again.partitions[0].changes == ()
-    assert verbs.undo(plan).exit_code is ExitCode.DONE
-    assert visible(look(log_dir)) == visible(before)
-
-
 def test_a_preview_beside_a_broker_decides_as_the_plan_after_the_stop(tmp_path: Path) -> None:
     log_dir = small(tmp_path)
     given = options(tmp_path)

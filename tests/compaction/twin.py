@@ -7,16 +7,11 @@ It takes the records away, batch by batch, and hands what is left to the slow tw
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import crc32c
-import lz4.frame
-import snappy
-import zstandard
-
 from tests import naive
+from tests.codecs import PACK, UNPACK, sealed
 
 
 @dataclass(frozen=True)
@@ -32,52 +27,6 @@ class Record:
     attributes: int
 
 
-def _xerial(data: bytes) -> bytes:
-    out, place = b"", 16
-    while place < len(data):
-        size = struct.unpack_from(">i", data, place)[0]
-        out += snappy.uncompress(data[place + 4 : place + 4 + size])
-        place += 4 + size
-    return out
-
-
-def _xerial_packed(data: bytes) -> bytes:
-    out = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
-    for start in range(0, len(data), 32768):
-        block = snappy.compress(data[start : start + 32768])
-        out += struct.pack(">i", len(block)) + block
-    return out
-
-
-def _zstd(data: bytes) -> bytes:
-    return zstandard.ZstdDecompressor().decompressobj().decompress(data)
-
-
-def _zstd_packed(data: bytes) -> bytes:
-    stream = zstandard.ZstdCompressor(write_content_size=False).compressobj()
-    return stream.compress(data) + stream.flush()
-
-
-def _gzip_packed(data: bytes) -> bytes:
-    stream = zlib.compressobj(wbits=31)
-    return stream.compress(data) + stream.flush()
-
-
-def _lz4_packed(data: bytes) -> bytes:
-    return lz4.frame.compress(
-        data, block_size=lz4.frame.BLOCKSIZE_MAX64KB, block_linked=False, store_size=False
-    )
-
-
-CODECS: dict[int, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
-    0: (bytes, bytes),
-    1: (lambda data: zlib.decompress(data, 31), _gzip_packed),
-    2: (_xerial, _xerial_packed),
-    3: (lz4.frame.decompress, _lz4_packed),
-    4: (_zstd, _zstd_packed),
-}
-
-
 def records(raw: bytes) -> list[Record]:
     """The records of one v2 batch."""
     base, attributes, base_time, max_time, count = (
@@ -86,7 +35,7 @@ def records(raw: bytes) -> list[Record]:
     )
     if count == 0:
         return []
-    data = CODECS[attributes & 7][0](raw[61:])
+    data = UNPACK[attributes & 7](raw[61:])
     place = 0
 
     def varint() -> int:
@@ -123,34 +72,6 @@ def records(raw: bytes) -> list[Record]:
         out.append(Record(base + delta, time, key, value, headers, data[start:end], record_attributes))
     assert place == len(data)
     return out
-
-
-def packed(raw: bytes, codec: int) -> bytes:
-    """An uncompressed batch with its records compressed."""
-    body = CODECS[codec][1](raw[61:])
-    attributes = struct.unpack_from(">h", raw, 21)[0] | codec
-    return _sealed(raw, body, attributes=attributes)
-
-
-def _sealed(raw: bytes, body: bytes, **fields: int) -> bytes:
-    """A batch with this header but for some fields, and these bytes behind it."""
-    rest = bytearray(raw[21:61])
-    places = {
-        "attributes": (">h", 0),
-        "max_timestamp": (">q", 14),
-        "count": (">i", 36),
-        "base_time": (">q", 6),
-    }
-    for name, value in fields.items():
-        struct.pack_into(places[name][0], rest, places[name][1], value)
-    whole = bytes(rest) + body
-    return (
-        raw[:8]
-        + struct.pack(">i", 9 + len(whole))
-        + raw[12:17]
-        + struct.pack(">I", crc32c.crc32c(whole))
-        + whole
-    )
 
 
 def _batches(log: bytes) -> list[tuple[naive.Batch, bytes]]:
@@ -254,5 +175,5 @@ def left_of(raw: bytes, batch: naive.Batch, kept: Sequence[Record]) -> bytes:
     newest = (
         batch.max_timestamp if batch.attributes & 8 else max([-1, *(record.timestamp for record in kept)])
     )
-    body = CODECS[batch.attributes & 7][1](b"".join(record.raw for record in kept))
-    return _sealed(raw, body, max_timestamp=newest, count=len(kept))
+    body = PACK[batch.attributes & 7](b"".join(record.raw for record in kept))
+    return sealed(raw, body, max_timestamp=newest, count=len(kept))

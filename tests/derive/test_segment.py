@@ -16,13 +16,10 @@ from krepair.kernels import classes as c
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.scan import ScanInputs, scan_segment
 from tests import builders, encoders
-from tests.builders import Batch
-from tests.kernels import twins
-from tests.kernels.scanning import joined, scan_bytes
+from tests.builders import Batch, joined
+from tests.kernels.scanning import scan_bytes
 from tests.old_messages import mixed_logs, plain
-from tests.strategies import History, histories
-
-Entries = tuple[list[tuple[int, int]], list[tuple[int, int]]]
+from tests.strategies import histories
 
 
 def recovered(
@@ -31,48 +28,25 @@ def recovered(
     return recover_segment(base_offset, len(log), interval, builders.reading(log, at_most), **how)
 
 
-def entries_of(found: RecoveredSegment, base_offset: int = 0) -> Entries:
-    return (
-        [
-            (base_offset + one.relative_offset, one.position)
-            for one in encoders.decode_offset_index(found.index)
-        ],
-        [
-            (one.timestamp, base_offset + one.relative_offset)
-            for one in encoders.decode_time_index(found.time_index)
-        ],
-    )
-
-
 INTERVALS = st.sampled_from([0, 1, 77, 100, 500, 4096])
 WINDOWS = st.sampled_from([100, 150, 1000, 1 << 16])
 
 
-@settings(max_examples=60, deadline=None)
-@given(histories(segments=1, steps=30), INTERVALS, WINDOWS, st.sampled_from([9, 1 << 20]))
-def test_entries_are_those_of_the_twin_whatever_the_window(
-    history: History, interval: int, window_bytes: int, at_most: int
+@settings(max_examples=120, deadline=None)
+@given(
+    mixed_logs() | histories(segments=1, steps=30).map(lambda made: made.batches),
+    INTERVALS,
+    WINDOWS,
+    st.sampled_from([9, 1 << 20]),
+)
+def test_entries_are_those_of_a_brokers_recovery_whatever_the_window(
+    batches: list[Batch], interval: int, window_bytes: int, at_most: int
 ) -> None:
-    log = joined(history.batches)
-    base = history.batches[0].base_offset if log else 0
+    log, base = joined(batches), batches[0].base_offset
     found = recovered(log, interval, base, window_bytes=window_bytes, at_most=at_most)
-    assert entries_of(found, base) == twins.index_entries(log, interval)
-    assert (found.damage, found.valid_bytes, found.batches) == (c.D_NONE, len(log), len(history.batches))
-
-
-@settings(max_examples=60, deadline=None)
-@given(mixed_logs(), INTERVALS, WINDOWS)
-def test_entries_of_mixed_formats_are_those_of_the_twin(
-    batches: list[Batch], interval: int, window_bytes: int
-) -> None:
-    log = joined(batches)
-    found = recovered(log, interval, window_bytes=window_bytes)
-    assert entries_of(found) == twins.index_entries(log, interval)
-    assert (found.valid_bytes, found.batches, found.last_offset) == (
-        len(log),
-        len(batches),
-        batches[-1].last_offset,
-    )
+    assert (found.index, found.time_index) == builders.indexes(base, batches, interval)
+    assert (found.damage, found.valid_bytes, found.batches) == (c.D_NONE, len(log), len(batches))
+    assert found.last_offset == batches[-1].last_offset
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,14 +111,15 @@ def test_any_bytes_are_walked_without_a_crash(noise: bytes) -> None:
 
 
 def test_more_entries_than_the_first_buffers_hold() -> None:
-    log = joined([builders.commit(n, pid=1, timestamp=n) for n in range(3000)])
-    offsets, times = entries_of(recovered(log, 0))
-    assert (offsets, times) == twins.index_entries(log, 0)
-    assert (len(offsets), len(times)) == (2999, 2999)
+    batches = [builders.commit(n, pid=1, timestamp=n) for n in range(3000)]
+    found = recovered(joined(batches), 0)
+    assert (found.index, found.time_index) == builders.indexes(0, batches, 0)
+    assert (len(found.index), len(found.time_index)) == (8 * 2999, 12 * 2999)
 
 
 def test_a_log_without_batches_has_no_entries() -> None:
-    assert entries_of(recovered(b"")) == ([], [])
+    found = recovered(b"")
+    assert (found.index, found.time_index) == (b"", b"")
 
 
 def test_a_log_of_v0_alone_has_an_empty_time_index() -> None:
@@ -157,9 +132,10 @@ def test_a_log_of_v0_alone_has_an_empty_time_index() -> None:
 def test_batches_larger_than_the_window_are_checked_piece_by_piece(old: bool) -> None:
     value = random.Random(2).randbytes(9000)
     large = plain(1, value) if old else builders.data(1, [builders.Record(b"k", value)])
-    log = joined([builders.data(0), large, builders.data(2, 3)])
+    batches = [builders.data(0), large, builders.data(2, 3)]
+    log = joined(batches)
     found = recovered(log, 50, window_bytes=256)
-    assert entries_of(found) == twins.index_entries(log, 50)
+    assert (found.index, found.time_index) == builders.indexes(0, batches, 50)
     bad = bytearray(log)
     bad[5000] ^= 4
     found = recovered(bytes(bad), 50, window_bytes=256)

@@ -15,7 +15,7 @@ from krepair.engine.items import ScanItem
 from krepair.engine.spark_worker import ItemDone
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.scan.scan import scan
-from tests.compaction.compacting import place_of
+from tests.places import place_of
 
 _ITEMS = 100_000
 _BOUND = 128 << 20

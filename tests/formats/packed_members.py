@@ -9,7 +9,7 @@ from typing import Any, Final
 from krepair.formats import group_metadata
 from tests import builders
 from tests.encoders import encode_fields as encode
-from tests.formats.versioned import encode_versioned
+from tests.encoders import encode_versioned
 
 OWNED: Final = [{"topic": "a", "partitions": [0, 2]}, {"topic": "b", "partitions": []}]
 SUBSCRIBED: Final = {"topics": ["b", "a"], "user_data": b"\xff\0u", "owned_partitions": OWNED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.errors import UsageError
 from krepair.formats import group_metadata, share_group_state, transaction_state
+from krepair.formats.batch_v2 import batches
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from krepair.formats.message_schema import Field, Schema, decode, decode_versioned, id_text
+from krepair.formats.record import batch_records
+from krepair.formats.transaction_state import RECORDS, TransactionStatus, state_name
 from tests.encoders import encode_fields as encode
+from tests.encoders import encode_versioned
+from tests.fixture_dirs import unpack
 from tests.formats import packed_members
-from tests.formats.versioned import encode_versioned
 from tests.lab import jars
 from tests.lab.jvm import java
 
@@ -251,13 +255,6 @@ def test_an_assignment_that_cannot_be_read_is_hex_and_an_empty_one_is_no_damage(
     assert (nothing["assigned_partitions"], "assignment_problem" in nothing) == ({}, False)
 
 
-def test_a_value_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(UsageError, match="does not fit"):
-        encode(group_metadata.OFFSET_COMMIT_VALUE, 3, {"offset": 2**63})
-    with pytest.raises(UsageError, match="versions 0 to 4"):
-        encode(group_metadata.OFFSET_COMMIT_VALUE, 5, {})
-
-
 def in_kafkas_words(fields: tuple[Field, ...], values: dict[str, Any], version: int) -> dict[str, Any]:
     """The JSON that Kafka's converters write: tagged fields with their default are left out."""
     out: dict[str, Any] = {}
@@ -319,3 +316,80 @@ def test_kafkas_own_classes_read_the_same() -> None:
         left, _, text = answer.partition(" ")
         assert left == "0", (name, version)
         assert json.loads(text) == in_kafkas_words(schema.fields, values, version), (name, version)
+
+
+# -- transactions, in both versions of their record
+
+
+TIMES = struct.pack(">qq", 1_795_298_355_150, 1_795_298_355_140)
+HEAD = struct.pack(">qhib", 10, 3, 850_000, 1)
+OLD = b"\0\0" + HEAD + struct.pack(">ih", 1, 4) + b"back" + struct.pack(">iii", 2, 1, 0) + TIMES
+NEW = (
+    b"\0\1"
+    + HEAD
+    + b"\2\5back\3"
+    + struct.pack(">ii", 1, 0)
+    + b"\0"
+    + TIMES
+    + b"\2\0\x08"
+    + bytes(8)
+    + b"\2\2\0\2"
+)
+KEY = struct.pack(">hh", 0, 2) + b"id"
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    found = RECORDS.decode(KEY, data)
+    assert found.problem == ""
+    assert found.value is not None
+    return found.value
+
+
+@pytest.mark.parametrize("data", [OLD, NEW])
+def test_both_versions_say_the_same(data: bytes) -> None:
+    found = decoded(data)
+    assert {name: found[name] for name in ("producer_id", "producer_epoch", "transaction_timeout_ms")} == {
+        "producer_id": 10,
+        "producer_epoch": 3,
+        "transaction_timeout_ms": 850_000,
+    }
+    assert state_name(found["transaction_status"]) == "Ongoing"
+    (row,) = found["transaction_partitions"]
+    assert (row["topic"], sorted(row["partition_ids"])) == ("back", [0, 1])
+    assert found["transaction_last_update_timestamp_ms"] == 1_795_298_355_150
+    assert found["transaction_start_timestamp_ms"] == 1_795_298_355_140
+
+
+@pytest.mark.parametrize(
+    "none", [b"\0\0" + HEAD + b"\xff" * 4 + TIMES, b"\0\1" + HEAD + b"\0" + TIMES + b"\0"]
+)
+def test_transaction_without_partitions_has_none(none: bytes) -> None:
+    assert not decoded(none)["transaction_partitions"]
+
+
+@pytest.mark.parametrize(("fixture", "ids"), [("offsets-bloat-2.2.0-clean", 10), ("offsets-tv2-4.3.1", 2)])
+def test_what_real_coordinators_wrote_is_read_and_their_times_are_those_of_the_records(
+    tmp_path: Path, fixture: str, ids: int
+) -> None:
+    producers: set[int] = set()
+    for path in unpack(fixture, tmp_path).glob("__transaction_state-*/*.log"):
+        content = path.read_bytes()
+        for batch in batches(content):
+            assert not isinstance(batch, Damage)
+            for record in batch_records(content, batch.position):
+                assert not isinstance(record, Damage)
+                if record.value is None:
+                    continue
+                value = decoded(record.value)
+                updated = value["transaction_last_update_timestamp_ms"]
+                assert abs(updated - batch.header.base_timestamp - record.timestamp_delta) < 1000
+                start = value["transaction_start_timestamp_ms"]
+                assert 0 <= start <= updated or start == -1
+                complete = {
+                    TransactionStatus.COMPLETE_COMMIT,
+                    TransactionStatus.COMPLETE_ABORT,
+                    TransactionStatus.EMPTY,
+                }
+                assert bool(value["transaction_partitions"]) is (value["transaction_status"] not in complete)
+                producers.add(value["producer_id"])
+    assert len(producers) >= ids

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.errors import UsageError
 from krepair.formats import offset_index, time_index, txn_index
 from krepair.formats.damage import Damage
 from krepair.formats.txn_index import AbortedTxn
@@ -130,8 +129,3 @@ def test_time_index_may_repeat_an_offset_but_not_a_time() -> None:
 )
 def test_impossible_aborted_transaction_is_named(entry: AbortedTxn, expected: str) -> None:
     assert [wrong.expected for wrong in txn_index.damage(txn_index.encode([entry]), 100)] == [expected]
-
-
-def test_relative_offset_beyond_four_bytes_is_wrong_use() -> None:
-    with pytest.raises(UsageError, match="does not fit"):
-        encoders.encode_offset_index([OffsetEntry(2**31, 0)])

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.errors import UsageError
 from krepair.formats import meta_properties, partition_metadata
 from krepair.formats.damage import Damage, shown
 from krepair.formats.meta_properties import MetaProperties
@@ -46,11 +45,6 @@ def test_partition_metadata_bytes_are_those_of_a_broker() -> None:
 )
 def test_partition_metadata_that_stops_a_broker_is_damage(data: bytes) -> None:
     assert isinstance(partition_metadata.decode(data), Damage)
-
-
-def test_zero_topic_id_is_not_written() -> None:
-    with pytest.raises(UsageError, match="zero topic id"):
-        encoders.encode_partition_metadata(PartitionMetadata(0, uuid.UUID(int=0)))
 
 
 def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:

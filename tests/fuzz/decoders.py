@@ -45,22 +45,17 @@ from krepair.formats.message_schema import decode
 from krepair.look.dump.record import json_of
 from krepair.plan.model import (
     FORMAT_VERSION,
-    KeepOriginal,
-    MendLog,
-    NewCompanion,
     NewFile,
     NotReversible,
     Plan,
-    RemovedRange,
     RootPlan,
-    SetAside,
 )
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.rules.checkpoints import KINDS, mend_offsets
 from krepair.rules.epochs import merge_epochs, read_recorded
-from tests import builders, encoders, old_messages, wrappers
+from tests import builders, codecs, encoders, old_messages
 from tests.encoders import encode_fields as encode
 from tests.formats import packed_members
 from tests.plan.plans import (
@@ -72,6 +67,7 @@ from tests.plan.plans import (
     partition,
     replaced_file,
 )
+from tests.plan.reviewed_loss import aside, log, removed
 
 MOST_BYTES = 1 << 20
 """Of what a compressed input may become here."""
@@ -110,12 +106,10 @@ def _names(error: KrepairError, file: str) -> None:
 def batches(data: bytes) -> None:
     """Batches of v2, their CRCs not looked at so that changed bytes get further, and the records in them."""
     parts: list[tuple[int, int]] = []
-    whole = 0
     for batch in batch_v2.batches(data, check_crc=False):
         if isinstance(batch, Damage):
             parts.append((batch.position, batch.length))
             continue
-        whole += 1
         position, header = batch
         size = header.size_bytes
         parts.append((position, size))
@@ -129,7 +123,6 @@ def batches(data: bytes) -> None:
     _covers(data, parts)
     sound = list(batch_v2.batches(data))
     _covers(data, [(b.position, b.length if isinstance(b, Damage) else b.header.size_bytes) for b in sound])
-    assert len(encoders.batch_headers(data)) == whole
     _lies_within(data, batch_v2.damage(data))
 
 
@@ -159,7 +152,7 @@ def controls(data: bytes) -> None:
 
 
 def messages(data: bytes) -> None:
-    """Messages of v0 and v1, wrappers opened."""
+    """Messages of v0 and v1."""
     parts: list[tuple[int, int]] = []
     for placed in message_set.messages(data, check_crc=False):
         if isinstance(placed, Damage):
@@ -168,13 +161,9 @@ def messages(data: bytes) -> None:
         parts.append((placed.position, placed.size_bytes))
         again = encoders.encode_message(placed.message)
         assert encoders.decode_messages(again)[0].message == placed.message
-        if placed.message.is_wrapper:
-            inner = wrappers.inner_messages(placed.message, max_bytes=MOST_BYTES)
-            assert isinstance(inner, Damage) or inner
     _covers(data, parts)
     sound = list(message_set.messages(data))
     _covers(data, [(m.position, m.length if isinstance(m, Damage) else m.size_bytes) for m in sound])
-    encoders.message_headers(data)
     _lies_within(data, message_set.damage(data))
 
 
@@ -263,13 +252,10 @@ def snapshots(data: bytes) -> None:
 
 
 def varints(data: bytes) -> None:
-    for read, write in (
-        (varint.read_varint, encoders.write_varint),
-        (varint.read_varlong, encoders.write_varlong),
-    ):
+    for read in (varint.read_varint, varint.read_varlong):
         found = read(data, 0, len(data))
         if found is not None:
-            written = write(found.value)
+            written = builders.varint(found.value)
             assert len(written) <= found.end <= len(data)
             assert read(written, 0, len(written)) == (found.value, len(written))
 
@@ -349,10 +335,7 @@ def _log() -> bytes:
 
 
 def _compressed_batch(codec: int) -> bytes:
-    plain = builders.data(10, 4, pid=5).raw
-    stored = encoders.compress(codec, plain[batch_v2.HEADER_SIZE :])
-    header = batch_v2.decode_header(plain)
-    return batch_v2.encode_batch(header._replace(attributes=codec), stored)
+    return codecs.packed(builders.data(10, 4, pid=5).raw, codec)
 
 
 def _old_log() -> bytes:
@@ -441,38 +424,8 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 _REPLACED = replaced_file("cleaner-offset-checkpoint", folder=".", rule="KR410", size_before=4, size_after=4)
 _OTHER_CHANGES = (
     _REPLACED,
-    MendLog(
-        change_id=f"{FOLDER}/{300:020d}.log",
-        name=f"{300:020d}.log",
-        base_offset=300,
-        method="excise",
-        removed=(
-            RemovedRange(start=1, end=9, rule="KR801", consent="x", first_lost=301, last_lost=302, records=2),
-        ),
-        size_before=20,
-        size_after=12,
-        digest_removed=DIGEST,
-        digest_after=DIGEST,
-        mtime_ns=1,
-        last_offset=310,
-        companions=(
-            NewCompanion(name=f"{300:020d}.index", size_before=8, size_after=0, digest_after=DIGEST),
-        ),
-        front_bytes=0,
-        reason="a reason",
-        undo=KeepOriginal(),
-    ),
-    SetAside(
-        change_id=f"{FOLDER}/{400:020d}",
-        base_offset=400,
-        names=(f"{400:020d}.log",),
-        bytes=10,
-        records=1,
-        rule="KR801",
-        consent="x",
-        reason="a reason",
-        undo=NotReversible(why="it is gone"),
-    ),
+    log(300, removed=(removed(),)),
+    aside(200, undo=NotReversible(why="it is gone")),
     completed_swap(
         500,
         log_bytes=10,
@@ -532,7 +485,11 @@ DECODERS = (
     Decoder(
         "batches",
         batches,
-        lambda: [_log(), *(_compressed_batch(codec) for codec in compression.Codec), _log()[:-3]],
+        lambda: [
+            _log(),
+            *map(_compressed_batch, compression.Codec),
+            _log()[:-3],
+        ],
     ),
     Decoder("plain-records", plain_records, lambda: [b"\x03" + builders.data(0, 3).raw[61:]]),
     Decoder("controls", controls, lambda: [b"\0\0\0\1", b"\0\0\0\0\0\7"]),
@@ -551,7 +508,7 @@ DECODERS = (
     Decoder("time-indexes", partial(indexes, time_index), lambda: [_TIME_INDEX, _TIME_INDEX + bytes(24)]),
     Decoder("txn-indexes", lambda data: indexes(txn_index, data, 7), lambda: [_TXN_INDEX]),
     Decoder("snapshots", snapshots, lambda: [_SNAPSHOT]),
-    Decoder("varints", varints, lambda: [encoders.write_varlong(-(2**63)), encoders.write_varint(300)]),
+    Decoder("varints", varints, lambda: [builders.varint(-(2**63)), builders.varint(300)]),
     Decoder("members", members, _packed),
     Decoder("plans", plans, _plan_bytes),
     Decoder("sealed-plans", sealed_plans, _bare_plans, json=True),

@@ -78,9 +78,6 @@ def broken(frame: bytes, how: str, place: int, bit: int) -> bytes:
 
 
 def damaged(frame: bytes, chance: random.Random) -> bytes:
-    """A bit flipped, cut, or with bytes behind it."""
-    how = chance.randrange(3)
-    place = chance.randrange(len(frame))
-    if how == 0:
-        return frame[:place] + bytes([frame[place] ^ (1 << chance.randrange(8))]) + frame[place + 1 :]
-    return frame[:place] if how == 1 else frame + chance.randbytes(chance.randrange(1, 6))
+    """The same by chance."""
+    how = chance.choice(("flip", "cut", "longer"))
+    return broken(frame, how, chance.randrange(len(frame)), chance.randrange(8))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,11 +49,6 @@ ENTRY_NAMES = {
     c.ENTRY_OTHER_PRODUCER: "other producer",
 }
 NOW_MS = builders.NOW_MS
-
-
-def joined(batches: Iterable[builders.Batch]) -> bytes:
-    """The bytes of a log."""
-    return b"".join(batch.raw for batch in batches)
 
 
 def scan_bytes(

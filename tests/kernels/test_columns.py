@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from krepair.kernels import columns as k
 from tests import builders
-from tests.builders import Batch
-from tests.kernels.scanning import joined
+from tests.builders import Batch, joined
 from tests.kernels.twins import control_kind
 from tests.old_messages import mixed_logs, plain
 from tests.strategies import History, histories

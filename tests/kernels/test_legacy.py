@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from krepair.kernels import classes as c
 from krepair.kernels.crc32 import crc32_piece
 from tests import builders, old_messages
-from tests.builders import Batch
+from tests.builders import Batch, joined
 from tests.fixture_dirs import unpack
-from tests.kernels.scanning import joined, scan_bytes, staged, summary_in_words, twin_in_words, twin_of
+from tests.kernels.scanning import scan_bytes, staged, summary_in_words, twin_in_words, twin_of
 from tests.old_messages import mixed_logs, plain, wrapper
 
 BASE = 5

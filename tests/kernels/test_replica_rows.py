@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import pytest
 
 from krepair.formats import batch_v2, message_set
 from krepair.kernels import replica_rows as h
+from krepair.kernels.compact_records import SLACK, key_hash
+from krepair.kernels.replica_rows import body_hash
 from krepair.look.dump.record import shown_of
 from krepair.replicas import records
-from krepair.replicas.records import Differing, HashWalk
+from krepair.replicas.records import Differing, Hashed, HashWalk, RecordBytes
 from tests import old_messages
-from tests.builders import reading
-from tests.encoders import write_varint
+from tests.builders import reading, varint
 from tests.fixture_dirs import unpack
 
 SECRET = np.array([7, 9], np.uint64)
@@ -40,11 +42,11 @@ class _Slow(HashWalk):
 def _body(row, shown) -> bytes:
     if row["magic"] < batch_v2.MAGIC:
         return (shown.key or b"") + message_set.LENGTH.pack((shown.value_size,)) + (shown.value or b"")
-    body = (shown.key or b"") + write_varint(shown.value_size) + (shown.value or b"")
-    body += write_varint(len(shown.headers))
+    body = (shown.key or b"") + varint(shown.value_size) + (shown.value or b"")
+    body += varint(len(shown.headers))
     for name, value in shown.headers:
-        body += write_varint(len(name)) + name
-        body += write_varint(-1 if value is None else len(value)) + (value or b"")
+        body += varint(len(name)) + name
+        body += varint(-1 if value is None else len(value)) + (value or b"")
     return body
 
 
@@ -106,3 +108,41 @@ def test_any_field_changes_the_digest() -> None:
         assert h.digest_of(np.uint64(1), np.uint64(2), *map(np.int64, other)) != first
     assert h.digest_of(np.uint64(2), np.uint64(2), *map(np.int64, numbers)) != first
     assert h.digest_of(np.uint64(1), np.uint64(3), *map(np.int64, numbers)) != first
+
+
+# -- hashes of records that are read by themselves do not depend on how the bytes come
+
+
+MOST = 2 << 20
+
+
+def taken(body: bytes, key_size: int, seed: int, into: RecordBytes) -> RecordBytes:
+    """The body comes in pieces of sizes drawn by the seed."""
+    chance = random.Random(seed)
+    into.begin(key_size)
+    place = 0
+    while place < len(body):
+        size = chance.choice([1, 100, 4096, 1 << 20, 3 << 20])
+        into.take(memoryview(body)[place : place + size])
+        place += size
+    return into
+
+
+def plain(body: bytes, key_size: int) -> Hashed:
+    def of(hash_of, data: bytes) -> tuple[int, int]:
+        first, second = hash_of(np.frombuffer(data + bytes(SLACK), np.uint8).copy(), 0, len(data), *SECRET)
+        return int(first), int(second)
+
+    return Hashed(of(key_hash, body[:key_size]) if key_size >= 0 else (0, 0), of(body_hash, body))
+
+
+@pytest.mark.parametrize("share", [None, 0, 0.4, 1])
+def test_pieces_of_any_size_give_the_hashes_of_the_whole(share: float | None) -> None:
+    into = RecordBytes(SECRET, MOST)
+    for size in (5, MOST + 9, 0, 31, MOST, MOST + 1, MOST - 1):
+        body = random.Random(size).randbytes(size)
+        key_size = -1 if share is None else int(share * size)
+        for seed in range(3):
+            found = taken(body, key_size, seed, into)
+            assert found.too_large == (size > MOST)
+            assert found.too_large or found.hashed() == plain(body, key_size)

@@ -16,11 +16,10 @@ from krepair.kernels import classes as c
 from krepair.kernels.scan import ScanInputs, scan_segment
 from krepair.kernels.scan_window import decision_delta
 from tests import builders
-from tests.builders import Batch
+from tests.builders import Batch, joined
 from tests.kernels.scanning import (
     CLASS_NAMES,
     NOW_MS,
-    joined,
     same_answer,
     scan_bytes,
     staged,
@@ -64,33 +63,6 @@ def told(history: History, chance: random.Random) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=150, deadline=None)
-@given(histories(**SHAPE), windows, st.randoms(use_true_random=False), st.sampled_from([7, 64, 1 << 20]))
-def test_any_history_is_summed_up_as_by_the_twin_and_staging_sees_each_batch_once_with_its_class(
-    history: History, window_bytes: int, chance: random.Random, at_most: int
-) -> None:
-    log, base_offset, _ = log_of(history)
-    how = told(history, chance)
-    found, seen = staged(log, base_offset, window_bytes=window_bytes, at_most=at_most, **how)
-    expected = twin_of(log, base_offset, **how)
-    assert summary_in_words(found) == twin_in_words(expected)
-    assert seen == [(position, name) for position, _, name in expected.batches]
-    assert summary_in_words(scan_bytes(log, base_offset, **how)) == summary_in_words(found)
-
-
-@settings(max_examples=30, deadline=None)
-@given(histories(**SHAPE), st.randoms(use_true_random=False))
-def test_windows_and_crc_checking_change_nothing(history: History, chance: random.Random) -> None:
-    log, base_offset, _ = log_of(history)
-    how = told(history, chance)
-    whole = scan_bytes(log, base_offset, **how)
-    for window_bytes in (100, 500):
-        for check_crc in (True, False):
-            found = scan_bytes(log, base_offset, window_bytes=window_bytes, check_crc=check_crc, **how)
-            assert (found.headers, found.decisions) == (whole.headers, whole.decisions)
-            assert summary_in_words(found) == summary_in_words(whole)
-
-
 marker_logs = st.lists(
     st.tuples(
         st.integers(1, 3),
@@ -130,20 +102,6 @@ def marker_log(steps: list[tuple[int, str, int]]) -> list[Batch]:
     return out
 
 
-@settings(max_examples=200, deadline=None)
-@given(marker_logs, windows, st.randoms(use_true_random=False))
-def test_long_runs_of_markers_are_summed_up_as_by_the_twin(
-    steps: list[tuple[int, str, int]], window_bytes: int, chance: random.Random
-) -> None:
-    history = History(Shape(), [(0, marker_log(steps), 0)])
-    log, base_offset, _ = log_of(history)
-    how = told(history, chance)
-    found, seen = staged(log, base_offset, window_bytes=window_bytes, **how)
-    expected = twin_of(log, base_offset, **how)
-    assert summary_in_words(found) == twin_in_words(expected)
-    assert seen == [(position, name) for position, _, name in expected.batches]
-
-
 data_logs = st.lists(
     st.tuples(
         st.sampled_from([-1] * 8 + [1, 2]),
@@ -179,21 +137,46 @@ def data_log(steps: list[tuple[int, str, int]]) -> list[Batch]:
     return out
 
 
+LOGS = {
+    "any history": histories(**SHAPE),
+    "long runs of markers": marker_logs.map(lambda steps: History(Shape(), [(0, marker_log(steps), 0)])),
+    "long runs of data of no producer": data_logs.map(
+        lambda steps: History(Shape(), [(0, data_log(steps), 0)])
+    ),
+}
+
+
+@pytest.mark.parametrize("logs", LOGS.values(), ids=LOGS)
 @settings(max_examples=200, deadline=None)
-@given(data_logs, windows, st.randoms(use_true_random=False))
-def test_long_runs_of_data_of_no_producer_are_summed_up_as_by_the_twin(
-    steps: list[tuple[int, str, int]], window_bytes: int, chance: random.Random
+@given(
+    draw=st.data(),
+    window_bytes=windows,
+    chance=st.randoms(use_true_random=False),
+    at_most=st.sampled_from([7, 64, 1 << 20]),
+    check_crc=st.booleans(),
+)
+def test_a_log_is_summed_up_as_by_the_twin_and_staging_sees_each_batch_once_with_its_class(
+    logs: st.SearchStrategy[History],
+    draw: st.DataObject,
+    window_bytes: int,
+    chance: random.Random,
+    at_most: int,
+    check_crc: bool,
 ) -> None:
-    batches = data_log(steps)
-    history = History(Shape(), [(0, batches, 0)])
-    log, base_offset, _ = log_of(history)
+    history = draw.draw(logs)
+    log, base_offset, batches = log_of(history)
     how = told(history, chance)
     if chance.random() < 0.5:
-        how["last_position"] = sum(len(one.raw) for one in batches[: chance.randrange(len(batches))])
-    found, seen = staged(log, base_offset, window_bytes=window_bytes, **how)
+        how["last_position"] = len(joined(batches[: chance.randrange(len(batches))]))
+    found, seen = staged(
+        log, base_offset, window_bytes=window_bytes, at_most=at_most, check_crc=check_crc, **how
+    )
     expected = twin_of(log, base_offset, **how)
     assert summary_in_words(found) == twin_in_words(expected)
     assert seen == [(position, name) for position, _, name in expected.batches]
+    whole = scan_bytes(log, base_offset, **how)
+    assert summary_in_words(whole) == summary_in_words(found)
+    assert (whole.headers, whole.decisions) == (found.headers, found.decisions)
 
 
 @pytest.mark.parametrize("gap", [13, 14, 15, 16])

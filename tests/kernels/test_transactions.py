@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from krepair.kernels.transactions import E_HAS_DATA, TransactionReplay
 from tests import builders
-from tests.builders import Batch
-from tests.kernels.scanning import joined
+from tests.builders import Batch, joined
 from tests.old_messages import mixed_logs, plain
 from tests.strategies import History, histories
 

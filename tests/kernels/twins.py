@@ -307,30 +307,3 @@ class Scan:
         row.free_markers += not kept_now
         row.timestamp, row.coordinator_epoch = timestamp, coordinator_epoch
         return "marker data remains" if kept_now else free
-
-
-def index_entries(log: bytes, interval_bytes: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Offset index (last offset, position) and time index (timestamp, offset), as ``LogSegment.recover`` writes."""
-    offsets: list[tuple[int, int]] = []
-    times: list[tuple[int, int]] = []
-    position = last_entry = 0
-    largest, offset_of_largest = -1, -1
-    while position < len(log):
-        offset, length = struct.unpack_from(">qi", log, position)
-        if log[position + 16] == 2:
-            delta = struct.unpack_from(">i", log, position + 23)[0]
-            timestamp = struct.unpack_from(">q", log, position + 35)[0]
-        else:
-            delta = 0
-            timestamp = struct.unpack_from(">q", log, position + 18)[0] if log[position + 16] == 1 else -1
-        if timestamp > largest:
-            largest, offset_of_largest = timestamp, offset + delta
-        if position - last_entry > interval_bytes:
-            offsets.append((offset + delta, position))
-            if largest > (times[-1][0] if times else -1):
-                times.append((largest, offset_of_largest))
-            last_entry = position
-        position += length + 12
-    if largest > (times[-1][0] if times else -1):
-        times.append((largest, offset_of_largest))
-    return offsets, times

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from krepair.formats import batch_v2, group_metadata
-from tests import builders, encoders
-from tests.formats.versioned import encode_versioned
+from krepair.formats import group_metadata
+from tests import builders
+from tests.encoders import encode_versioned
 
 
 def text(value: str) -> bytes:
@@ -21,15 +21,6 @@ def key_of(group: str, partition: int, version: int = 1) -> bytes:
 
 def value_of(offset: int, metadata: str = "") -> bytes:
     return struct.pack(">hqi", 3, offset, -1) + text(metadata) + struct.pack(">q", 1000 + offset)
-
-
-def packed(raw: bytes, codec: int) -> bytes:
-    """The same batch with its records compressed."""
-    header = batch_v2.decode_header(raw)
-    if codec == 0 or header.is_control:
-        return raw
-    body = encoders.compress(codec, raw[batch_v2.HEADER_SIZE :])
-    return batch_v2.encode_batch(header._replace(attributes=header.attributes | codec), body)
 
 
 def group_record(

@@ -23,7 +23,7 @@ from krepair.look.dump.log_walk import KR307
 from krepair.look.dump.record import DEFAULT_CUT, RecordLines, Style
 from krepair.ops.dump import Dump
 from krepair.options import Options
-from tests import builders, encoders, wrappers
+from tests import builders, encoders
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
 
@@ -231,7 +231,7 @@ def test_old_wrappers_show_their_messages_with_offsets_of_the_log(magic: int) ->
     )
     log = encoders.encode_messages(
         [
-            wrappers.wrap(inner, Codec.GZIP),
+            encoders.wrapped(inner, Codec.GZIP),
             message_set.Message(10, magic, 0, 5 if magic else -1, None, b""),
         ]
     )

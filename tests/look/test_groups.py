@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.engine.items import Place
 from krepair.formats import group_metadata, message_set
 from krepair.look.coordinators import commits
 from krepair.look.coordinators.groups import Group, GroupsItem, GroupsResult, read_groups
 from krepair.ops.groups import subscription_findings
-from tests import builders, encoders, wrappers
+from tests import builders, encoders
+from tests.codecs import packed
 from tests.encoders import encode_fields as encode
+from tests.encoders import encode_versioned
 from tests.engine.travelled import travelled
-from tests.formats.versioned import encode_versioned
-from tests.look.group_records import group_record, key_of, member, packed, text, value_of
+from tests.look.group_records import group_record, key_of, member, text, value_of
+from tests.places import place_of
 
 FOLDER = "__consumer_offsets-0"
 TRANSACTIONAL = 0x10
@@ -32,12 +32,7 @@ def written(
     folder.mkdir(parents=True, exist_ok=True)
     for base, data in segments:
         (folder / f"{base:020d}.log").write_bytes(data)
-    place = Place(
-        host=socket.gethostname(),
-        log_dir=str(folder.parent),
-        log_dir_inode=folder.parent.stat().st_ino,
-        folder=folder.name,
-    )
+    place = place_of(folder)
     sizes = tuple((base, len(data)) for base, data in segments)
     result = travelled(
         read_groups, GroupsItem(place=place, segments=sizes, log_start=log_start, groups=wanted)
@@ -327,7 +322,7 @@ def test_partitions_of_old_formats(tmp_path: Path, magic: int) -> None:
     time = 5 if magic else -1
     plain = message_set.Message(0, magic, 0, time, key_of("g", 0, 0), value_of(1))
     inner = tuple(message_set.Message(n, magic, 0, time, key_of("g", n), value_of(n)) for n in (1, 2, 3))
-    result = written(tmp_path / FOLDER, (0, encoders.encode_messages([plain, wrappers.wrap(inner, 1)])))
+    result = written(tmp_path / FOLDER, (0, encoders.encode_messages([plain, encoders.wrapped(inner, 1)])))
     [group] = result.groups
     assert [(each.partition, each.offset, each.record_offset) for each in group.commits] == [
         (0, 1, 0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from krepair.engine.items import Place
 from krepair.look.coordinators.transactions import TransactionsItem, TransactionsResult, read_transactions
 from tests import builders
+from tests.codecs import packed
 from tests.engine.travelled import travelled
-from tests.look.group_records import packed
 from tests.look.transaction_records import STATES, key_of, value_of
+from tests.places import place_of
 
 FOLDER = "__transaction_state-0"
 
@@ -32,12 +31,7 @@ def read(
     folder.mkdir(parents=True, exist_ok=True)
     for base, data in logs:
         (folder / f"{base:020d}.log").write_bytes(data)
-    place = Place(
-        host=socket.gethostname(),
-        log_dir=str(folder.parent),
-        log_dir_inode=folder.parent.stat().st_ino,
-        folder=folder.name,
-    )
+    place = place_of(folder)
     item = TransactionsItem(
         place=place,
         segments=tuple((base, len(data)) for base, data in logs),

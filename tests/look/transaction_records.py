@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from krepair.formats import transaction_state
-from tests.formats.versioned import encode_versioned
+from tests.encoders import encode_versioned
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
           "PrepareEpochFence")  # fmt: skip

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from tools.compare_plans import comparable, compare, decisions
-from tools.count_lines import lines_of
 
 
 def plan(**changed: object) -> str:
@@ -109,12 +108,3 @@ def test_names_sizes_digests_spans_tallies_codes_are_decisions(old: str, new: st
 def test_of_a_refusal_the_kind_is_the_decision() -> None:
     assert decisions("RefusedError: one reason") == decisions("RefusedError: another")
     assert decisions("RefusedError: one") != decisions("UsageError: one")
-
-
-def test_lines_are_counted_without_blank_ones_and_docstrings() -> None:
-    assert (
-        lines_of(
-            '"""Title.\n\nMore.\n"""\n\nA = 1\n"""What A is."""\n\n\ndef f():\n    """Do."""\n    return A  # why\n'
-        )
-        == 3
-    )

@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from krepair.checks.catalogue import CATALOGUE
+from krepair.cli.outcome import VERBS
 from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
 from krepair.fixes.table import FIXES
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
+from krepair.rules.replicas import model as m
 from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
-VERBS = (
-    *[
-        "check",
-        "plan",
-        "show",
-        "diff",
-        "apply",
-        "verify",
-        "undo",
-        "purge",
-        "dump",
-        "groups",
-        "transactions",
-        "compare",
-        "facts",
-        "explain",
-    ],
-)
 
 
 def test_generated_pages_are_fresh() -> None:
@@ -87,7 +75,7 @@ def unknown_words(page: Path, help_text: str) -> list[str]:
             r"^ *(?:\$ )?(?:\.venv/bin/)?(krepair .*)", block.replace("\\\n", " "), re.MULTILINE
         ):
             words = line.split("#")[0].split()
-            if words[1] not in (*VERBS, "[OPTIONS]"):
+            if words[1] not in {*VERBS, "[OPTIONS]"}:
                 unknown.append(words[1])
             unknown.extend(
                 word
@@ -170,3 +158,54 @@ def test_the_readme_names_every_fix_that_is_built() -> None:
     limits = (ROOT / "README.md").read_text().partition("## Limits")[2].partition("\n## ")[0]
     sentence = limits.partition("It mends what its fixes mend: ")[2].partition(".")[0]
     assert set(re.findall(r"`(\w+)`", sentence)) == {fix.name for fix in FIXES}
+
+
+# -- the words of compare, which stand in JSON
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
+
+
+def test_each_kind_stands_on_the_page_with_its_rule_and_below_its_verdict() -> None:
+    diverged, others = (
+        PAGE.read_text().split("What a partition can have diverged in:")[1].split("What the other verdicts")
+    )
+    row = re.compile(r"^\| ([a-z-]+) \| (KR\d{3}) \|", re.MULTILINE)
+    assert dict(row.findall(diverged) + row.findall(others)) == m.RULE_OF
+    assert {kind for kind, verdict in m.VERDICT_OF.items() if verdict == m.DIVERGED} == dict(
+        row.findall(diverged)
+    ).keys()
+    assert m.VERDICT_OF.keys() == m.RULE_OF.keys()
+
+
+def test_each_verdict_stands_on_the_page() -> None:
+    rows = re.findall(r"^\| ([a-z, -]+) \| .* \| \d+ \|$", PAGE.read_text(), re.MULTILINE)
+    assert {word for row in rows for word in row.split(", ")} == set(m.VERDICTS)
+
+
+# -- the demonstration
+
+
+def shown_in_the_readme() -> list[str]:
+    """Every line of the README's account of the demonstration."""
+    account = (ROOT / "README.md").read_text().partition("## What `make demo` shows")[2].partition("\n## ")[0]
+    block = re.findall(r"```text\n(.*?)```", account, re.DOTALL)[0]
+    return block.splitlines()
+
+
+@pytest.mark.slow
+def test_the_demonstration_ends_well_and_prints_the_figures_of_the_readme(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tools.demo", "--engine", "inline", "--folder", str(tmp_path / "demo")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    page = tmp_path / "demo" / "plan.html"
+    assert f"Open it in a browser: {page}" in done.stdout.splitlines()
+    assert page.read_text().rstrip().endswith("</html>")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    missing = [
+        line
+        for line in shown_in_the_readme()
+        if not any(printed.startswith(" ".join(line.split())) for printed in lines)
+    ]
+    assert missing == []
+    assert len(shown_in_the_readme()) == 10

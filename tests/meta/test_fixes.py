@@ -21,7 +21,7 @@ from krepair.ops import apply as apply_module
 from krepair.ops import check, plan, verify
 from krepair.ops import findings as findings_table
 from krepair.ops import undo as undo_module
-from krepair.plan.model import KeepOriginal, ReplaceFile
+from tests.plan.plans import replaced_file
 
 Method = Literal["truncate", "regenerate", "remove"]
 
@@ -59,32 +59,20 @@ def test_no_verb_names_a_fix() -> None:
     assert not any(isinstance(value, Fix) for value in vars(findings_table).values())
 
 
-def replaced(name: str, method: Method, rule: str) -> ReplaceFile:
-    return ReplaceFile(
-        change_id=f"t-0/{name}",
-        name=name,
-        method=method,
-        rule=rule,
-        size_before=1,
-        size_after=1,
-        digest_after="",
-        reason="",
-        undo=KeepOriginal(),
-    )
-
-
 @pytest.mark.parametrize(
-    ("change", "fix"),
+    ("name", "method", "rule", "fix"),
     [
-        (replaced(f"{0:020d}.timeindex", "truncate", "KR201"), "index"),
-        (replaced(f"{0:020d}.txnindex", "regenerate", "KR204"), "index"),
-        (replaced("leader-epoch-checkpoint", "regenerate", "KR401"), "epochs"),
-        (replaced(f"{9:020d}.snapshot", "regenerate", "KR501"), "snapshots"),
-        (replaced(f"{9:020d}.snapshot", "remove", "KR502"), "snapshots"),
-        (replaced(f"{0:020d}.log.deleted", "remove", "KR601"), "leftovers"),
-        (replaced(f"{0:020d}.timeindex", "remove", "KR601"), "leftovers"),
-        (replaced("recovery-point-offset-checkpoint", "regenerate", "KR403"), "checkpoints"),
+        (f"{0:020d}.timeindex", "truncate", "KR201", "index"),
+        (f"{0:020d}.txnindex", "regenerate", "KR204", "index"),
+        ("leader-epoch-checkpoint", "regenerate", "KR401", "epochs"),
+        (f"{9:020d}.snapshot", "regenerate", "KR501", "snapshots"),
+        (f"{9:020d}.snapshot", "remove", "KR502", "snapshots"),
+        (f"{0:020d}.log.deleted", "remove", "KR601", "leftovers"),
+        (f"{0:020d}.timeindex", "remove", "KR601", "leftovers"),
+        ("recovery-point-offset-checkpoint", "regenerate", "KR403", "checkpoints"),
     ],
 )
-def test_the_bytes_of_a_file_are_made_by_one_fix_alone(change: ReplaceFile, fix: str) -> None:
-    assert owner_of(change).name == fix
+def test_the_bytes_of_a_file_are_made_by_one_fix_alone(
+    name: str, method: Method, rule: str, fix: str
+) -> None:
+    assert owner_of(replaced_file(name, method=method, rule=rule)).name == fix

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import combinations, product
 from pathlib import Path
+
+from tests.pairs import meeting_in_pairs
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = """
@@ -46,3 +49,28 @@ def test_unmarked_test_that_starts_java_fails_and_so_does_one_that_leaks(tmp_pat
 def test_make_quick_leaves_out_exactly_what_is_marked() -> None:
     recipe = (ROOT / "Makefile").read_text().partition("\nquick:")[2].partition("\n\n")[0]
     assert '-m "not broker and not spark and not slow"' in recipe
+
+
+# -- of a product of dimensions every pair of values is tried
+
+
+DIMENSIONS = ("abcd", "vwxyz", "12", "pqr")
+
+
+def pairs(cases: list[tuple[str, ...]]) -> set[object]:
+    return {pair for case in cases for pair in combinations(enumerate(case), 2)}
+
+
+def test_any_two_values_of_a_product_meet_in_a_fraction_of_it() -> None:
+    every = list(product(*DIMENSIONS))
+    chosen = meeting_in_pairs(every, lambda case: case)
+    assert pairs(chosen) == pairs(every)
+    assert len(chosen) < len(every) // 4
+    assert chosen == sorted(chosen, key=every.index)
+
+
+def test_what_never_meets_is_not_asked_for() -> None:
+    some = [case for case in product(*DIMENSIONS) if (case[0] == "a") == (case[1] == "v")]
+    chosen = meeting_in_pairs(some, lambda case: case)
+    assert pairs(chosen) == pairs(some)
+    assert set(chosen) <= set(some)

@@ -11,11 +11,14 @@ import pytest
 
 import krepair
 from krepair.cli.outcome import VERBS
+from krepair.plan.planfile import dumps
 from tests.fixture_dirs import unpack
+from tests.plan.plans import good_plan
 
 ROOT = Path(krepair.__file__).parents[1]
 COMPILER = {"numba", "llvmlite"}
 LIBRARIES = COMPILER | {"pyspark", "py4j", "pyarrow", "pandas", "rich", "jinja2", "pydantic"}
+HEAVY = COMPILER | {"numpy", "pyspark", "pyarrow", "pandas", "rich", "crc32c"}
 CODECS = {"lz4", "snappy", "zstandard", "crc32c"}
 MAPPED = re.compile(r"^@shown\(", re.MULTILINE)
 TASK_MODULES = {
@@ -59,10 +62,17 @@ def healthy(tmp_path: Path) -> Path:
     return log_dir
 
 
-def test_the_version_loads_no_verb() -> None:
-    loaded = loaded_by("--version", ends=0)
-    assert "krepair.cli.verbs" not in loaded
-    assert "numpy" not in loaded
+@pytest.mark.parametrize(
+    "words",
+    [("--version",), ("--help",), ("plan", "--help"), ("explain", "KR101"), ("show", "PLAN")],
+    ids=" ".join,
+)
+def test_what_reads_no_log_directory_loads_nothing_heavy(tmp_path: Path, words: tuple[str, ...]) -> None:
+    plan = tmp_path / "PLAN"
+    plan.write_bytes(dumps(good_plan()))
+    loaded = loaded_by(*[str(plan) if word == "PLAN" else word for word in words], ends=0)
+    assert loaded & HEAVY == set()
+    assert ("krepair.cli.verbs" in loaded) == (words != ("--version",))
 
 
 def test_a_verb_loads_no_other_verb() -> None:

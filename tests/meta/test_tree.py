@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -85,6 +86,16 @@ def test_no_module_is_a_drawer_and_none_is_too_long() -> None:
         if len(each.read_text().splitlines()) > MOST_LINES and "Long because" not in each.read_text()
     ]
     assert (drawers, long) == ([], [])
+
+
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(
+        node.name
+        for module in MODULES
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_one_function_writes_offsets_as_names_of_files_have_them() -> None:

@@ -27,7 +27,7 @@ from krepair.ops.metrics import Ended, families, render
 from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan
 from krepair.start.folders import said_of_both
-from tests import builders, encoders, wrappers
+from tests import builders, encoders
 from tests.builders import NOW_MS, Batch, commit, data
 from tests.commit import txfixture
 from tests.ops.inline import Inline
@@ -139,7 +139,7 @@ def test_broken_content_under_a_right_checksum_is_found_only_deep(tmp_path: Path
 
 
 def test_a_broken_wrapper_of_an_old_format_is_found(tmp_path: Path) -> None:
-    wrapper = wrappers.wrap((message_set.Message(1, 1, 0, 5, b"k", b"v" * 400),), Codec.GZIP)
+    wrapper = encoders.wrapped((message_set.Message(1, 1, 0, 5, b"k", b"v" * 400),), Codec.GZIP)
     assert wrapper.value is not None
     broken = wrapper._replace(value=wrapper.value[:20] + bytes(len(wrapper.value) - 20))
     assert len(broken_contents(tmp_path, encoders.encode_messages([broken]), deep=True)) == 1

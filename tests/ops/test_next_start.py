@@ -8,12 +8,10 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
-import crc32c
 import pytest
 
 from krepair.checks.catalogue import StartEffect, start_of
 from krepair.checks.recovery_time import ASSUMED
-from krepair.formats.batch_v2 import HEADER_SIZE
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.space import VolumeSpace
 from krepair.logdir.view import read_log_dir
@@ -25,10 +23,9 @@ from krepair.start import needs
 from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace
 from krepair.start.ownership import Node, lacks, nodes_of, ownership_findings, usual_owner
-from tests import builders
+from tests import builders, codecs
 from tests.builders import NOW_MS, LogDir, data
 from tests.commit import txfixture
-from tests.encoders import compress
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LOADER_VERSIONS
 from tests.ops.inline import Inline
@@ -277,13 +274,8 @@ def test_what_ends_the_cleaners_pass_is_told_of_compacted_topics(tmp_path: Path,
 def packed(offset: int, codec: int, *sizes: int) -> builders.Batch:
     """A compressed batch with a value of each size."""
     records = [builders.Record(b"k%d" % offset, b"x" * size) for size in sizes]
-    raw = builders.encode(offset, records, attributes=codec)
-    body = compress(codec, raw[HEADER_SIZE:])
-    front = bytearray(raw[:HEADER_SIZE])
-    struct.pack_into(">i", front, 8, HEADER_SIZE - 12 + len(body))
-    sealed = bytes(front[21:]) + body
-    struct.pack_into(">I", front, 17, crc32c.crc32c(sealed))
-    return replace(data(offset, records), raw=bytes(front) + body)
+    made = data(offset, records)
+    return replace(made, raw=codecs.packed(made.raw, codec))
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])

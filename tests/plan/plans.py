@@ -83,6 +83,24 @@ def last_source() -> SourceSegment:
     )
 
 
+def rewritten(*sources: SourceSegment, folder: str = FOLDER, **fields: Any) -> RewriteSegments:
+    """Segments made anew as one; its figures are those of its sources, the last of which has 100 offsets."""
+    base = sources[0].base_offset
+    values: dict[str, Any] = {
+        "change_id": f"{folder}/{base:020d}",
+        "base_offset": base,
+        "sources": sources,
+        "log_bytes": sum(one.kept_bytes for one in sources),
+        "index_bytes_at_most": 58,
+        "batches": sum(one.kept_batches for one in sources),
+        "mtime_ns": LAST_MTIME_NS,
+        "last_offset": sources[-1].base_offset + 99,
+        "removes_snapshots": (),
+        "undo": KeepOriginal(),
+    }
+    return RewriteSegments(**(values | fields))
+
+
 def replaced_file(name: str, /, *, folder: str = FOLDER, **fields: Any) -> ReplaceFile:
     """A file made anew, of the size that it had."""
     values: dict[str, Any] = {
@@ -125,19 +143,7 @@ def completed_swap(base_offset: int, /, *, folder: str = FOLDER, **fields: Any) 
 
 
 def partition(**fields: object) -> PartitionPlan:
-    sources = (source(0), last_source())
-    change = RewriteSegments(
-        change_id=f"{FOLDER}/{0:020d}",
-        base_offset=0,
-        sources=sources,
-        log_bytes=578,
-        index_bytes_at_most=58,
-        batches=5,
-        mtime_ns=LAST_MTIME_NS,
-        last_offset=199,
-        removes_snapshots=(f"{100:020d}.snapshot",),
-        undo=KeepOriginal(),
-    )
+    change = rewritten(source(0), last_source(), removes_snapshots=(f"{100:020d}.snapshot",))
     files = [
         fingerprint(f"{0:020d}.index", 8),
         fingerprint(f"{0:020d}.log", 1000),

@@ -11,6 +11,7 @@ from krepair.plan.model import (
     PartitionPlan,
     RemovedRange,
     ReplaceFile,
+    SetAside,
 )
 from tests.plan.plans import DIGEST, fingerprint, replaced_file
 
@@ -70,6 +71,25 @@ def log(base: int = 0, size: int = 1000, **fields: Any) -> MendLog:
         "undo": KeepOriginal(),
     }
     return MendLog(**(values | fields))
+
+
+def aside(base: int, **fields: Any) -> SetAside:
+    """A segment behind a cut, with all of its files."""
+    names = [f"{base:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")]
+    sizes = {file.name: file.size for file in FILES}
+    names = [name for name in names if name in sizes]
+    values: dict[str, Any] = {
+        "change_id": f"{FOLDER}/{base:020d}",
+        "base_offset": base,
+        "names": tuple(names),
+        "bytes": sum(sizes[name] for name in names),
+        "records": 100,
+        "rule": "KR302",
+        "consent": CONSENT,
+        "reason": "behind the cut",
+        "undo": KeepOriginal(),
+    }
+    return SetAside(**(values | fields))
 
 
 def replaced(name: str, size: int = 8) -> ReplaceFile:

@@ -11,23 +11,20 @@ from krepair.cli.views.writers import markdown
 from krepair.plan.build import build_plan
 from krepair.plan.facts import OnDisk
 from krepair.plan.model import (
-    KeepOriginal,
     MendLog,
     NewCompanion,
     Plan,
-    RewriteSegments,
-    SetAside,
 )
 from krepair.plan.planfile import dumps, loads, seal
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.plan.space import space_of
-from tests.plan.plans import COMMIT, DIGEST, FACTS, policy, source
+from tests.plan.plans import COMMIT, DIGEST, FACTS, policy, rewritten, source
 from tests.plan.reviewed_loss import (
     CONSENT,
-    FILES,
     FOLDER,
     MTIME_NS,
+    aside,
     log,
     partition_with,
     removed,
@@ -42,24 +39,6 @@ def torn(**fields: Any) -> MendLog:
 
 def cut() -> MendLog:
     return log(removed=(removed(end=1000, last_lost=299),), method="cut", last_offset=39)
-
-
-def aside(base: int, **fields: Any) -> SetAside:
-    names = [f"{base:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".snapshot")]
-    sizes = {file.name: file.size for file in FILES}
-    names = [name for name in names if name in sizes]
-    values: dict[str, Any] = {
-        "change_id": f"{FOLDER}/{base:020d}",
-        "base_offset": base,
-        "names": tuple(names),
-        "bytes": sum(sizes[name] for name in names),
-        "records": 100,
-        "rule": "KR302",
-        "consent": CONSENT,
-        "reason": "behind the cut",
-        "undo": KeepOriginal(),
-    }
-    return SetAside(**(values | fields))
 
 
 def plan(*changes: Any, **fields: Any) -> Plan:
@@ -393,29 +372,13 @@ def test_log_that_is_not_in_its_folder_is_objected_to_and_nothing_fails() -> Non
 def test_snapshot_that_goes_twice_is_objected_to() -> None:
     name = f"{100:020d}.snapshot"
     removal = replace(replaced(name, 40), method="remove", rule="KR501", size_after=-1, digest_after="")
-    rewrite = rewritten(removes_snapshots=(name,))
+    rewrite = rewritten(source(0), folder=FOLDER, mtime_ns=MTIME_NS, removes_snapshots=(name,))
     found = told(plan(removal, rewrite, torn(), fixes=("markers", "snapshots", "tail")))
     assert f"RV30 {name} is touched by two changes" in found
 
 
-def rewritten(**fields: Any) -> RewriteSegments:
-    values: dict[str, Any] = {
-        "change_id": f"{FOLDER}/{0:020d}",
-        "base_offset": 0,
-        "sources": (source(0),),
-        "log_bytes": 378,
-        "index_bytes_at_most": 58,
-        "batches": 2,
-        "mtime_ns": MTIME_NS,
-        "last_offset": 99,
-        "removes_snapshots": (),
-        "undo": KeepOriginal(),
-    }
-    return RewriteSegments(**(values | fields))
-
-
 def test_log_that_is_cut_and_rewritten_is_objected_to() -> None:
-    rewrite = rewritten()
+    rewrite = rewritten(source(0), folder=FOLDER, mtime_ns=MTIME_NS)
     of_log = told(plan(rewrite, log(), fixes=("markers", "tail")))
     assert f"RV30 {0:020d}.index is touched by two changes" in of_log
 

@@ -26,7 +26,7 @@ from krepair.plan.planfile import seal
 from krepair.plan.render import plan_view
 from krepair.plan.risks import consents_of
 from krepair.plan.short import Observed
-from krepair.plan.view import PARTS, View
+from krepair.plan.view import PARTS, View, wrapped
 from tests.cli.page_reader import PageReader
 from tests.pages import facts, words_of
 from tests.plan.plans import good_plan, left_alone, nothing, numbered
@@ -259,3 +259,26 @@ def test_equal_partitions_are_there_once() -> None:
             if one.title == "Partitions that change" and one.table for row in one.table.rows]  # fmt: skip
     assert [row[0] for row in rows] == ["__consumer_offsets-0 and 59 like it", "all 60 together"]
     assert rows[0][1] == "2.4 KiB"
+
+
+# -- lines no longer than a width
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("one two three", ["one two", "three"]),
+        ("so krepair undo p.krplan, until purge", ["so", "krepair undo p.krplan,", "until", "purge"]),
+        ("krepair undo puts it back", ["krepair undo", "puts it", "back"]),
+        (
+            "type krepair plan /d --fix tail --out P now",
+            ["type", "krepair plan /d --fix tail --out P", "now"],
+        ),
+        ("more with --cluster FILE today", ["more with", "--cluster FILE", "today"]),
+        ("see krepair explain evidence", ["see", "krepair explain evidence"]),
+        ("  indented words go on", ["  indented", "  words go", "  on"]),
+        ("a/path/that/is/longer than that", ["a/path/that/is/longer", "than that"]),
+    ],
+)
+def test_what_is_to_be_typed_stays_whole(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 10) == lines

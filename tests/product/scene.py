@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -166,6 +166,9 @@ def _damage(path: Path, rng: random.Random) -> str:
     return f"{name} of {folder.name}"
 
 
+Damage = Callable[[Path, random.Random], None]
+
+
 def _files(folder: Path, *suffixes: str) -> list[Path]:
     return sorted(one for one in folder.iterdir() if one.suffix in suffixes)
 
@@ -175,48 +178,24 @@ def _one(folder: Path, rng: random.Random, *suffixes: str) -> Path | None:
     return rng.choice(found) if found else None
 
 
-def _index(folder: Path, rng: random.Random) -> Path | None:
-    return _one(folder, rng, *ENTRY_BYTES)
+def _on(suffixes: Iterable[str], change: Callable[[bytes, str, random.Random], bytes | None]) -> Damage:
+    """The damage of one file of the folder; without new bytes it goes."""
 
+    def damage(folder: Path, rng: random.Random) -> None:
+        if (file := _one(folder, rng, *suffixes)) is None:
+            return
+        new = change(file.read_bytes(), file.suffix, rng)
+        if new is None:
+            file.unlink()
+        else:
+            file.write_bytes(new)
 
-def _no_index(folder: Path, rng: random.Random) -> None:
-    if (file := _index(folder, rng)) is not None:
-        file.unlink()
-
-
-def _padded_index(folder: Path, rng: random.Random) -> None:
-    if (file := _index(folder, rng)) is not None:
-        file.write_bytes(file.read_bytes() + bytes(ENTRY_BYTES[file.suffix] * rng.randint(1, 20)))
-
-
-def _index_of_junk(folder: Path, rng: random.Random) -> None:
-    if (file := _index(folder, rng)) is not None:
-        file.write_bytes(rng.randbytes(rng.randint(1, 50)))
-
-
-def _cut_index(folder: Path, rng: random.Random) -> None:
-    if (file := _index(folder, rng)) is not None:
-        file.write_bytes(file.read_bytes()[: rng.randint(0, file.stat().st_size)])
-
-
-def _no_snapshot(folder: Path, rng: random.Random) -> None:
-    if (file := _one(folder, rng, ".snapshot")) is not None:
-        file.unlink()
-
-
-def _snapshot_of_junk(folder: Path, rng: random.Random) -> None:
-    if (file := _one(folder, rng, ".snapshot")) is not None:
-        file.write_bytes(rng.randbytes(rng.randint(0, 40)))
+    return damage
 
 
 def _odd_epochs(folder: Path, rng: random.Random) -> None:
     odd = [b"", b"0\n9\n0 0\n", b"0\n1\n0 0\n", b"0\n2\n0 0\n5 99999\n", b"1\n0\n", b"0\n2\n3 10\n1 20\n"]
     (folder / EPOCHS).write_bytes(rng.choice(odd))
-
-
-def _no_epochs(folder: Path, rng: random.Random) -> None:
-    del rng
-    (folder / EPOCHS).unlink(missing_ok=True)
 
 
 def _behind_the_log(folder: Path, content: bytes) -> None:
@@ -230,19 +209,6 @@ def _torn(folder: Path, rng: random.Random) -> None:
 
 def _zeros(folder: Path, rng: random.Random) -> None:
     _behind_the_log(folder, bytes(rng.randint(1, 5000)))
-
-
-def _flipped_bit(folder: Path, rng: random.Random) -> None:
-    log = rng.choice(_files(folder, ".log"))
-    raw = bytearray(log.read_bytes())
-    if raw:
-        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-        log.write_bytes(raw)
-
-
-def _twice(folder: Path, rng: random.Random) -> None:
-    log = rng.choice(_files(folder, ".log"))
-    log.write_bytes(log.read_bytes() * 2)
 
 
 def _empty_log(folder: Path, rng: random.Random) -> None:
@@ -279,7 +245,7 @@ def _marker(folder: Path, rng: random.Random) -> None:
     marker.unlink() if marker.exists() else marker.touch()
 
 
-def _lines(name: str) -> Callable[[Path, random.Random], None]:
+def _lines(name: str) -> Damage:
     def write(folder: Path, rng: random.Random) -> None:
         partitions = sorted(one.name for one in folder.parent.iterdir() if one.is_dir())
         lines = [
@@ -294,33 +260,37 @@ def _lines(name: str) -> Callable[[Path, random.Random], None]:
     return write
 
 
-def _no_points(folder: Path, rng: random.Random) -> None:
-    del rng
-    (folder.parent / POINTS).unlink(missing_ok=True)
+def _flipped(raw: bytes, _suffix: str, rng: random.Random) -> bytes:
+    bad = bytearray(raw)
+    if bad:
+        bad[rng.randrange(len(bad))] ^= 1 << rng.randrange(8)
+    return bytes(bad)
 
 
-_DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
+_DAMAGES: dict[str, Damage] = {
     "clean stop or not": _marker,
-    "cut index": _cut_index,
+    "cut index": _on(ENTRY_BYTES, lambda raw, _, rng: raw[: rng.randint(0, len(raw))]),
     "empty log": _empty_log,
-    "flipped bit": _flipped_bit,
+    "flipped bit": _on([".log"], _flipped),
     "half cleaned": _half_cleaned,
     "high watermarks": _lines(WATERMARKS),
-    "index of junk": _index_of_junk,
+    "index of junk": _on(ENTRY_BYTES, lambda _, __, rng: rng.randbytes(rng.randint(1, 50))),
     "log starts": _lines(LOG_STARTS),
-    "no epochs": _no_epochs,
-    "no index": _no_index,
-    "no recovery points": _no_points,
-    "no snapshot": _no_snapshot,
+    "no epochs": lambda folder, _: (folder / EPOCHS).unlink(missing_ok=True),
+    "no index": _on(ENTRY_BYTES, lambda *_: None),
+    "no recovery points": lambda folder, _: (folder.parent / POINTS).unlink(missing_ok=True),
+    "no snapshot": _on([".snapshot"], lambda *_: None),
     "odd epochs": _odd_epochs,
     "old log": _old_log,
-    "padded index": _padded_index,
+    "padded index": _on(
+        ENTRY_BYTES, lambda raw, suffix, rng: raw + bytes(ENTRY_BYTES[suffix] * rng.randint(1, 20))
+    ),
     "pending swap": _pending_swap,
     "recovery points": _lines(POINTS),
     "set aside": _set_aside,
-    "snapshot of junk": _snapshot_of_junk,
+    "snapshot of junk": _on([".snapshot"], lambda _, __, rng: rng.randbytes(rng.randint(0, 40))),
     "stray file": _stray,
     "torn tail": _torn,
-    "twice the same": _twice,
+    "twice the same": _on([".log"], lambda raw, *_: raw * 2),
     "zeros behind": _zeros,
 }

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from krepair.engine.items import Place
 from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recovered
 from tests import builders
-from tests.kernels.scanning import joined
+from tests.builders import joined
+from tests.places import place_of
 
 BATCHES = [builders.data(base, 3) for base in (0, 3, 6)]
 LOG = joined(BATCHES)
@@ -25,9 +23,7 @@ def item(root: Path, log: bytes = LOG, **fields: Any) -> RecoveredItem:
     folder = root / "t-0"
     folder.mkdir()
     (folder / NAME).write_bytes(log)
-    place = Place(
-        host=socket.gethostname(), log_dir=str(root), log_dir_inode=os.stat(root).st_ino, folder="t-0"
-    )
+    place = place_of(root / "t-0")
     values: dict[str, Any] = {
         "place": place,
         "base_offset": 0,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tests import builders, naive
+from tests import builders, codecs, naive
 from tests.builders import ABORT, COMMIT
 from tests.compaction import twin
 from tests.old_messages import GZIP, raw_message
@@ -93,7 +93,7 @@ class Entry:
             base_sequence=self.sequence,
             leader_epoch=self.leader_epoch,
         )
-        return twin.packed(raw, self.codec) if self.codec and self.records else raw
+        return codecs.packed(raw, self.codec)
 
     def _records(self) -> list[builders.Record]:
         if self.marker is not None:

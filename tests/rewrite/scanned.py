@@ -11,8 +11,7 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.view import read_log_dir
 from krepair.scan.scan import scan
 from tests import builders
-from tests.builders import NOW_MS
-from tests.kernels.scanning import joined
+from tests.builders import NOW_MS, joined
 from tests.old_messages import plain
 from tests.ops.scene import Scene
 

@@ -52,17 +52,8 @@ def real_logs() -> tuple[tuple[int, bytes], ...]:
     return tuple(found)
 
 
-def reader(raw: bytes):  # type: ignore[no-untyped-def]
-    def read_into(buffer: memoryview, position: int) -> int:
-        piece = raw[position : position + len(buffer)]
-        buffer[: len(piece)] = piece
-        return len(piece)
-
-    return read_into
-
-
 def mapped(base: int, raw: bytes, highest: int = HIGHEST) -> MapResult:
-    summary = scan_segment(ScanInputs(base_offset=base, file_size=len(raw), now_ms=0), reader(raw))
+    summary = scan_segment(ScanInputs(base_offset=base, file_size=len(raw), now_ms=0), b.reading(raw))
     first = ValidRange(
         start=0,
         end=summary.valid_bytes,
@@ -81,7 +72,7 @@ def mapped(base: int, raw: bytes, highest: int = HIGHEST) -> MapResult:
         highest=base + highest,
         interval_bytes=4096,
     )
-    return damage_map(item, reader(raw))
+    return damage_map(item, b.reading(raw))
 
 
 OPERATIONS = st.lists(
@@ -132,10 +123,10 @@ def test_map_is_the_twins_and_what_stays_is_valid_from_end_to_end(
     assert sum(one.end - one.start for one in (*found.valid, *found.damaged)) == len(raw)
     kept = kept_ranges(len(raw), tuple((one.start, one.end) for one in found.damaged))
     left = b"".join(raw[start:end] for start, end in kept)
-    summary = scan_segment(ScanInputs(base_offset=base, file_size=len(left), now_ms=0), reader(left))
+    summary = scan_segment(ScanInputs(base_offset=base, file_size=len(left), now_ms=0), b.reading(left))
     assert summary.is_whole
     pieces = bytearray(len(left))
-    read, place = reader_without(reader(raw), kept), 0
+    read, place = reader_without(b.reading(raw), kept), 0
     while place < len(left):
         got = read(memoryview(pieces)[place : place + 1000], place)
         assert got > 0
@@ -156,7 +147,7 @@ def test_search_finds_the_same_batch_whatever_the_window(
     base, whole = real_logs()[number]
     raw = broken(whole, operations)
     place = int(start * len(raw))
-    found = find_batch(reader(raw), place, len(raw), base, base + HIGHEST, window_bytes=window)
+    found = find_batch(b.reading(raw), place, len(raw), base, base + HIGHEST, window_bytes=window)
     expected = next((at for at in range(place, len(raw)) if batch_at(raw, at, base, base - 1, HIGHEST)), -1)
     assert found.position == expected
     assert found.complete
@@ -165,8 +156,8 @@ def test_search_finds_the_same_batch_whatever_the_window(
 def test_batch_larger_than_the_window_is_found() -> None:
     large = b.data(10, [b.Record(b"k", bytes(range(256)) * 9000)]).raw
     raw = b"\x55" * 1234 + large
-    assert find_batch(reader(raw), 0, len(raw), 5, 50, window_bytes=1 << 14).position == 1234
-    assert find_batch(reader(raw[:-1]), 0, len(raw) - 1, 5, 50, window_bytes=1 << 14).position == -1
+    assert find_batch(b.reading(raw), 0, len(raw), 5, 50, window_bytes=1 << 14).position == 1234
+    assert find_batch(b.reading(raw[:-1]), 0, len(raw) - 1, 5, 50, window_bytes=1 << 14).position == -1
 
 
 def test_hostile_bytes_cannot_make_a_search_checksum_without_end() -> None:
@@ -174,7 +165,7 @@ def test_hostile_bytes_cannot_make_a_search_checksum_without_end() -> None:
     size = 1 << 21
     header = struct.pack(">qiibIhiqqqhii", 7, size // 2, 0, 2, 0, 0, 0, 0, 0, -1, -1, -1, 1)
     raw = (header * (size // len(header) + 1))[:size]
-    found = find_batch(reader(raw), 0, len(raw), 0, 100, budget=64 << 20)
+    found = find_batch(b.reading(raw), 0, len(raw), 0, 100, budget=64 << 20)
     assert (found.position, found.complete) == (-1, False)
     assert found.checksummed <= 64 << 20
 
@@ -183,7 +174,7 @@ def test_hostile_bytes_cannot_make_a_search_checksum_without_end() -> None:
     "content", [bytes(100_000), np.random.default_rng(7).bytes(100_000)], ids=["zeros", "noise"]
 )
 def test_nothing_is_found_where_nothing_is(content: bytes) -> None:
-    found = find_batch(reader(content), 0, len(content), 0, 2**31)
+    found = find_batch(b.reading(content), 0, len(content), 0, 2**31)
     assert (found.position, found.complete) == (-1, True)
 
 
@@ -211,7 +202,7 @@ def test_recovery_minds_only_index_entries_that_go_back_and_offsets_that_do_not_
 
     def of(raw: bytes, interval: int, base: int = 0, cut: int = -1, next_base: int = -1) -> str:
         cut = len(raw) if cut < 0 else cut
-        return recovery_of_offsets(reader(raw), len(raw), cut, base, interval, next_base=next_base)
+        return recovery_of_offsets(b.reading(raw), len(raw), cut, base, interval, next_base=next_base)
 
     back = b"".join([*batches[:10], batches[2], *batches[10:]])
     assert (of(back, 100 * size), of(back, 1), of(back, 1, cut=5 * size)) == ("", "empties", "")

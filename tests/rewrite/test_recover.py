@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from krepair.derive.index_entries import IndexEntries
 from krepair.durable.attributes import read_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import without_links
-from krepair.engine.items import Place, ScanItem
+from krepair.engine.items import ScanItem
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.rewrite import recovered
 from krepair.rewrite.indexes.segment import MendItem
@@ -28,9 +26,10 @@ from krepair.rewrite.recovered import RecoveredItem, RecoveredResult, read_recov
 from krepair.scan.scan import scan
 from krepair.scan.segment_files import regenerate_offset_and_time
 from tests import builders
+from tests.builders import joined
 from tests.engine.travelled import failure_of
-from tests.kernels.scanning import joined
 from tests.old_messages import mixed_logs, plain
+from tests.places import place_of
 from tests.plan.plans import replaced_file
 from tests.rewrite.scanned import LOGS, log_of
 
@@ -48,9 +47,7 @@ class Segment:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"{0:020d}.log"
         self.path.write_bytes(log)
-        self.place = Place(
-            host=socket.gethostname(), log_dir=str(root), log_dir_inode=os.stat(root).st_ino, folder="t-0"
-        )
+        self.place = place_of(root / "t-0")
         self.like: Attributes = read_attributes(str(self.path), without_links())
         self.reading = RecoveredItem(
             place=self.place,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from krepair.engine.items import Place
 from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn, replayed
@@ -18,8 +16,8 @@ from krepair.scan.segment_files import regenerate_offset_and_time
 from tests import builders
 from tests.builders import Batch
 from tests.fixture_dirs import unpack
-from tests.kernels.twins import index_entries
 from tests.old_messages import mixed_logs
+from tests.places import place_of
 
 
 def sizes_of(folder: Path) -> list[tuple[int, int]]:
@@ -31,12 +29,7 @@ def looked_at(folder: Path) -> TxnResult:
     """What a replay has against the ``.txnindex`` files of a folder, and the true bytes of each."""
     sizes = sizes_of(folder)
     bases = tuple(base for base, _ in sizes)
-    place = Place(
-        host=socket.gethostname(),
-        log_dir=str(folder.parent),
-        log_dir_inode=folder.parent.stat().st_ino,
-        folder=folder.name,
-    )
+    place = place_of(folder)
     present = tuple(base for base in bases if (folder / f"{base:020d}.txnindex").exists())
     result = inspect_txn(TxnItem(place=place, segments=tuple(sizes), present=present, make=bases))
     assert isinstance(result, TxnResult)
@@ -53,20 +46,14 @@ def partitions(logs: Path) -> list[Path]:
 
 @settings(max_examples=40, deadline=None)
 @given(mixed_logs(3), st.sampled_from([0, 60, 300, 4096]))
-def test_bytes_are_those_of_the_twin_for_any_mix_of_formats(
+def test_indexes_are_those_of_a_brokers_recovery_for_any_mix_of_formats(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Batch], interval: int
 ) -> None:
     path = tmp_path_factory.mktemp("mixed") / "00000000000000000003.log"
     content = b"".join(batch.raw for batch in batches)
     path.write_bytes(content)
-    offsets, times = index_entries(content, interval)
     found = regenerate_offset_and_time(str(path), len(content), 3, interval)
-    assert found.index == b"".join(
-        (offset - 3).to_bytes(4, "big") + position.to_bytes(4, "big") for offset, position in offsets
-    )
-    assert found.time_index == b"".join(
-        time.to_bytes(8, "big") + (offset - 3).to_bytes(4, "big") for time, offset in times
-    )
+    assert (found.index, found.time_index) == builders.indexes(3, batches, interval)
     assert (found.valid_bytes, found.damage_text, found.batches) == (len(content), "", len(batches))
     assert found.last_offset == batches[-1].last_offset
 

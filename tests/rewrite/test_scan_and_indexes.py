@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
-import socket
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from krepair.scan.scan import scan
 from krepair.scan.segment_files import regenerate_offset_and_time
 from tests.builders import NOW_MS
 from tests.engine.travelled import failure_of
+from tests.places import place_of
 from tests.rewrite.scanned import LOGS, log_of
 
 INTERVAL = 300
@@ -47,12 +46,7 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
     path = stem.with_suffix(".log")
     path.write_bytes(log)
     true = regenerate_offset_and_time(str(path), len(log), 0, INTERVAL)
-    place = Place(
-        host=socket.gethostname(),
-        log_dir=str(tmp_path),
-        log_dir_inode=os.stat(tmp_path).st_ino,
-        folder=folder.name,
-    )
+    place = place_of(folder)
     for index, time_index, active, clean in itertools.product(INDEXES, INDEXES, (False, True), (False, True)):
         for suffix, kind, data, entry in (
             (".index", index, true.index, 8),
@@ -81,9 +75,7 @@ def test_one_reading_tells_what_two_tell_whatever_the_log_and_its_indexes(
 def test_what_cannot_be_read_is_told_of_scan_and_indexes(tmp_path: Path) -> None:
     folder = tmp_path / "t-0"
     folder.mkdir()
-    place = Place(
-        host=socket.gethostname(), log_dir=str(tmp_path), log_dir_inode=os.stat(tmp_path).st_ino, folder="t-0"
-    )
+    place = place_of(tmp_path / "t-0")
     item = LookItem(
         scan=ScanItem(place=place, base_offset=0, size=100, now_ms=NOW_MS, high_watermark=0),
         inspect=InspectItem(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from msgspec.structs import replace
 
 from krepair.durable.attributes import read_attributes
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, FinishItem, FinishResult, Place, VerifyItem, VerifyResult
+from krepair.engine.items import Failed, FinishItem, FinishResult, VerifyItem, VerifyResult
 from krepair.formats import batch_v2
 from krepair.logdir.fingerprint import digest_file
-from krepair.plan.model import KeepOriginal, RewriteSegments, SourceSegment
+from krepair.plan.model import RewriteSegments, SourceSegment
 from krepair.rewrite.segments.verify import (
     OriginalsItem,
     compare_originals,
@@ -25,8 +24,10 @@ from krepair.rewrite.segments.verify import (
     verify_segment,
 )
 from tests import builders
-from tests.builders import Batch, abort, commit, data, emptied
+from tests.builders import Batch, abort, commit, data, emptied, joined
 from tests.engine.travelled import failure_of
+from tests.places import place_of
+from tests.plan import plans
 
 BASE = 100
 FIRST = [data(100, 3, pid=7, txn=True), abort(103, pid=7), commit(104, pid=8), data(105, 2)]
@@ -35,46 +36,23 @@ KEPT = [*FIRST[:2], FIRST[3], SECOND[2], SECOND[3], SECOND[4]]
 MTIME_NS = 1_700_000_000_000_000_000
 
 
-def joined(batches: list[Batch]) -> bytes:
-    return b"".join(batch.raw for batch in batches)
-
-
 def source(base: int, kept: list[Batch], **fields: Any) -> SourceSegment:
-    with_records = [batch for batch in kept if not batch.control]
+    """Of which these batches stay."""
     values: dict[str, Any] = {
-        "base_offset": base,
-        "log_bytes": 0,
-        "batches": 0,
         "kept_bytes": sum(len(batch.raw) for batch in kept),
         "kept_batches": len(kept),
-        "kept_records": sum(batch.records for batch in with_records),
+        "kept_records": sum(batch.records for batch in kept if not batch.control),
         "kept_markers": sum(batch.control and batch.records > 0 for batch in kept),
-        "reasons": (),
-        "drop_unstamped": True,
-        "carried_open": (),
-        "keep_positions": (),
-        "protected": (),
-        "last_position": -1,
-        "decisions": "",
         "aborted_kept": (),
     }
-    return SourceSegment(**(values | fields))
+    return plans.source(base, **(values | fields))
 
 
 def change(**fields: Any) -> RewriteSegments:
-    values: dict[str, Any] = {
-        "change_id": "t-0/x",
-        "base_offset": BASE,
-        "sources": (source(100, KEPT[:3], aborted_kept=(0,)), source(110, KEPT[3:])),
-        "log_bytes": len(joined(KEPT)),
-        "index_bytes_at_most": 1000,
-        "batches": len(KEPT),
-        "mtime_ns": MTIME_NS,
-        "last_offset": 116,
-        "removes_snapshots": (),
-        "undo": KeepOriginal(),
-    }
-    return RewriteSegments(**(values | fields))
+    sources = (source(100, KEPT[:3], aborted_kept=(0,)), source(110, KEPT[3:]))
+    values = {"log_bytes": len(joined(KEPT)), "index_bytes_at_most": 1000, "batches": len(KEPT),
+              "mtime_ns": MTIME_NS, "last_offset": 116}  # fmt: skip
+    return plans.rewritten(*fields.pop("sources", sources), **(values | fields))
 
 
 def write(folder: Path, base: int, batches: list[Batch], **files: bytes) -> Path:
@@ -92,15 +70,6 @@ def write(folder: Path, base: int, batches: list[Batch], **files: bytes) -> Path
     return folder / f"{base:020d}"
 
 
-def place(folder: Path) -> Place:
-    return Place(
-        host=socket.gethostname(),
-        log_dir=str(folder.parent),
-        log_dir_inode=folder.parent.stat().st_ino,
-        folder=folder.name,
-    )
-
-
 def checked(item: FinishItem) -> Any:
     with Tree(item.place.log_dir) as tree:
         return verify_group(item, tree)
@@ -108,7 +77,7 @@ def checked(item: FinishItem) -> Any:
 
 def item_of(stem: Path, made: RewriteSegments | None = None) -> FinishItem:
     return FinishItem(
-        place=place(stem.parent),
+        place=place_of(stem.parent),
         change=made or change(),
         stage=str(stem.parent),
         attributes=read_attributes(f"{stem}.log"),
@@ -252,7 +221,9 @@ def test_missing_index_is_no_wrong_attribute(tmp_path: Path) -> None:
 
 def segment(tmp_path: Path, *, active: bool = False, **files: bytes) -> Any:
     write(tmp_path / "t-0", BASE, KEPT, **files)
-    return verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, size=0, active=active))
+    return verify_segment(
+        VerifyItem(place=place_of(tmp_path / "t-0"), base_offset=BASE, size=0, active=active)
+    )
 
 
 def test_segment_that_is_whole_has_no_problem(tmp_path: Path) -> None:
@@ -289,7 +260,7 @@ def test_offsets_without_a_record_are_no_problem_here(tmp_path: Path) -> None:
 
 def test_segment_in_another_directory_is_not_read_whatever_the_host_is_called(tmp_path: Path) -> None:
     write(tmp_path / "t-0", BASE, KEPT)
-    here = replace(place(tmp_path / "t-0"), host="elsewhere.example")
+    here = replace(place_of(tmp_path / "t-0"), host="elsewhere.example")
     assert failure_of(verify_segment(VerifyItem(place=here, base_offset=BASE, size=0, active=False))) == ""
     there = replace(here, log_dir_inode=here.log_dir_inode + 1)
     found = verify_segment(VerifyItem(place=there, base_offset=BASE, size=0, active=False))
@@ -306,7 +277,9 @@ def test_torn_log_is_told_alone(tmp_path: Path) -> None:
 
 def test_segment_that_cannot_be_read_is_a_failure_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "t-0").mkdir()
-    found = verify_segment(VerifyItem(place=place(tmp_path / "t-0"), base_offset=BASE, size=0, active=False))
+    found = verify_segment(
+        VerifyItem(place=place_of(tmp_path / "t-0"), base_offset=BASE, size=0, active=False)
+    )
     assert failure_of(found) == "unreadable"
     assert found.why == f"t-0/{BASE:020d}.log: {os.strerror(2)} (ENOENT)"
 
@@ -414,7 +387,7 @@ def test_nothing_is_compared_in_another_directory_of_the_same_name(tmp_path: Pat
     folder.parent.mkdir()
     write(keep, 100, FIRST)
     write(folder, BASE, FIRST)
-    item = OriginalsItem(place=place(folder), change=change(sources=(source(100, []),)), keep=str(keep))
+    item = OriginalsItem(place=place_of(folder), change=change(sources=(source(100, []),)), keep=str(keep))
     assert compare_originals(item) is None
     other = replace(item, place=replace(item.place, log_dir_inode=1))
     assert "is not the same directory" in str(compare_originals(other))

@@ -11,9 +11,7 @@ from msgspec import structs
 from krepair.kernels import classes as c
 from krepair.kernels.scan import SegmentSummary
 from krepair.rules.model import MarkerPolicy, SegmentFacts
-from tests import naive
 from tests.builders import NOW_MS, LogDir, Partition
-from tests.rules.scanned import Held
 
 POLICY = MarkerPolicy(
     now_ms=NOW_MS,
@@ -82,18 +80,3 @@ def rows(*of: list[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
 def partition() -> Partition:
     """An empty partition, to which segments are added."""
     return LogDir(Path("nowhere")).partition("t")
-
-
-def holding(made: Partition) -> Held:
-    """The files of a partition made by hand."""
-    files = made.files()
-    segments = tuple(
-        naive.Segment(
-            segment.base_offset,
-            files[f"{segment.base_offset:020d}.log"],
-            segment.mtime_ms,
-            files.get(f"{segment.base_offset:020d}.txnindex", b""),
-        )
-        for segment in made.segments
-    )
-    return Held(segments, {int(n[:20]): data for n, data in files.items() if n.endswith(".snapshot")})

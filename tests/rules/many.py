@@ -136,18 +136,3 @@ def last_batches(plan: PartitionPlan) -> set[tuple[int, int]]:
     changes = [change for change in plan.changes if isinstance(change, RewriteSegments)]
     sources = [source for change in changes for source in change.sources]
     return {(s.base_offset, s.last_position) for s in sources if s.last_position >= 0}
-
-
-__all__ = [
-    "DAY_MS",
-    "SETTINGS",
-    "Clock",
-    "copied",
-    "expected_files",
-    "files_of",
-    "last_batches",
-    "orphans",
-    "repaired",
-    "twin_of",
-    "write_histories",
-]

@@ -11,7 +11,6 @@ import numpy as np
 
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.damage import Damage
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.scan import ScanInputs, scan_segment
 from krepair.rules.markers import decide
 from krepair.rules.model import (
@@ -24,7 +23,7 @@ from krepair.rules.model import (
 )
 from krepair.scan.segment_files import entry_pairs, pairs
 from tests import naive
-from tests.builders import LogDir, reading
+from tests.builders import LogDir, Partition, reading
 from tests.strategies import History
 
 
@@ -48,21 +47,22 @@ class Held:
 
 def held(history: History, *, snapshots: bool = True) -> Held:
     """A history as the files that a broker would have."""
-    partition = history.fill(LogDir(Path("nowhere")).partition("t"))
-    files = partition.files(snapshots=snapshots)
-    segments = []
-    for segment in partition.segments:
-        name = f"{segment.base_offset:020d}"
-        segments.append(
-            naive.Segment(
-                segment.base_offset,
-                files[f"{name}.log"],
-                segment.mtime_ms,
-                files.get(f"{name}.txnindex", b""),
-            )
+    return holding(history.fill(LogDir(Path("nowhere")).partition("t")), snapshots=snapshots)
+
+
+def holding(made: Partition, *, snapshots: bool = True) -> Held:
+    """The files of a partition in the making."""
+    files = made.files(snapshots=snapshots)
+    segments = tuple(
+        naive.Segment(
+            segment.base_offset,
+            files[f"{segment.base_offset:020d}.log"],
+            segment.mtime_ms,
+            files.get(f"{segment.base_offset:020d}.txnindex", b""),
         )
-    found = {int(name[:20]): data for name, data in files.items() if name.endswith(".snapshot")}
-    return Held(tuple(segments), found)
+        for segment in made.segments
+    )
+    return Held(segments, {int(n[:20]): data for n, data in files.items() if n.endswith(".snapshot")})
 
 
 def policy_of(rules: naive.Rules, partition: Held) -> MarkerPolicy:
@@ -147,6 +147,3 @@ def decided(
     final = decide([again.get(each.base_offset, each) for each in segments], policy, outcome.protected)
     assert not isinstance(final, NeedsRescan), "a rescan is asked for once"
     return final
-
-
-__all__ = ["INT64_MAX", "Held", "decided", "held", "newest", "policy_of", "scan"]

@@ -19,8 +19,8 @@ from krepair.options import EngineName, Options
 from krepair.rewrite.indexes.transactions import replayed
 from krepair.rules.aborts import may_be_untrue, may_have_aborts
 from tests import builders
-from tests.builders import Batch, abort, commit, data, emptied
-from tests.kernels.scanning import joined, scan_bytes
+from tests.builders import Batch, abort, commit, data, emptied, joined
+from tests.kernels.scanning import scan_bytes
 from tests.strategies import History, histories
 
 BASE = 100

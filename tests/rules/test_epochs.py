@@ -41,33 +41,6 @@ def reasons(found: MergedEpochs) -> dict[int, EpochReason]:
     return {one.epoch: one.reason for one in found.decisions if one.start is None}
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(None, id="missing"),
-        pytest.param(b"", id="empty"),
-        pytest.param(b"0\n4\n0 \0\0\0\0\0\0\0\0", id="NULs"),
-        pytest.param(b"\0" * 40, id="only NULs"),
-        pytest.param(b"0\n97\n0 0\n2 40\n4 80\n6 120\n", id="wrong count"),
-        pytest.param(b"0\n-1\n0 0\n2 40\n", id="count -1"),
-        pytest.param(b"0\n2147483647\n0 0\n", id="count 2^31-1"),
-        pytest.param(b"0\n4\n0 0\n2 40\n4 80\n6", id="truncated in an epoch"),
-        pytest.param(b"0\n4\n0 0\n2 40\n4 80\n6 12", id="truncated in an offset"),
-        pytest.param(b"1\n4\n0 0\n2 40\n4 80\n6 120\n", id="wrong version"),
-        pytest.param(b"0\n4\n6 120\n4 80\n2 40\n0 0\n", id="disorder"),
-        pytest.param(b"0\n5\n0 0\n2 40\n4 80\n6 120\n8 201\n", id="past the log end"),
-        pytest.param(b"0\n4\n0 0\n2 60\n4 80\n6 120\n", id="later than its first batch"),
-        pytest.param(b"0\n4\n0 0\n2 20\n4 80\n6 120\n", id="earlier than a batch of a lower epoch"),
-        pytest.param(b"0\n5\n0 0\n2 40\n3 60\n4 80\n6 120\n", id="epoch among batches of another"),
-        pytest.param(b"0\n5\n-3 0\n0 0\n2 40\n4 -80\n6 120\n", id="negative"),
-        pytest.param(b"0\n4\n0 0\n2 40\n\xff\xfe\n6 120\n", id="no UTF-8"),
-    ],
-)
-def test_damaged_file_gets_the_history_that_the_whole_log_shows(data: bytes | None) -> None:
-    found = merged(data)
-    assert (pairs(found), found.needed) == (FROM_LOG, True)
-
-
 def lines(*entries: tuple[int, int], count: int = 9) -> bytes:
     """Of a file that is damaged, if only by the number of its lines."""
     return f"0\n{count}\n".encode() + b"".join(b"%d %d\n" % entry for entry in entries)

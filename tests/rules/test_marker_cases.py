@@ -10,9 +10,9 @@ import pytest
 from krepair.rules.markers import _rescan, decide, stage_inputs
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, ProducerSnapshotState
 from krepair.rules.producers import ProducerNeeds
-from tests.builders import NOW_MS, Partition, abort, commit, data, emptied
-from tests.rules.facts import POLICY, facts, holding, partition, row, rows
-from tests.rules.scanned import decided, scan
+from tests.builders import NOW_MS, Batch, Partition, abort, commit, data, emptied
+from tests.rules.facts import POLICY, facts, partition, row, rows
+from tests.rules.scanned import decided, holding, scan
 
 UNLIMITED = replace(POLICY, horizon=str(2**60), producer_expiry_ms=-1)
 """Every unstamped marker may go, and no producer is active but by an open transaction."""
@@ -33,61 +33,110 @@ def reasons(made: Partition, policy: MarkerPolicy = UNLIMITED) -> dict[int, list
     }
 
 
-@pytest.mark.parametrize("base", [0, 5])
-def test_both_batches_that_scan_and_broker_name_as_the_last_of_a_producer_stay(base: int) -> None:
-    """The snapshot names an offset that the log does not show: what the scan found is needed all the same."""
-    made = partition().segment(emptied(base, pid=7, txn=False), data(base + 1, 1)).segment(data(20, 1))
-    state = ProducerSnapshotState(7, 0, 9, NOW_MS, -1)
-    policy = replace(POLICY, snapshot_offset=20, snapshot=(state,))
-    assert reasons(made, policy)[base] == ["K01", "K07"]
-    assert reasons(made, replace(policy, producer_expiry_ms=-1))[base] == ["K01", "D01"]
+def of_snapshot(producer: int, last: int) -> MarkerPolicy:
+    """A broker's newest snapshot, at the log end, says where the producer's last data was."""
+    state = ProducerSnapshotState(producer, 0, last, NOW_MS, -1)
+    return replace(POLICY, horizon=str(2**60), snapshot_offset=20, snapshot=(state,))
 
 
-def test_snapshots_own_batch_stays_where_the_scan_knows_of_none() -> None:
-    """A later marker of another epoch makes the scan forget it; the broker's snapshot has not."""
-    made = (
-        partition()
-        .segment(emptied(5, pid=7), commit(6, pid=7), data(7, 1))
-        .segment(commit(10, pid=7, epoch=1), data(11, 1))
-        .segment(data(20, 1))
-    )
-    state = ProducerSnapshotState(7, 0, 5, NOW_MS, -1)
-    policy = replace(POLICY, horizon=str(2**60), snapshot_offset=20, snapshot=(state,))
-    found = reasons(made, policy)
-    assert found[5] == ["K01", "K02", "K07"]
-    assert "K05" in found[10]
+ACTIVE = [data(30, 1)]
+ANY_AGE = replace(POLICY, horizon=str(2**60))
+CASES: dict[str, tuple[list[list[Batch]], MarkerPolicy, dict[int, list[str]]]] = {
+    "a marker goes with its data and stays with it": (
+        [[data(0, 1, pid=7, txn=True), commit(1, pid=7), commit(2, pid=8), data(3, 1)], ACTIVE],
+        UNLIMITED,
+        {0: ["K01", "K01", "K02", "D03"]},
+    ),
+    "a marker stays for data in an earlier segment": (
+        [[data(0, 1, pid=7, txn=True)], [commit(10, pid=7), commit(11, pid=8), data(12, 1)], ACTIVE],
+        UNLIMITED,
+        {0: ["K01"], 10: ["K01", "K02", "D03"]},
+    ),
+    "only the first marker after the data stays for it": (
+        [
+            [data(0, 1, pid=7, txn=True)],
+            [commit(10, pid=7), commit(11, pid=7), data(12, 1)],
+            [commit(20, pid=7), data(21, 1)],
+            ACTIVE,
+        ],
+        UNLIMITED,
+        {0: ["K01"], 10: ["K01", "K02", "D03"], 20: ["K01", "D03"]},
+    ),
+    "a stamped marker goes when its own horizon has passed, whatever the age of the segment": (
+        [
+            [
+                commit(0, pid=8, delete_horizon=NOW_MS - 1),
+                commit(1, pid=8, delete_horizon=NOW_MS + 1),
+                data(2, 1),
+            ],
+            ACTIVE,
+        ],
+        replace(UNLIMITED, horizon="0"),
+        {0: ["K01", "K04", "D04"]},
+    ),
+    "the last batch of the span is emptied": (
+        [[data(0, 1), commit(1, pid=8)], ACTIVE],
+        UNLIMITED,
+        {0: ["K01", "E01"]},
+    ),
+    "a last marker that stays anyway is left as it is": (
+        [[data(0, 1, pid=7, txn=True), commit(1, pid=7)], ACTIVE],
+        UNLIMITED,
+        {0: ["K01", "K02"]},
+    ),
+    "the abort of data that stays, beside one of data that does not": (
+        [
+            [emptied(0, pid=6), data(1, 1, pid=7, txn=True)],
+            [abort(10, pid=6), abort(11, pid=7), data(12, 1)],
+            ACTIVE,
+        ],
+        UNLIMITED,
+        {0: ["K01", "D01"], 10: ["K01", "K02", "D03"]},
+    ),
+    "the marker of the current epoch of an active producer without data": (
+        [[commit(0, pid=8, epoch=3), commit(1, pid=8, epoch=4), data(2, 1)], ACTIVE],
+        ANY_AGE,
+        {0: ["K01", "K05", "D03"]},
+    ),
+    "a marker that stays for two batches is counted once": (
+        [
+            [data(0, 1, pid=7, txn=True)],
+            [emptied(10, pid=7), commit(11, pid=7), data(12, 1)],
+            ACTIVE,
+        ],
+        ANY_AGE,
+        {0: ["K01"], 10: ["K01", "K02", "K07"]},
+    ),
+    "the last batch that the scan found of a producer, where the snapshot names an offset that the log lacks": (
+        [[emptied(0, pid=7, txn=False), data(1, 1)], ACTIVE],
+        of_snapshot(7, 9),
+        {0: ["K01", "K07"]},
+    ),
+    "the last batch by the snapshot, where a later epoch made the scan forget it": (
+        [
+            [emptied(5, pid=7), commit(6, pid=7), data(7, 1)],
+            [commit(10, pid=7, epoch=1), data(11, 1)],
+            ACTIVE,
+        ],
+        of_snapshot(7, 5),
+        {5: ["K01", "K02", "K07"], 10: ["K01", "K05"]},
+    ),
+    "the last batch of a producer that is not active": (
+        [[emptied(0, pid=7, txn=False), data(1, 1)], ACTIVE],
+        replace(of_snapshot(7, 9), producer_expiry_ms=-1),
+        {0: ["K01", "D01"]},
+    ),
+}
 
 
-def test_marker_goes_with_its_data_and_stays_with_it() -> None:
-    made = (
-        partition()
-        .segment(data(0, 1, pid=7, txn=True), commit(1, pid=7), commit(2, pid=8), data(3, 1))
-        .segment(data(10, 1))
-    )
-    assert reasons(made)[0] == ["K01", "K01", "K02", "D03"]
-
-
-def test_marker_in_a_later_segment_stays_for_data_in_an_earlier_one() -> None:
-    made = (
-        partition()
-        .segment(data(0, 1, pid=7, txn=True))
-        .segment(commit(10, pid=7), commit(11, pid=8), data(12, 1))
-        .segment(data(20, 1))
-    )
-    assert reasons(made)[10] == ["K01", "K02", "D03"]
-
-
-def test_only_the_first_marker_after_the_data_stays_for_it() -> None:
-    made = (
-        partition()
-        .segment(data(0, 1, pid=7, txn=True))
-        .segment(commit(10, pid=7), commit(11, pid=7), data(12, 1))
-        .segment(commit(20, pid=7), data(21, 1))
-        .segment(data(30, 1))
-    )
-    found = reasons(made)
-    assert found[10] == ["K01", "K02", "D03"]
-    assert found[20] == ["K01", "D03"]
+@pytest.mark.parametrize(("segments", "policy", "expected"), CASES.values(), ids=CASES)
+def test_each_batch_has_the_reason_of_the_case(
+    segments: list[list[Batch]], policy: MarkerPolicy, expected: dict[int, list[str]]
+) -> None:
+    made = partition()
+    for batches in segments:
+        made.segment(*batches)
+    assert reasons(made, policy) == expected
 
 
 def test_horizon_keeps_markers_of_segments_younger_than_it() -> None:
@@ -111,42 +160,6 @@ def test_horizon_keeps_markers_of_segments_younger_than_it() -> None:
     }
     assert [one.name for one in found.horizons if one.chosen] == ["TIME"]
     assert found.horizon_ms == 100
-
-
-def test_stamped_marker_goes_when_its_own_horizon_has_passed() -> None:
-    made = (
-        partition()
-        .segment(
-            commit(0, pid=8, delete_horizon=NOW_MS - 1),
-            commit(1, pid=8, delete_horizon=NOW_MS + 1),
-            data(2, 1),
-        )
-        .segment(data(20, 1))
-    )
-    assert reasons(made, replace(UNLIMITED, horizon="0"))[0] == ["K01", "K04", "D04"]
-    found = decision(made)
-    assert {one.name: one.markers_dropped for one in found.horizons if one.markers_dropped != 1} == {
-        "none": 0
-    }
-
-
-def test_last_batch_of_the_span_stays_as_an_emptied_one() -> None:
-    made = partition().segment(data(0, 1), commit(1, pid=8)).segment(data(20, 1))
-    found = decision(made)
-    outcome = found.outcomes[0]
-    assert [tally.reason for tally in outcome.reasons] == ["K01", "E01"]
-    size = len(data(0, 1).raw)
-    assert (outcome.last_position, outcome.kept_bytes, outcome.kept_markers) == (size, size + 61, 0)
-    assert found.groups[0].last_offset == 1
-
-
-def test_last_marker_that_stays_anyway_is_left_as_it_is() -> None:
-    made = partition().segment(data(0, 1, pid=7, txn=True), commit(1, pid=7)).segment(data(20, 1))
-    found = decision(made)
-    assert (found.outcomes[0].last_position, [tally.reason for tally in found.outcomes[0].reasons]) == (
-        -1,
-        ["K01", "K02"],
-    )
 
 
 def test_aborted_transaction_without_its_entry_leaves_the_partition_alone() -> None:
@@ -190,18 +203,6 @@ def test_committed_transaction_over_a_border_needs_no_entry() -> None:
     found = decision(made)
     assert found.outcomes[1].carried_open == (7,)
     assert found.outcomes[1].aborted_kept == ()
-
-
-def test_entry_of_an_abort_that_stays_is_carried_and_of_one_that_goes_is_not() -> None:
-    made = (
-        partition()
-        .segment(emptied(0, pid=6), data(1, 1, pid=7, txn=True))
-        .segment(abort(10, pid=6), abort(11, pid=7), data(12, 1))
-        .segment(data(20, 1))
-    )
-    found = decision(made)
-    assert found.outcomes[1].aborted_kept == (1,)
-    assert [tally.reason for tally in found.outcomes[1].reasons] == ["K01", "K02", "D03"]
 
 
 def notes(policy: MarkerPolicy, log: bytes = b"") -> tuple[str, ...]:
@@ -295,39 +296,15 @@ def test_damage_and_a_wrong_snapshot_are_told_before_anything_is_decided() -> No
     assert (broken.code, broken.damaged) == ("damage", True)
 
 
-def test_marker_of_the_current_epoch_stays_for_an_active_producer_without_data() -> None:
-    made = (
-        partition()
-        .segment(commit(0, pid=8, epoch=3), commit(1, pid=8, epoch=4), data(2, 1))
-        .segment(data(20, 1))
-    )
-    whole = holding(made)
-    policy = replace(POLICY, horizon=str(2**60))
-    first = decide([scan(segment, policy) for segment in whole.segments], policy)
+def test_a_marker_of_an_epoch_that_is_needed_has_its_segment_scanned_again() -> None:
+    made = partition().segment(commit(0, pid=8, epoch=3), commit(1, pid=8, epoch=4), data(2, 1))
+    whole = holding(made.segment(data(20, 1)))
+    first = decide([scan(segment, ANY_AGE) for segment in whole.segments], ANY_AGE)
     assert isinstance(first, NeedsRescan)
     assert (first.base_offsets, first.protected.tolist()) == ((0,), [[8, 4]])
-    found = decided(whole, policy)
+    found = decided(whole, ANY_AGE)
     assert isinstance(found, PartitionDecision)
-    assert [(tally.reason, tally.batches) for tally in found.outcomes[0].reasons] == [
-        ("K01", 1),
-        ("K05", 1),
-        ("D03", 1),
-    ]
-    assert found.outcomes[0].protected == ((8, 4),)
-    assert found.active_producers == 1
-
-
-def test_marker_that_stays_for_two_batches_is_counted_once() -> None:
-    """One batch of its transaction stays in an earlier segment, and an active producer needs the last one here."""
-    made = (
-        partition()
-        .segment(data(0, 1, pid=7, txn=True))
-        .segment(emptied(10, pid=7), commit(11, pid=7), data(12, 1))
-        .segment(data(20, 1))
-    )
-    found = decision(made, replace(POLICY, horizon=str(2**60)))
-    tallies = {tally.reason: (tally.batches, tally.bytes) for tally in found.outcomes[1].reasons}
-    assert tallies == {"K01": (1, len(data(12, 1).raw)), "K02": (1, 78), "K07": (1, 61)}
+    assert (found.outcomes[0].protected, found.active_producers) == (((8, 4),), 1)
 
 
 def test_last_batch_of_the_span_may_lie_before_an_empty_segment() -> None:

@@ -25,8 +25,8 @@ from krepair.rules.snapshots import (
     judge_files,
     lost_with_strays,
 )
-from tests.builders import NOW_MS, Batch, Replay
-from tests.kernels.scanning import joined, scan_bytes
+from tests.builders import NOW_MS, Batch, Replay, joined
+from tests.kernels.scanning import scan_bytes
 from tests.rules.facts import row, rows
 from tests.strategies import History, histories
 

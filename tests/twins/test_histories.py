@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from krepair.formats import producer_snapshot
+from krepair.durable.tree import without_links
+from krepair.formats import batch_v2, producer_snapshot
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.rules.checkpoints import KINDS, CheckpointKind, mend_offsets
@@ -17,6 +19,7 @@ from tests import builders, encoders, strategies
 from tests.builders import NOW_MS, abort, commit, data
 from tests.readings.scenes import FOLDER, applied, options
 from tests.twins.checkpoints import checkpoint_problems
+from tests.twins.logs import LogPath, _marker_type, parts_of
 from tests.twins.of_plan import twin_problems
 
 EPOCHS = "leader-epoch-checkpoint"
@@ -140,3 +143,29 @@ def test_any_checkpoint_of_the_root(kind: CheckpointKind, rows: list[str], more:
     old = ("\n".join(["0", str(len(rows) + more), *rows]) + end).encode()
     new = mend_offsets(kind, decode_offsets(old), ENDS).data
     assert checkpoint_problems(kind.name, old, new, TOLD) == []
+
+
+# -- markers that are read all at once
+
+
+RECORD_BYTES = 17
+
+
+@pytest.mark.parametrize("place", range(RECORD_BYTES))
+def test_marker_with_another_byte_is_read_as_by_itself(tmp_path: Path, place: int) -> None:
+    whole = builders.marker(0, 1, pid=7, coordinator_epoch=5).raw
+    assert len(whole) == batch_v2.HEADER_SIZE + RECORD_BYTES
+    raws = []
+    for offset, flip in enumerate((0, 1, 2, 0x80, 0)):
+        raw = bytearray(builders.marker(offset, offset % 2, pid=7, coordinator_epoch=5).raw)
+        raw[batch_v2.HEADER_SIZE + place] ^= flip
+        raws.append(bytes(raw))
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(raws))
+    log = LogPath(0, str(path), path.stat().st_size)
+    found: list[int] = []
+    for part in parts_of([log], without_links(), check_crc=False):
+        found += part.marker_types(np.arange(len(part.firsts))).tolist()
+    # its readers take the end of a transaction from it, and nothing from any other type
+    assert [kind if kind in (0, 1) else -1 for kind in found] == [_marker_type(raw) for raw in raws]
+    assert (found[0], found[-1]) == (0, 0)

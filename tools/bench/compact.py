@@ -32,7 +32,7 @@ from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
 from tests import builders
 from tests.builders import Record
-from tests.compaction import twin
+from tests.codecs import packed
 from tests.lab import jvm
 from tests.lab.judge import Judge
 from tools.bench.data import NOW_MS, make
@@ -102,12 +102,12 @@ def _with_own_keys(raw: bytes, offset: int, kind: Kind, chance: random.Random) -
         if chance.random() < kind.own:
             new[found.end() - 9 : found.end()] = b"%09d" % (offset + number)
     struct.pack_into(">I", new, 17, crc32c.crc32c(new[21:]))
-    return bytearray(twin.packed(bytes(new), kind.codec)) if kind.codec else new
+    return bytearray(packed(bytes(new), kind.codec))
 
 
 def _template(kind: Kind, chance: random.Random) -> bytearray:
     raw = builders.encode(0, [_record(kind, chance) for _ in range(1 if kind.commits else RECORDS_EACH)])
-    return bytearray(twin.packed(raw, kind.codec) if kind.codec and not kind.own else raw)
+    return bytearray(raw if kind.own else packed(raw, kind.codec))
 
 
 def write_log(root: Path, kind: Kind, size: int) -> Path:
