@@ -11,18 +11,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tarfile
 import textwrap
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
-import zstandard
+from tests.fixture_dirs import unpack_into
 
-ROOT = Path(__file__).resolve().parent.parent
-FIXTURE = ROOT / "fixtures" / "offsets-bloat-2.2.0-clean.tar.zst"
-# The archive was packed with a long window: the segments of one log directory repeat each other.
-WINDOW_BYTES = 1 << 27
+FIXTURE = "offsets-bloat-2.2.0-clean"
 TOPIC = "__consumer_offsets"
 # An hour after the broker stopped: producers expire by the clock, and the reader is to see the README's figures.
 NOW = "2026-11-21T11:32:00Z"
@@ -133,16 +129,7 @@ class Demo:
             "(KAFKA-8335).",
         )
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES)
-        with (
-            FIXTURE.open("rb") as packed,
-            decompressor.stream_reader(packed) as stream,
-            tarfile.open(fileobj=stream, mode="r|") as archive,
-        ):
-            if hasattr(tarfile, "data_filter"):  # Debian 12's Python 3.11.2 has none yet
-                archive.extraction_filter = tarfile.data_filter
-            archive.extractall(self.folder)
+        unpack_into(FIXTURE, self.folder)
         made_by = json.loads((self.log_dir / "lab-manifest.json").read_text())
         settings = {topic: each["config"] for topic, each in made_by["topics"].items() if each["config"]}
         self.topics.write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")

@@ -30,7 +30,8 @@ from krepair.rewrite.compaction.partitions import CompactionInput, decide_compac
 from krepair.rules.model import LeftAlone
 from tests import builders
 from tests.builders import NOW_MS, Record
-from tests.compaction.compacting import Compacted, place_of, proven, scanned, staged
+from tests.compaction.compacting import Compacted, proven, scanned, staged
+from tests.places import place_of
 from tests.rules.facts import POLICY
 
 Answer = TypeVar("Answer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -12,7 +13,6 @@ from krepair.cli.views.writers import DOCUMENT_VERSION, ErrorBody, Head, reports
 from krepair.look.dump.record import FORMAT_VERSION as DUMP_VERSION
 from krepair.plan.model import FORMAT_VERSION as PLAN_VERSION
 from krepair.plan.model import Plan
-from tools.docstrings import attributes_of, plain
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REF = "#/$defs/{name}"
@@ -104,3 +104,30 @@ def structs_of(types: tuple[Any, ...]) -> dict[str, type]:
                     if isinstance(each, msgspec.inspect.Type | msgspec.inspect.Field)
                 ]
     return found
+
+
+def plain(text: str) -> str:
+    """A docstring's words in Markdown: one backtick for two."""
+    return " ".join(text.replace("``", "`").split())
+
+
+def attributes_of(struct: type) -> dict[str, str]:
+    """Field name -> words, from the ``Attributes`` sections of its docstring and of those that it inherits from."""
+    found: dict[str, str] = {}
+    for one in reversed(struct.__mro__):
+        found |= _attributes_in(inspect.cleandoc(one.__doc__ or ""))
+    return found
+
+
+def _attributes_in(text: str) -> dict[str, str]:
+    _, _, section = text.partition("Attributes:\n")
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        match = re.match(r"    (\w+): (.*)", line)
+        if match:
+            name = match[1]
+            found[name] = match[2]
+        elif name:
+            found[name] += " " + line.strip()
+    return {field: plain(words) for field, words in found.items()}

@@ -13,7 +13,6 @@ import re
 import shutil
 import struct
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from unittest import mock
 
 import crc32c
 
-from krepair.engine import engine
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
@@ -35,9 +33,9 @@ from tests.builders import Record
 from tests.codecs import packed
 from tests.lab import jvm
 from tests.lab.judge import Judge
-from tools.bench.data import NOW_MS, make
+from tools.bench.data import NOW_MS, close, make
 from tools.bench.setting import BROKER_JVM, FAR_MS, Setting
-from tools.bench.spent import Spent, make_cold, spent_by, spent_by_cleaner
+from tools.bench.spent import Spent, make_cold, spent_by, spent_by_cleaner, timed_tasks
 from tools.bench.table import Table, log_bytes_of
 
 VERSIONS: Final = ("2.2.1", "3.9.2")
@@ -132,10 +130,7 @@ def write_log(root: Path, kind: Kind, size: int) -> Path:
     (folder / f"{offset:020d}.log").write_bytes(builders.data(offset, 1).raw)
     for path in folder.glob("*.log"):
         os.utime(path, ns=(NOW_MS * 10**6, NOW_MS * 10**6))
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (root / name).write_text(f"0\n1\n{kind.topic} 0 {offset + 1}\n")
-    (root / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-bench-cluster\n")
-    (root / ".kafka_cleanshutdown").touch()
+    close(root, kind.topic, [offset + 1])
     return folder
 
 
@@ -159,25 +154,6 @@ def options_for(kind: Kind, beside: Path) -> Options:
         topic_config=str(beside),
         only_replica=("*",),
     )
-
-
-@contextlib.contextmanager
-def timed_tasks(spent: Counter[str]) -> Iterator[None]:
-    """Add up the CPU time of each task while this lasts."""
-    map_inline = engine.InlineEngine.map
-
-    def mapped(self: engine.InlineEngine, function: Any, items: Any) -> Any:
-        results = map_inline(self, function, items)
-        while True:
-            begun = time.process_time()
-            result = next(results, None)
-            spent[function.__name__] += time.process_time() - begun  # type: ignore[assignment]
-            if result is None:
-                return
-            yield result
-
-    with mock.patch.object(engine.InlineEngine, "map", mapped):
-        yield
 
 
 def one_round(root: Path, options: Options) -> list[Spent]:
@@ -253,8 +229,7 @@ def _in_turns(table: Table, room: Path, logs: Logs, judges: Sequence[Judge], *, 
 
 def _tasks(table: Table, room: Path, logs: Logs) -> None:
     """CPU time by task, of one round of its own."""
-    tasks: Counter[str] = Counter()
-    with _copy(room, logs, cold=False) as copy, timed_tasks(tasks):
+    with _copy(room, logs, cold=False) as copy, timed_tasks(time.process_time) as tasks:
         one_round(copy, logs.options)
     for task, seconds in sorted(tasks.items()):
         if seconds > _WORTH_TELLING_S:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,15 @@ class Made:
     batches: int
 
 
+def close(root: Path, topic: str, ends: Sequence[int]) -> None:
+    """The files of the root after a clean stop; ``ends``: log end of each partition of the one topic."""
+    lines = "".join(f"{topic} {number} {end}\n" for number, end in enumerate(ends))
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+        (root / name).write_text(f"0\n{len(ends)}\n{lines}")
+    (root / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-bench-cluster\n")
+    (root / ".kafka_cleanshutdown").touch()
+
+
 def make(
     root: Path, kind: str, total_bytes: int, *, segment_bytes: int = 100_000_000, producers: int = 200
 ) -> Made:
@@ -232,10 +242,7 @@ def make(
         for suffix in (".index", ".timeindex"):
             path.with_suffix(suffix).touch()
     end = offset + 1
+    close(root, topic, [end])
     (folder / f"{end:020d}.snapshot").write_bytes(builders.Replay().snapshot())
     (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (root / name).write_text(f"0\n1\n{topic} 0 {end}\n")
-    (root / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-bench-cluster\n")
-    (root / ".kafka_cleanshutdown").touch()
     return Made(root, folder, written + len(active), offset + 1)

@@ -13,7 +13,7 @@ from unittest import mock
 from tests.lab import jars, jvm
 from tests.lab.judge import Judge
 from tools.bench import loaded
-from tools.bench.data import Made
+from tools.bench.data import Made, close
 from tools.bench.processes import plan_markers
 from tools.bench.setting import BROKER_JVM, FAR_MS, Setting
 from tools.bench.spent import Spent, make_cold, spent_by, spent_by_cleaner
@@ -81,11 +81,7 @@ def linked(made: Made, root: Path, times: int) -> Path:
         folder.mkdir(parents=True)
         for path in made.folder.iterdir():
             os.link(path, folder / path.name)
-    lines = "".join(f"__consumer_offsets {number} {made.batches}\n" for number in range(times))
-    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
-        (root / name).write_text(f"0\n{times}\n{lines}")
-    (root / "meta.properties").write_bytes((made.root / "meta.properties").read_bytes())
-    (root / ".kafka_cleanshutdown").touch()
+    close(root, "__consumer_offsets", [made.batches] * times)
     return root
 
 

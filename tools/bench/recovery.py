@@ -1,9 +1,8 @@
-"""Pre-recovery against the recovery of the broker itself, both with a cold cache; the second reading reported apart."""
+"""Pre-recovery against the recovery of the broker itself, both with a cold cache."""
 
 from __future__ import annotations
 
 import shutil
-import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -11,17 +10,14 @@ from pathlib import Path
 from typing import Final
 from unittest import mock
 
-from krepair.engine.items import Failed, Place
-from krepair.engine.place import kept_open
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.reports import ApplyReport
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
-from krepair.rewrite.recovered import RecoveredItem, read_recovered
 from tests.lab import jvm
 from tests.lab.judge import Judge
-from tools.bench.data import NOW_MS, Made
+from tools.bench.data import NOW_MS, Made, close
 from tools.bench.markers import SETTINGS
 from tools.bench.setting import Setting
 from tools.bench.spent import Spent, make_cold, spent_by
@@ -68,40 +64,6 @@ def plan_and_apply(root: Path, options: Options) -> tuple[Spent, Spent]:
     return planned, applied
 
 
-def second_reading(root: Path) -> Spent:
-    """The second reading of all logs by itself, from the disk: what apply makes in it is not made."""
-    items = []
-    for folder in (path for path in root.iterdir() if path.is_dir()):
-        logs = sorted(folder.glob("*.log"))
-        bases = [int(path.stem) for path in logs]
-        for path, end in zip(logs, [*bases[1:], 2**62], strict=True):
-            if path.stat().st_size:
-                items.append(
-                    RecoveredItem(
-                        place=Place(
-                            host=socket.gethostname(),
-                            log_dir=str(root),
-                            log_dir_inode=root.stat().st_ino,
-                            folder=folder.name,
-                        ),
-                        base_offset=int(path.stem),
-                        log_bytes=path.stat().st_size,
-                        log_end=end,
-                        exact=False,
-                        interval_bytes=4096,
-                        settle=True,
-                        audit=False,
-                    )
-                )
-
-    def read() -> None:
-        with kept_open():
-            found = [read_recovered(item) for item in items]
-        assert not [one for one in found if isinstance(one, Failed) or one.problems], found
-
-    return spent_by(read)
-
-
 def recovery(table: Table, setting: Setting) -> None:
     """Krepair with one core and the brokers' loaders with their one thread, in turns."""
     for kind in KINDS:
@@ -112,9 +74,8 @@ def recovery(table: Table, setting: Setting) -> None:
             _in_turns(Table(), setting, kind, made, loaders)  # compiles, and warms the JVM
             for _ in range(setting.runs):
                 _in_turns(table, setting, kind, made, loaders)
-        for text in ("", ", without the second reading"):
-            for version in VERSIONS:
-                table.against(f"{_ours(kind)}{text}", f"{kind}: start of {version} after a kill")
+        for version in VERSIONS:
+            table.against(_ours(kind), f"{kind}: start of {version} after a kill")
 
 
 def _ours(kind: str) -> str:
@@ -127,11 +88,7 @@ def _in_turns(table: Table, setting: Setting, kind: str, made: Made, loaders: Se
 
     root = _unclean_copy(setting, made)
     planned, applied = plan_and_apply(root, options_of(EngineName.INLINE, ""))
-    alone = second_reading(root)
     noted(_ours(kind), planned.more(applied))
-    noted(f"{_ours(kind)}, plan alone", planned)
-    noted(f"{_ours(kind)}, the second reading by itself", alone)
-    noted(f"{_ours(kind)}, without the second reading", planned.more(applied).less(alone))
     for judge in loaders:
         folder = _unclean_copy(setting, made) / made.folder.name
         start = partial(judge.start, folder, clean=False, recovery_point=0, log_start=0, settings=SETTINGS)
@@ -150,9 +107,7 @@ def several(made: Made, root: Path, partitions: int) -> Made:
     """A log directory with the same partition several times, each with files of its own."""
     for number in range(partitions):
         shutil.copytree(made.folder, root / f"__consumer_offsets-{number}")
-    (root / "meta.properties").write_bytes((made.root / "meta.properties").read_bytes())
-    lines = "".join(f"__consumer_offsets {number} {made.batches}\n" for number in range(partitions))
-    (root / "replication-offset-checkpoint").write_text(f"0\n{partitions}\n{lines}")
+    close(root, "__consumer_offsets", [made.batches] * partitions)
     make_unclean(root)
     return Made(root, root / "__consumer_offsets-0", made.log_bytes * partitions, made.batches * partitions)
 

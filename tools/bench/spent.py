@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from unittest import mock
 
+from krepair.engine.engine import InlineEngine
 from tests.lab.judge import Cleaned, Judge
 
 
@@ -58,6 +61,26 @@ def spent_by_cleaner(judge: Judge, clean: Callable[[], Cleaned]) -> Spent:
     before = bytes_read(judge.process_id)
     found = clean()
     return Spent(found.seconds, found.cpu_seconds, bytes_read(judge.process_id) - before)
+
+
+@contextmanager
+def timed_tasks(clock: Callable[[], float]) -> Iterator[dict[str, float]]:
+    """Name of each task that is mapped inline while this lasts -> seconds in it, by a clock."""
+    seconds: dict[str, float] = {}
+    map_inline = InlineEngine.map
+
+    def mapped(self: InlineEngine, function: Any, items: Any) -> Any:
+        results = map_inline(self, function, items)
+        while True:
+            begun = clock()
+            result = next(results, None)
+            seconds[function.__name__] = seconds.get(function.__name__, 0.0) + clock() - begun
+            if result is None:
+                return
+            yield result
+
+    with mock.patch.object(InlineEngine, "map", mapped):
+        yield seconds
 
 
 def _own_cpu() -> float:

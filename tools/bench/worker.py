@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import crc32c
 
-from krepair.engine import engine
-from krepair.engine.items import Failed, Place, ScanItem
+from krepair.engine.items import Failed, ScanItem
 from krepair.formats import txn_index
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -30,9 +27,10 @@ from krepair.plan.model import Plan
 from krepair.rewrite.indexes.transactions import replayed
 from krepair.scan.scan import scan
 from krepair.scan.segment_files import regenerate_offset_and_time
+from tests.places import place_of
 from tools.bench.data import NOW_MS
 from tools.bench.setting import FAR_MS
-from tools.bench.spent import spent_by
+from tools.bench.spent import spent_by, timed_tasks
 
 WINDOW_BYTES = 1 << 20
 INTERVAL_BYTES = 4096
@@ -41,13 +39,7 @@ OPTIONS = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.I
 
 def scan_items(folder: Path) -> list[ScanItem]:
     """One item per segment of a partition folder, the active one left out."""
-    log_dir = folder.parent
-    place = Place(
-        host=socket.gethostname(),
-        log_dir=str(log_dir),
-        log_dir_inode=log_dir.stat().st_ino,
-        folder=folder.name,
-    )
+    place = place_of(folder)
     return [
         ScanItem(
             place=place,
@@ -71,20 +63,7 @@ def checksum(path: Path) -> int:
 
 def times_by_task(log_dir: str) -> dict[str, float]:
     """Plan and apply in this process; seconds per kind of task."""
-    seconds: dict[str, float] = {}
-    map_inline = engine.InlineEngine.map
-
-    def mapped(self: engine.InlineEngine, function: Any, items: Any) -> Any:
-        results = map_inline(self, function, items)
-        while True:
-            begun = time.perf_counter()
-            result = next(results, None)
-            seconds[function.__name__] = seconds.get(function.__name__, 0.0) + time.perf_counter() - begun
-            if result is None:
-                return
-            yield result
-
-    with mock.patch.object(engine.InlineEngine, "map", mapped):
+    with timed_tasks(time.perf_counter) as seconds:
         apply(planned(log_dir), OPTIONS)
     return seconds
 
