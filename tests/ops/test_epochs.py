@@ -1,37 +1,26 @@
-"""Leader epoch checkpoints of real log directories: found, mended, verified, taken back."""
+"""Leader epoch checkpoints of real log directories: what comes back, and what is left. Damages are in the corpus."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from krepair.errors import ExitCode, KrepairError
+from krepair.errors import ExitCode
 from krepair.ops.apply import apply
-from krepair.ops.plan import make_plan
-from krepair.plan.model import PartitionPlan, Plan
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline, there_and_back
-from tests.ops.scene import tree
+from tests.ops.scene import part
 
 NAME = "leader-epoch-checkpoint"
 INTACT = "leader-epochs-2.2.1"
-DAMAGED = ("badcount", "corrupt", "deleted", "empty", "truncated")
-HISTORIES = {
-    "e-all-0": b"0\n7\n0 0\n2 40\n4 80\n6 120\n8 160\n10 200\n12 240\n",
-    "e-some-0": b"0\n5\n0 0\n4 40\n6 80\n10 120\n12 160\n",
-}
-OF_A_LEADER_WITHOUT_DATA = b"0\n1\n12 0\n"
+ALL_EPOCHS = b"0\n7\n0 0\n2 40\n4 80\n6 120\n8 160\n10 200\n12 240\n"
+SOME_EPOCHS = b"0\n5\n0 0\n4 40\n6 80\n10 120\n12 160\n"
 NOW_MS = 1_790_000_000_000
 
 
 VERBS = Inline(now_ms=NOW_MS, fixes=("epochs",))
 options, checked, planned = VERBS.options, VERBS.checked, VERBS.planned
-
-
-def part(plan: Plan, folder: str) -> PartitionPlan:
-    return next(each for each in plan.partitions if each.folder == folder)
 
 
 def found(log_dir: Path) -> dict[str, set[str]]:
@@ -41,36 +30,6 @@ def found(log_dir: Path) -> dict[str, set[str]]:
         if finding.rule in {"KR401", "KR402"}:
             out.setdefault(finding.partition, set()).add(finding.rule)
     return out
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_history_comes_back_whole_and_undo_gives_the_damage_back(tmp_path: Path, damage: str) -> None:
-    log_dir = unpack(f"{INTACT}-{damage}", tmp_path)
-    before = tree(log_dir)
-    assert found(log_dir) == {folder: {"KR401"} for folder in HISTORIES}
-    assert tree(log_dir) == before
-    plan = planned(log_dir)
-    assert {each.folder: len(each.changes) for each in plan.partitions} == {
-        "e-all-0": 1,
-        "e-none-0": 0,
-        "e-some-0": 1,
-    }
-    with there_and_back(log_dir, plan, options()):
-        for folder, history in HISTORIES.items():
-            assert (log_dir / folder / NAME).read_bytes() == history
-        assert (log_dir / "e-none-0" / NAME).read_bytes() == OF_A_LEADER_WITHOUT_DATA
-        assert {each.status for each in planned(log_dir).partitions} == {"nothing"}
-        assert found(log_dir) == {}
-
-
-@pytest.mark.parametrize(("version", "refuses"), [("2.2.1", True), ("3.9.2", True), ("", True)])
-@pytest.mark.parametrize("damage", ["badcount", "corrupt", "truncated"])
-def test_history_that_cannot_be_read_is_forecast_to_keep_a_broker_down(
-    tmp_path: Path, damage: str, version: str, refuses: bool
-) -> None:
-    report = checked(unpack(f"{INTACT}-{damage}", tmp_path), broker_version=version)
-    assert ({line.expected for line in report.forecast} == {"refuse"}) is refuses
-    assert all(NAME in line.text for line in report.forecast)
 
 
 @pytest.mark.parametrize("damage", ["deleted", "empty"])
@@ -83,9 +42,9 @@ def test_history_that_is_gone_is_forecast_to_be_forgotten(tmp_path: Path, damage
 
 REBUILT = [
     # fixture, partition, intact file, rebuilt file (None: no entry can come back, nothing is planned), late epochs
-    (INTACT, "e-all-0", HISTORIES["e-all-0"], HISTORIES["e-all-0"], False),
-    (INTACT, "e-some-0", HISTORIES["e-some-0"], HISTORIES["e-some-0"], False),
-    (INTACT, "e-none-0", OF_A_LEADER_WITHOUT_DATA, None, False),
+    (INTACT, "e-all-0", ALL_EPOCHS, ALL_EPOCHS, False),
+    (INTACT, "e-some-0", SOME_EPOCHS, SOME_EPOCHS, False),
+    (INTACT, "e-none-0", b"0\n1\n12 0\n", None, False),  # of a leader without data
     ("offsets-bloat-2.2.0-clean", "__consumer_offsets-0", b"0\n1\n0 0\n", b"0\n1\n0 0\n", False),
     ("offsets-bloat-2.2.0-clean", "__consumer_offsets-1", b"0\n1\n0 0\n", b"0\n1\n0 2\n", True),
     ("offsets-bloat-2.2.0-clean", "__transaction_state-0", b"0\n1\n0 0\n", b"0\n1\n0 9063\n", True),
@@ -138,17 +97,11 @@ def test_contradicted_entry_is_told_both_ways_and_the_log_wins(tmp_path: Path) -
     assert any("recorded to start at 90" in note and "at 80" in note for note in notes)
     assert any("follower" in note for note in notes)
     apply(plan, options())
-    assert path.read_bytes() == HISTORIES["e-all-0"]
+    assert path.read_bytes() == ALL_EPOCHS
 
 
 HOSTILE = {
-    "a line of 30 MB": b"0\n1\n" + b"7" * (30 << 20),
-    "no line end in 70 MB": b"0" * (70 << 20),
     "no UTF-8": b"0\n1\n\xff\xfe \xfd\n",
-    "count 2^31-1": b"0\n2147483647\n0 0\n",
-    "count -1": b"0\n-1\n0 0\n",
-    "count past 64 bits": b"0\n99999999999999999999\n0 0\n",
-    "offsets past 64 bits": b"0\n2\n0 0\n2 99999999999999999999\n",
     "other digits": "0\n1\n٠ ٤\n".encode(),
 }
 
@@ -160,35 +113,7 @@ def test_hostile_file_is_mended_like_any_other(tmp_path: Path, name: str) -> Non
     plan = planned(log_dir)
     assert all(len(note) < 400 for each in plan.partitions for note in each.notes)
     assert apply(plan, options()).exit_code == ExitCode.DONE
-    assert (log_dir / "e-all-0" / NAME).read_bytes() == HISTORIES["e-all-0"]
-
-
-@pytest.mark.parametrize("kind", ["symlink", "FIFO", "folder"])
-def test_what_is_no_regular_file_is_left_and_said(tmp_path: Path, kind: str) -> None:
-    log_dir = unpack(INTACT, tmp_path)
-    path = log_dir / "e-all-0" / NAME
-    path.unlink()
-    if kind == "symlink":
-        path.symlink_to("/etc/hostname")
-    elif kind == "FIFO":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
-    plan = planned(log_dir)
-    assert part(plan, "e-all-0").changes == ()
-    assert any("no regular file" in note for note in part(plan, "e-all-0").notes)
-
-
-def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
-    log_dir = unpack(f"{INTACT}-badcount", tmp_path)
-    plan = planned(log_dir)
-    (log_dir / "e-all-0" / NAME).write_bytes(b"0\n0\n")
-    report = apply(plan, options())
-    assert {result.partition: result.outcome for result in report.results} == {
-        "e-all-0": "failed",
-        "e-some-0": "committed",
-    }
-    assert (log_dir / "e-all-0" / NAME).read_bytes() == b"0\n0\n"
+    assert (log_dir / "e-all-0" / NAME).read_bytes() == ALL_EPOCHS
 
 
 def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_path: Path) -> None:
@@ -198,11 +123,3 @@ def test_missing_file_takes_owner_and_mode_of_the_log_and_undo_removes_it(tmp_pa
     plan = planned(log_dir)
     with there_and_back(log_dir, plan, options()):
         assert (log_dir / "e-all-0" / NAME).stat().st_mode & 0o777 == 0o640
-
-
-def test_fix_that_is_not_named_is_not_planned(tmp_path: Path) -> None:
-    log_dir = unpack(f"{INTACT}-badcount", tmp_path)
-    plan = planned(log_dir, fixes=("index",))
-    assert not any(each.changes for each in plan.partitions)
-    with pytest.raises(KrepairError):
-        make_plan(str(tmp_path / "nothing"), options())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import resource
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +22,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.undo import undo
-from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.ops.verify import verify_log_dir
 from krepair.plan.model import Plan
 from krepair.rules.snapshots import SnapshotFile
 from tests import encoders
@@ -32,10 +30,9 @@ from tests.builders import NOW_MS, data
 from tests.fixture_dirs import unpack
 from tests.flips import flip
 from tests.ops.inline import there_and_back
-from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
+from tests.ops.scene import BLOAT, TV2, tree
 from tests.ops.snapshots import checked, made, options
 
-BLOATED = "__consumer_offsets-0"
 RULES = {"KR501", "KR502", "KR503", "KR504"}
 END = "00000000000000000015.snapshot"
 ACTIVE = "00000000000000000010.snapshot"
@@ -83,18 +80,13 @@ def with_right_crc(content: bytes) -> bytes:
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _: b"",
+    # those that no CRC tells of; the corpus has the others
     "nine bytes": lambda content: content[:9],
-    "truncated": lambda content: content[:-7],
     "an entry short": lambda content: content[:-46],
-    "longer": lambda content: content + b"\0",
-    "zero-filled": lambda content: bytes(len(content)),
-    "one bit flipped": lambda content: content[:40] + bytes([content[40] ^ 4]) + content[41:],
     "version 0": lambda content: with_right_crc(b"\0\0" + content[2:]),
     "version 2": lambda content: with_right_crc(b"\0\2" + content[2:]),
     "count -1": lambda content: with_right_crc(content[:6] + b"\xff" * 4 + content[10:]),
     "count 2^31-1": lambda content: with_right_crc(content[:6] + b"\x7f\xff\xff\xff" + content[10:]),
-    "garbage": lambda _: b"\xde\xad\xbe\xef" * 100,
 }
 
 
@@ -212,10 +204,9 @@ def test_clean_stop_without_a_snapshot_forgets_producers_unless_one_is_made(tmp_
     assert "4 producers, 1 of them with an open transaction are forgotten" in line.text
     plan = planned(log_dir)
     assert changes(plan) == [(END, "regenerate", "KR503")]
-    with there_and_back(log_dir, plan, options()):
-        assert entries(folder / END) == AT_END
-        assert (folder / END).stat().st_mode == (folder / f"{10:020d}.log").stat().st_mode
-        assert changes(planned(log_dir)) == []
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert entries(folder / END) == AT_END
+    assert (folder / END).stat().st_mode == (folder / f"{10:020d}.log").stat().st_mode
 
 
 def test_after_an_unclean_stop_no_snapshot_is_no_finding_since_the_broker_reads_the_log(
@@ -303,17 +294,11 @@ def test_transaction_index_that_is_damaged_does_not_matter(tmp_path: Path) -> No
     assert entries(folder / END) == AT_END
 
 
-@pytest.mark.parametrize("kind", ["symlink", "FIFO", "folder"])
-def test_what_is_no_regular_file_is_left_and_said(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_regular_file_leaves_the_others_alone_and_is_said(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     path = log_dir / "t-0" / END
     path.unlink()
-    if kind == "symlink":
-        path.symlink_to("/etc/hostname")
-    elif kind == "FIFO":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
+    path.symlink_to("/etc/hostname")
     (log_dir / "t-0" / ACTIVE).write_bytes(b"")
     plan = planned(log_dir)
     assert changes(plan) == []
@@ -391,41 +376,6 @@ def test_snapshot_that_a_real_broker_wrote_at_its_clean_stop_comes_back(
     assert len(written) > 2
 
 
-def bloat_without_snapshots(tmp_path: Path) -> tuple[Scene, Plan]:
-    """A real bloat whose snapshots cannot be read, and a plan that mends them and compacts."""
-    case = scene(tmp_path)
-    for other in ("__consumer_offsets-1", "__transaction_state-0", "__transaction_state-1"):
-        shutil.rmtree(case.path / other)
-    for path in (case.path / BLOATED).glob("*.snapshot"):
-        path.write_bytes(path.read_bytes()[:-1])
-    return case, case.plan(fixes=("markers", "snapshots"))
-
-
-def test_one_plan_mends_snapshots_and_compacts_and_undo_takes_both_back(tmp_path: Path) -> None:
-    case, plan = bloat_without_snapshots(tmp_path)
-    before = tree(case.path)
-    *replaced, group = part(plan, BLOATED).changes
-    assert [change.change_id[-29:] for change in replaced] == [
-        f"{offset:020d}.snapshot" for offset in (30467, 29518)
-    ]
-    assert group.removes_snapshots == (f"{28234:020d}.snapshot",)  # type: ignore[union-attr]
-    assert outcomes(case.apply(plan)) == {BLOATED: {"committed"}}
-    assert verify_plan(plan, options()).problems == ()
-    assert not any(each.changes for each in case.plan(fixes=("markers", "snapshots")).partitions)
-    case.undo(plan)
-    assert tree(case.path) == before
-
-
-def test_file_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
-    log_dir = made(tmp_path)
-    (log_dir / "t-0" / END).write_bytes(b"")
-    plan = planned(log_dir)
-    (log_dir / "t-0" / END).write_bytes(b"1")
-    report = apply(plan, options())
-    assert {result.outcome for result in report.results} == {"failed"}
-    assert (log_dir / "t-0" / END).read_bytes() == b"1"
-
-
 def test_plan_that_another_snapshot_has_come_under_is_refused(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     folder = log_dir / "t-0"
@@ -493,10 +443,15 @@ def test_log_that_grew_by_records_of_no_producer_since_the_plan_is_refused(tmp_p
     assert (folder / END).read_bytes() == b""
 
 
-def test_plan_names_the_transactions_that_are_open_in_what_it_makes(tmp_path: Path) -> None:
+def test_plan_shows_each_file_its_reason_and_the_transactions_that_are_open_in_it(tmp_path: Path) -> None:
     log_dir = made(tmp_path)
     (log_dir / "t-0" / END).write_bytes(b"")
-    (note,) = planned(log_dir).partitions[0].notes
+    (part,) = planned(log_dir).partitions
+    assert part.changes[0].reason == (  # type: ignore[union-attr]
+        "expected at least 10 bytes, found 0 bytes; 4 producers, 1 of them with an open transaction, "
+        f"by {ACTIVE} and the log from there on"
+    )
+    (note,) = part.notes
     assert note == (
         "producer snapshots: producer 7, epoch 2, has a transaction open since offset 12; its last batch is of "
         "2025-06-15T15:06:40.000Z; read_committed stops there until it is ended"
@@ -511,13 +466,3 @@ def test_plan_says_when_producers_cannot_be_known(tmp_path: Path) -> None:
     assert any("nothing can be known" in note for note in compacted)
     whole = planned(log_dir).partitions[0].notes
     assert not any("nothing can be known" in note for note in whole)
-
-
-def test_plan_shows_each_file_and_its_reason(tmp_path: Path) -> None:
-    log_dir = made(tmp_path)
-    (log_dir / "t-0" / END).write_bytes(b"")
-    change = planned(log_dir).partitions[0].changes[0]
-    assert change.reason == (  # type: ignore[union-attr]
-        "expected at least 10 bytes, found 0 bytes; 4 producers, 1 of them with an open transaction, "
-        f"by {ACTIVE} and the log from there on"
-    )
