@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import shutil
 from pathlib import Path
@@ -86,6 +87,12 @@ OWN: dict[str, Setup] = {
     "swap-before-3.0": _swap_before_3_0,
     "swap-over-damage": _swap_over_damage,
 }
+
+
+@functools.cache
+def built(name: str) -> Scene:
+    """A scene of ``make torture``; made once in a process, since each test gets a copy from its ``place``."""
+    return build(name)
 
 
 def scene_of(name: str, seed: int = 0) -> Scene:

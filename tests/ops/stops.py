@@ -11,9 +11,14 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+import pytest
+
 from krepair.durable.disk import Disk
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode
+from krepair.ops.reports import ApplyReport
 from tests.commit.scene import UnsyncedDisk
-from tests.durable.disks import FILE_CHANGING, Call, SimulatedCrash, StoppingDisk
+from tests.durable.disks import FILE_CHANGING, Call, RecordingDisk, SimulatedCrash, StoppingDisk
 
 EVERY_CALL = os.environ.get("KREPAIR_EVERY_CALL") == "1"
 _NUMBERS = re.compile(r"[0-9a-f]{8,}|[0-9]+")
@@ -103,3 +108,17 @@ def each_stop(
 def stops(calls: int, samples: int = 24) -> list[int]:
     """Numbers of calls to stop before: the first, the last, and evenly between."""
     return sorted({1 + round(n * (calls - 1) / (samples - 1)) for n in range(samples)})
+
+
+def calls_of(run: Callable[[Disk], ApplyReport]) -> list[Call]:
+    """The file-changing calls of a verb that comes to its end."""
+    disk = RecordingDisk(RealDisk())
+    report = run(disk)
+    assert report.exit_code == ExitCode.DONE, report.results
+    return [call for call in disk.calls if call.kind in FILE_CHANGING]
+
+
+def stopped(run: Callable[[Disk], object], number: int) -> None:
+    """A verb of which the process is gone before its file-changing call of this number."""
+    with pytest.raises(SimulatedCrash):
+        run(StoppingDisk(RealDisk(), number))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,20 +94,6 @@ def test_damage_in_the_value_of_a_marker_that_goes_stops_apply_of_its_partition_
     assert len(whole_log(folders[1])) == NUMBERS[1][1]
 
 
-@pytest.mark.parametrize("merge", [True, False])
-def test_second_plan_is_empty_and_applies_to_nothing(bloat: Scene, merge: bool) -> None:
-    first = bloat.plan(merge=merge)
-    assert bloat.apply(first).exit_code == ExitCode.DONE
-    again = bloat.plan(merge=merge)
-    assert {each.folder: each.status for each in again.partitions} == {
-        each.folder: "nothing" for each in first.partitions
-    }
-    before = tree(bloat.path)
-    report = bloat.apply(again)
-    assert (report.exit_code, report.results) == (ExitCode.DONE, ())
-    assert tree(bloat.path) == before
-
-
 def test_same_directory_policy_and_clock_give_the_same_bytes_of_plan(bloat: Scene) -> None:
     one, again = planfile.dumps(bloat.plan()), planfile.dumps(bloat.plan())
     assert one == again
@@ -122,8 +110,11 @@ def test_without_merging_every_segment_stays_by_itself(bloat: Scene) -> None:
     assert sorted(path.name for path in (bloat.path / planned.folder).glob("*.log")) == bases
 
 
-def test_what_was_applied_verifies_and_undo_gives_every_byte_and_time_back(bloat: Scene) -> None:
-    plan = bloat.plan()
+@pytest.mark.parametrize("merge", [True, False])
+def test_what_was_applied_verifies_nothing_is_left_and_undo_gives_every_byte_and_time_back(
+    bloat: Scene, merge: bool
+) -> None:
+    plan = bloat.plan(merge=merge)
     with there_and_back(bloat.path, plan, bloat.options()):
         verified = verify_plan(plan, bloat.options(originals=True))
         assert (verified.exit_code, verified.problems) == (ExitCode.DONE, ())
@@ -131,6 +122,11 @@ def test_what_was_applied_verifies_and_undo_gives_every_byte_and_time_back(bloat
             change.batches for each in plan.partitions for change in rewrites(each)
         )
         assert verify_log_dir(str(bloat.path), bloat.options()).problems == ()
+        again = bloat.plan(merge=merge)
+        assert {each.status for each in again.partitions} == {"nothing"}
+        before = tree(bloat.path)
+        report = bloat.apply(again)
+        assert (report.exit_code, report.results, tree(bloat.path)) == (ExitCode.DONE, (), before)
 
 
 def test_kept_bytes_of_the_plan_are_those_of_the_result_by_source_segment(bloat: Scene) -> None:
@@ -140,3 +136,59 @@ def test_kept_bytes_of_the_plan_are_those_of_the_result_by_source_segment(bloat:
         dropped = sum(s.log_bytes - s.kept_bytes for change in rewrites(each) for s in change.sources)
         assert kept == sum(change.log_bytes for change in rewrites(each))
         assert each.log_bytes_before - dropped == each.log_bytes_after
+
+
+# -- New files take over owner, group, mode, extended attributes and modification time of those they replace.
+
+BROKER_UID, BROKER_GID = 4711, 4712
+NAME, VALUE = "user.krepair-test", b"kept\0whole"
+
+
+def dress(one: Scene) -> None:
+    """As a broker of another user would have left the directory."""
+    for path in [one.path, *one.path.rglob("*")]:
+        mtime_ns = path.stat().st_mtime_ns
+        if path.is_file():
+            path.chmod(0o640)
+        else:
+            path.chmod(0o2750)
+        if os.geteuid() == 0:
+            os.chown(path, BROKER_UID, BROKER_GID)
+        if path.suffix == ".log":
+            os.setxattr(path, NAME, VALUE)
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+
+
+def who(path: Path) -> tuple[int, int]:
+    return path.stat().st_uid, path.stat().st_gid
+
+
+def test_new_files_belong_to_whom_the_old_ones_did_and_undo_restores_all(tmp_path: Path) -> None:
+    one = scene(tmp_path)
+    try:
+        os.setxattr(one.path, NAME, VALUE)
+    except OSError:
+        pytest.skip("the file system has no extended attributes")
+    os.removexattr(one.path, NAME)
+    dress(one)
+    expected = (BROKER_UID, BROKER_GID) if os.geteuid() == 0 else who(one.path)
+    plan = one.plan()
+    with there_and_back(one.path, plan, one.options()):
+        new = 0
+        for each in plan.partitions:
+            for change in rewrites(each):
+                stem = one.path / each.folder / f"{change.base_offset:020d}"
+                for path in (
+                    stem.with_suffix(suffix) for suffix in (".log", ".index", ".timeindex", ".txnindex")
+                ):
+                    if not path.exists():
+                        continue
+                    new += 1
+                    assert who(path) == expected, path
+                    assert stat.S_IMODE(path.stat().st_mode) == 0o640, path
+                    assert path.stat().st_mtime_ns == change.mtime_ns, path
+                assert os.getxattr(stem.with_suffix(".log"), NAME) == VALUE
+        assert new >= 12
+        # the journal is krepair's own, in a folder from which the broker may remove it
+        strangers = {path.name for path in one.path.rglob("*") if who(path) != expected}
+        assert strangers <= {"journal"}

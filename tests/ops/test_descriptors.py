@@ -24,8 +24,9 @@ from krepair.ops.apply import apply
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
+from tests.ops.journeys import built
 from tests.ops.stops import EVERY_CALL
-from tools.torture.scenes import Placed, Scene, build
+from tools.torture.scenes import Placed, Scene
 
 VERBS = {
     "apply": lambda placed, options: apply(placed.plan, options),
@@ -98,7 +99,7 @@ def applied(scene: Scene, folder: Path, verb: str) -> Placed:
     ],
 )
 def test_nothing_stays_open_after_a_verb_that_failed_anywhere(memory_dir: Path, name: str, verb: str) -> None:
-    scene = build(name)
+    scene = built(name)
     (memory_dir / "count").mkdir()
     total = run(verb, scene, applied(scene, memory_dir / "count", verb))
     rng = random.Random(f"{name} {verb}" if not EVERY_CALL else None)
@@ -123,6 +124,6 @@ def test_key_compaction_that_is_verified_again_leaves_no_scratch_folder(
 ) -> None:
     """Each reading of the new files wants the keys again; it gets the scratch folder of apply, which goes then."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    scene = build("keys~until-verified")
+    scene = built("keys~until-verified")
     apply(scene.place(memory_dir).plan, scene.options)
     assert list(tmp_path.glob("krepair-scratch-*")) == []

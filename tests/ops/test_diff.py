@@ -72,10 +72,7 @@ def test_a_file_that_grew_is_told_and_leaves_the_decisions_the_same(made: tuple[
     _, plan = made
     first = next(part for part in plan.partitions if part.changes)
     grown = replace(first.files[-1], size=first.files[-1].size + 7)
-    parts = tuple(
-        replace(part, files=(*part.files[:-1], grown)) if part is first else part for part in plan.partitions
-    )
-    found = diff_plans(plan, seal(replace(plan, partitions=parts)))
+    found = diff_plans(plan, with_other(plan, first.folder, files=(*first.files[:-1], grown)))
     (only,) = found.partitions
     assert (only.folder, only.decisions_same, only.changes) == (first.folder, True, ())
     assert [one.what for one in only.differences] == [f"files.{grown.name}.size"]
@@ -129,15 +126,9 @@ def test_one_more_batch_that_goes_is_another_decision(
     change = first.changes[0]
     assert isinstance(change, RewriteSegments)
 
-    def with_change(new: RewriteSegments) -> Plan:
-        parts = tuple(
-            replace(part, changes=(new, *part.changes[1:])) if part is first else part
-            for part in plan.partitions
-        )
-        return seal(replace(plan, partitions=parts))
-
     source = replace(change.sources[0], decisions="0" * 16)
-    decided = diff_plans(plan, with_change(replace(change, sources=(source, *change.sources[1:]))))
+    other = replace(change, sources=(source, *change.sources[1:]))
+    decided = diff_plans(plan, with_other(plan, first.folder, changes=(other, *first.changes[1:])))
     assert not decided.partitions[0].decisions_same
     (one,) = decided.partitions[0].changes[0].differences
     assert one.what == f"sources.{source.base_offset}.decisions"

@@ -224,18 +224,3 @@ def test_segment_that_is_set_aside_is_never_there_without_its_indexes(memory_dir
         assert len(of_logs) == 2
         for number in of_logs:
             assert disk.calls[number + neighbour] == Call("sync_dir", folder)
-
-
-@pytest.mark.parametrize("name", ["torn tail", "damage cut out"])
-def test_bytes_that_go_are_kept_durably_before_the_log_loses_them(memory_dir: Path, name: str) -> None:
-    plan, options = SCENES[name](memory_dir / "logs")
-    disk = RecordingDisk(UnsyncedDisk())
-    assert apply(plan, options, disk=disk).exit_code == ExitCode.DONE
-    ledger = Ledger()
-    losses = 0
-    for call in disk.calls:
-        if call.path.endswith(".log") and "krepair~" not in call.path and call.kind in {"truncate", "unlink"}:
-            losses += 1
-            assert ledger.open() == set(), call
-        ledger.take(call)
-    assert losses == (name == "torn tail")

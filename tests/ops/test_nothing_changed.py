@@ -10,22 +10,23 @@ ARGS=tests/ops/test_nothing_changed.py``.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from pathlib import Path
 
 import pytest
 
 from krepair.commit.fence import Fence
-from krepair.durable.real_disk import RealDisk
+from krepair.durable.disk import Disk
 from krepair.errors import ExitCode, KrepairError, RefusedError, UnwritableError
 from krepair.logdir.lock import Lock
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.plan.keep import UNTIL_VERIFIED
-from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
-from tests.ops.stops import EVERY_CALL, telling_stops
-from tools.torture.scenes import Placed, Scene, Tree, build, differences, look, visible
+from tests.ops.journeys import built
+from tests.ops.stops import EVERY_CALL, calls_of, stopped, telling_stops
+from tools.torture.scenes import Placed, Scene, Tree, differences, look, visible
 
 FENCED = (
     "markers",
@@ -78,6 +79,10 @@ def applied_with_its_fence_up(scene: Scene, placed: Placed, fails: str) -> None:
     assert fences(placed)
 
 
+def apply_on(placed: Placed, scene: Scene, disk: Disk) -> ApplyReport:
+    return apply(placed.plan, scene.options, disk=disk)
+
+
 def end_of(verb: str, scene: Scene, placed: Placed) -> tuple[int, ApplyReport | None]:
     """Exit code of a verb, and its report where it got so far."""
     try:
@@ -94,7 +99,7 @@ def end_of(verb: str, scene: Scene, placed: Placed) -> tuple[int, ApplyReport | 
 def test_undo_after_an_apply_whose_fence_stayed_up_says_what_it_changed(
     memory_dir: Path, name: str, wrong: str
 ) -> None:
-    scene = build(name)
+    scene = built(name)
     placed = scene.place(memory_dir)
     original = seen(placed)
     applied_with_its_fence_up(scene, placed, "lift" if wrong == "nothing" else "is_up")
@@ -154,17 +159,16 @@ def test_apply_that_goes_on_and_is_refused_says_what_it_changed(
     memory_dir: Path, name: str, how: str
 ) -> None:
     """Stopped with a fence up, at each kind of call; what goes back, or goes down, is no longer as it was."""
-    scene = build(name)
-    recording = RecordingDisk(RealDisk())
+    scene = built(name)
     (memory_dir / "whole").mkdir()
-    apply(scene.place(memory_dir / "whole").plan, scene.options, disk=recording)
+    whole = scene.place(memory_dir / "whole")
+    calls = calls_of(functools.partial(apply_on, whole, scene))
     codes = set()
-    for stop in telling_stops(recording.calls)[::STRIDE]:
+    for stop in telling_stops(calls)[::STRIDE]:
         folder = memory_dir / str(stop)
         folder.mkdir()
         placed = scene.place(folder)
-        with pytest.raises(SimulatedCrash):
-            apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), stop))
+        stopped(functools.partial(apply_on, placed, scene), stop)
         with pytest.MonkeyPatch.context() as patch:
             refused(scene, placed, how, patch)
             before = seen(placed)
@@ -179,7 +183,7 @@ def test_a_lock_that_is_lost_when_new_files_lie_beside_the_old_ones_is_no_plain_
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They stay, since nothing more may be touched, and they take room."""
-    scene = build("markers")
+    scene = built("markers")
     placed = scene.place(memory_dir)
     before = seen(placed)
 

@@ -1,23 +1,37 @@
-"""What apply, plan and undo refuse as a whole, and that nothing is changed then."""
+"""What apply, plan and undo refuse as a whole, and that nothing is changed then; half-done partitions go on."""
 
 from __future__ import annotations
 
+import errno
 import os
-import re
-from collections.abc import Callable
+import shutil
+from dataclasses import replace as with_options
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from krepair.errors import ExitCode, KrepairError, LockedError, NotALogDirError, RefusedError, StalePlanError
+from krepair.durable.real_disk import RealDisk
+from krepair.errors import (
+    ExitCode,
+    KrepairError,
+    LockedError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+)
+from krepair.ops import apply as apply_module
+from krepair.ops.apply import apply
+from krepair.ops.check import check
 from krepair.ops.plan import make_plan
-from krepair.ops.purge import purge
 from krepair.options import Options
-from krepair.plan import planfile
-from krepair.plan.model import Plan, RewriteSegments
+from krepair.plan.model import Plan
+from tests.durable.disks import FailingDisk, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.lab.broker import Broker
+from tests.ops.journeys import built
 from tests.ops.scene import TV2, Scene, scene, tree
+from tools.torture.resealed import changed
+from tools.torture.scenes import Placed, look
+from tools.torture.scenes import Scene as TortureScene
 
 
 @pytest.fixture
@@ -25,74 +39,16 @@ def one(memory_dir: Path) -> Scene:
     return scene(memory_dir, TV2)
 
 
-def refusal(one: Scene, plan: Plan) -> KrepairError:
-    """The error of apply and of undo, which change nothing."""
-    before = tree(one.path)
-    with pytest.raises(KrepairError) as applied:
-        one.apply(plan)
-    with pytest.raises(KrepairError) as undone:
-        one.undo(plan)
-    assert tree(one.path) == before
-    assert undone.value.exit_code == applied.value.exit_code
-    return applied.value
-
-
-def edits() -> dict[str, Callable[[bytes], bytes]]:
-    def number(name: bytes) -> Callable[[bytes], bytes]:
-        return lambda text: re.sub(
-            b'("%s": )(\\d+)' % name, lambda m: m[1] + b"%d" % (int(m[2]) + 1), text, count=1
-        )
-
-    return {
-        "a byte count": number(b"log_bytes"),
-        "a digest of decisions": lambda text: re.sub(
-            b'"decisions": "[0-9a-f]', b'"decisions": "x', text, count=1
-        ),
-        "the horizon": number(b"horizon_ms"),
-        "a note": lambda text: text.replace(b"active producers", b"aktive producers", 1),
-        "a new field": lambda text: text.replace(b'"host"', b'"hots": 1,\n  "host"', 1),
-    }
-
-
-@pytest.mark.parametrize("edit", edits().values(), ids=edits().keys())
-def test_edited_plan_file_is_not_even_read(
-    one: Scene, tmp_path: Path, edit: Callable[[bytes], bytes]
-) -> None:
-    text = planfile.dumps(one.plan())
-    edited = edit(text)
-    assert edited != text
-    path = tmp_path / "plan.json"
-    path.write_bytes(edited)
-    with pytest.raises(StalePlanError) as refused:
-        planfile.read_plan(str(path))
-    assert refused.value.exit_code == ExitCode.STALE_PLAN
-    assert str(path) in refused.value.message
-
-
-def with_change(plan: Plan, **fields: object) -> Plan:
-    """The plan with its first change altered, sealed again as a careful forger would."""
-    target = next(each for each in plan.partitions if each.changes)
-    change = target.changes[0]
-    assert isinstance(change, RewriteSegments)
-    altered = replace(target, changes=(replace(change, **fields), *target.changes[1:]))
-    partitions = tuple(altered if each is target else each for each in plan.partitions)
-    return planfile.seal(replace(plan, partitions=partitions))
-
-
 def test_forged_plan_with_a_good_seal_is_refused_by_the_review(one: Scene) -> None:
     plan = one.plan()
-    change = next(each for each in plan.partitions if each.changes).changes[0]
-    assert isinstance(change, RewriteSegments)
-    forged = [
-        with_change(plan, log_bytes=change.log_bytes + 1),
-        with_change(plan, sources=change.sources[:-1]),
-        with_change(plan, base_offset=change.base_offset + 1),
-        with_change(plan, mtime_ns=change.mtime_ns + 1),
-    ]
-    for each in forged:
-        error = refusal(one, each)
-        assert isinstance(error, RefusedError), error
-        assert "the review of the plan objects" in error.message
+    number = next(number for number, part in enumerate(plan.partitions) if part.changes)
+    forged = changed(plan, [(("partitions", number, "changes", 0, "mtime_ns"), 5)])
+    assert forged is not None
+    before = tree(one.path)
+    for verb in (one.apply, one.undo):
+        with pytest.raises(RefusedError, match="the review of the plan objects"):
+            verb(forged)
+    assert tree(one.path) == before
 
 
 def test_plan_of_a_directory_that_is_not_there_is_refused(one: Scene, memory_dir: Path) -> None:
@@ -103,39 +59,6 @@ def test_plan_of_a_directory_that_is_not_there_is_refused(one: Scene, memory_dir
         one.apply(plan)
     moved.rename(one.path)
     assert one.apply(plan).exit_code == ExitCode.DONE
-
-
-@pytest.mark.parametrize("what", ["missing", "a file", "empty"])
-def test_what_is_no_log_directory_is_told_so(one: Scene, tmp_path: Path, what: str) -> None:
-    target = tmp_path / "target"
-    if what == "a file":
-        target.write_text("")
-    elif what == "empty":
-        target.mkdir()
-    one_more = replace_path(one, target)
-    with pytest.raises(NotALogDirError) as refused:
-        one_more.plan()
-    assert str(target) in refused.value.message
-
-
-def replace_path(one: Scene, target: Path) -> Scene:
-    moved = Scene(one.path)
-    moved.path = target
-    return moved
-
-
-def test_purged_plan_cannot_be_undone_and_says_so(one: Scene) -> None:
-    plan = one.plan()
-    one.apply(plan)
-    assert purge(plan, one.options()).exit_code == ExitCode.DONE
-    after = tree(one.path)
-    assert not [name for name in after if "krepair~" in name]
-    report = one.undo(plan)
-    assert report.exit_code == ExitCode.REFUSED
-    whys = [result.why for result in report.results if result.outcome == "failed"]
-    assert whys
-    assert all("no journal of this plan is here" in why and "nothing to put back" in why for why in whys)
-    assert tree(one.path) == after
 
 
 @pytest.mark.broker
@@ -166,3 +89,148 @@ def test_no_plan_is_made_of_a_path_that_a_plan_cannot_hold(memory_dir: Path) -> 
     path = scene(named, TV2).path
     with pytest.raises(RefusedError, match=r"this path is not UTF-8 \(character \d+\).*mount --bind"):
         make_plan(str(path), Options(engine="inline"))
+
+
+# -- Half-done partitions: several groups, several partitions and fences at once, and the same command ends right.
+MARKER = ".kafka_cleanshutdown"
+POINTS = "recovery-point-offset-checkpoint"
+
+
+def fresh(root: Path) -> tuple[Scene, Plan]:
+    """Two partitions with two groups in each, cleanly stopped."""
+    one = scene(root, TV2)
+    (one.path / MARKER).write_bytes(b"")
+    os.utime(one.path / MARKER, ns=(7, 7))
+    plan = one.plan(merge=False)
+    assert sorted(len(part.changes) for part in plan.partitions if part.changes) == [2, 2]
+    return one, plan
+
+
+def served(one: Scene) -> dict[str, tuple[object, ...]]:
+    return {name: row for name, row in tree(one.path, private=False).items() if name != ".lock"}
+
+
+def half_done(root: Path) -> tuple[Scene, Plan, str]:
+    """A directory whose first partition stopped between the commit of its first group and its end, fence up."""
+    whole, plan = fresh(root / "other")
+    recording = RecordingDisk(RealDisk())
+    whole.apply(plan, recording)
+    renames = [call for call in recording.calls if call.kind == "rename"]
+    stop, call = next((n, call) for n, call in enumerate(renames, 1) if call.path.endswith(".log.swap"))
+    one, plan = fresh(root / "logs")
+    with pytest.raises(SimulatedCrash):
+        one.apply(plan, StoppingDisk(RealDisk(), stop, {"rename"}))
+    assert list(one.path.glob("*/krepair~*/fence"))
+    return one, plan, Path(call.path).parent.name
+
+
+def no_room(*_: object) -> None:
+    raise RefusedError("there is no room")
+
+
+def test_what_was_finished_is_told_although_the_rest_is_refused_as_stale(memory_dir: Path) -> None:
+    """A plan that is stale says that nothing was changed (12): here a group was finished, so it is 3."""
+    one, plan, folder = half_done(memory_dir)
+    part = next(each for each in plan.partitions if each.folder == folder)
+    active = max(file.name for file in part.files if file.name.endswith(".log"))
+    last = one.path / folder / f"{part.changes[-1].base_offset:020d}.log"  # type: ignore[union-attr]
+    assert last.name != active
+    os.utime(last, ns=(5, 5))
+    for other in plan.partitions:
+        if other.changes and other.folder != folder:
+            shutil.rmtree(one.path / other.folder)
+    before = served(one)
+    report = one.apply(plan)
+    assert served(one) != before
+    assert report.exit_code == ExitCode.PARTLY
+    assert [result.outcome for result in report.results if result.partition == folder] == [
+        "failed",
+        "committed",
+    ]
+
+
+def test_what_was_finished_is_told_although_there_is_no_room_for_the_rest(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, plan, folder = half_done(memory_dir)
+    before = served(one)
+    monkeypatch.setattr("krepair.ops.apply.check_fits", no_room)
+    report = one.apply(plan)
+    assert served(one) != before
+    assert report.exit_code == ExitCode.PARTLY
+    assert {result.why for result in report.results if result.outcome == "failed"} == {"there is no room"}
+    assert folder in {result.partition for result in report.results if result.outcome == "committed"}
+
+
+def test_while_a_fence_stands_another_partition_is_changed_and_nothing_is_lost(memory_dir: Path) -> None:
+    """The second plan cuts a torn tail in an active segment, which is what a broker's start does, too."""
+    before = served(fresh(memory_dir / "before")[0])
+    one, plan, folder = half_done(memory_dir)
+    other = next(part.folder for part in plan.partitions if part.changes and part.folder != folder)
+    log = sorted((one.path / other).glob("*.log"))[-1]
+    with log.open("ab") as file:
+        file.write(b"\0" * 7 + b"torn")
+    tail = one.plan(fixes=("tail",), partitions=((other.rpartition("-")[0], int(other.rpartition("-")[2])),))
+    assert one.apply(tail).exit_code == ExitCode.DONE
+    assert list(one.path.glob("*/krepair~*/fence"))
+    assert one.undo(tail).exit_code == ExitCode.DONE
+    assert one.undo(plan).exit_code == ExitCode.DONE
+    root = served(one)
+    assert (root[MARKER], root[POINTS]) == (before[MARKER], before[POINTS])
+
+
+@pytest.mark.parametrize("fail_at", [7, 19])
+def test_what_stays_half_done_names_the_command_that_ends_it(memory_dir: Path, fail_at: int) -> None:
+    one, plan = fresh(memory_dir / "logs")
+    assert one.apply(plan).exit_code == ExitCode.DONE
+    failed = one.undo(plan, FailingDisk(RealDisk(), fail_at, errno.EIO, kinds={"rename"}))
+    assert (failed.exit_code, str(failed.next_command)) == (ExitCode.PARTLY, "krepair undo PLAN")
+    over_it = one.apply(plan)
+    assert (over_it.exit_code, str(over_it.next_command)) == (ExitCode.PARTLY, "krepair undo PLAN"), (
+        over_it.results
+    )
+    assert one.undo(plan).exit_code == ExitCode.DONE
+
+
+# -- What apply refuses as a whole leaves nothing of krepair's own in the log directory.
+
+NAMES = ("keys", "markers", "indexes")
+
+
+@pytest.fixture(params=NAMES)
+def placed(request: pytest.FixtureRequest, memory_dir: Path) -> tuple[TortureScene, Placed]:
+    scenario = built(request.param)
+    return scenario, scenario.place(memory_dir)
+
+
+@pytest.mark.parametrize("where", ["in the log directory", "not there"])
+def test_a_scratch_folder_that_will_not_do(
+    where: str, placed: tuple[TortureScene, Placed], tmp_path: Path
+) -> None:
+    scenario, site = placed
+    before = look(site.path)
+    scratch = site.path if where == "in the log directory" else tmp_path / "missing"
+    with pytest.raises(KrepairError) as refused:
+        apply(site.plan, with_options(scenario.options, scratch=str(scratch)))
+    assert refused.value.exit_code is ExitCode.REFUSED
+    assert look(site.path) == before
+
+
+def test_what_stops_the_whole_plan_after_all_was_staged(
+    placed: tuple[TortureScene, Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario, site = placed
+    real, before = apply_module.stage_all, look(site.path)
+
+    def staged(*given: object) -> None:
+        real(*given)  # type: ignore[arg-type]
+        raise UnreadableError("a worker is gone")
+
+    monkeypatch.setattr(apply_module, "stage_all", staged)
+    with pytest.raises(UnreadableError):
+        apply(site.plan, scenario.options)
+    assert look(site.path) == before
+    (report,) = check([str(site.path)], scenario.options).log_dirs
+    assert "KR901" not in {finding.rule for finding in report.findings}
+    monkeypatch.undo()
+    assert apply(site.plan, scenario.options).exit_code is ExitCode.DONE

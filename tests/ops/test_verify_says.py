@@ -27,8 +27,8 @@ from tests.builders import LogDir
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
+from tests.ops.journeys import built
 from tests.ops.stops import telling_stops
-from tools.torture.scenes import build
 
 NOTHING = re.compile(r"\bno (batch|segment|file)\b|(?<![0-9,])0 bytes")
 
@@ -60,7 +60,7 @@ SCENES = (
 
 @pytest.mark.parametrize("name", SCENES)
 def test_every_kind_of_change_is_told_of(memory_dir: Path, name: str) -> None:
-    scene = build(name)
+    scene = built(name)
     placed = scene.place(memory_dir)
     before = verify_plan(placed.plan, scene.options)
     assert before.checked == ()
@@ -101,7 +101,7 @@ NONE_KEPT = "Not compared with the originals: none is kept any more."
 
 @pytest.mark.parametrize("name", ["markers", "keys", "markers~until-verified"])
 def test_without_originals_nothing_is_said_to_be_compared_with_them(memory_dir: Path, name: str) -> None:
-    scene = build(name)
+    scene = built(name)
     placed = scene.place(memory_dir)
     apply(placed.plan, scene.options)
     if name != "markers~until-verified":
@@ -122,7 +122,7 @@ def test_without_originals_nothing_is_said_to_be_compared_with_them(memory_dir: 
 
 
 def test_partitions_whose_originals_are_gone_are_named(memory_dir: Path) -> None:
-    scene = build("partitions")
+    scene = built("partitions")
     placed = scene.place(memory_dir)
     apply(placed.plan, scene.options)
     first, *others = sorted(one.folder for one in placed.plan.partitions)
@@ -134,7 +134,7 @@ def test_partitions_whose_originals_are_gone_are_named(memory_dir: Path) -> None
 
 
 def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory_dir: Path) -> None:
-    scene = build("partitions")
+    scene = built("partitions")
     placed = scene.place(memory_dir)
     report = verify_plan(placed.plan, scene.options)
     counts = {one.folder: len(one.changes) for one in placed.plan.partitions if one.changes}
@@ -151,7 +151,7 @@ def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory
 def test_of_a_plan_that_is_half_done_verify_and_purge_name_the_same_command(
     verb: Callable[..., object], memory_dir: Path
 ) -> None:
-    scene, named = build("markers"), set()
+    scene, named = built("markers"), set()
     recording = RecordingDisk(RealDisk())
     first = scene.place(subfolder(memory_dir, 0))
     if verb is undo:

@@ -1,4 +1,4 @@
-"""A broker ran, for a while, between plan and apply: what it appended makes a plan stale only where it matters."""
+"""What came or changed after the plan was made: what goes on, and what makes the plan stale and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,15 +17,248 @@ from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.ops import order
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
-from krepair.plan.model import Plan
+from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal
+from krepair.plan.review import review
 from tests import encoders
 from tests.builders import NOW_MS, Batch, LogDir, commit, data, emptied
-from tests.ops.scene import FAR, tree
+from tests.commit.scene import UnsyncedDisk
+from tests.compaction.cases import OLD, rec
+from tests.compaction.directories import Verbs, logs
+from tests.compaction.directories import options as options_of_keys
+from tests.durable.disks import RecordingDisk
+from tests.flips import flip
+from tests.ops import pending
+from tests.ops.scene import FAR, TV2, Scene, outcomes, scene, tree
+from tests.ops.written import padded
+
+SWAP_BASE, SWAP_LAST = 100, 399
+
+
+def served(root: Path) -> dict[str, object]:
+    return {name: row for name, row in tree(root, private=False).items() if not name.endswith(".lock")}
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        (f"{SWAP_BASE + 1:020d}.log", True),
+        (f"{SWAP_LAST:020d}.log", True),
+        (f"{SWAP_LAST + 1:020d}.index", False),
+        (f"{150:020d}.index.swap", True),
+        (f"{0:020d}.log.swap", True),
+        (f"{SWAP_BASE:020d}.log.cleaned", True),
+        (f"{0:020d}.log.cleaned", True),
+        (f"{SWAP_BASE + 1:020d}.log.cleaned", False),
+        (f"{150:020d}.log.deleted", False),
+        ("the swap is touched", True),
+    ],
+)
+def test_swap_is_completed_only_among_the_files_that_the_plan_knows(
+    memory_dir: Path, name: str, refused: bool
+) -> None:
+    root = pending.write(memory_dir / "logs")
+    plan = make_plan(str(root), pending.options())
+    if name == "the swap is touched":
+        name = f"{SWAP_BASE:020d}.log.swap"
+        os.utime(root / pending.FOLDER / name, ns=(5, 5))
+    else:
+        (root / pending.FOLDER / name).write_bytes(b"")
+    before = served(root)
+    report = apply(plan, pending.options(), disk=UnsyncedDisk())
+    if refused:
+        assert report.exit_code == ExitCode.STALE_PLAN
+        assert any(name in result.why for result in report.results)
+        assert served(root) == before
+    else:
+        assert report.exit_code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("state", [".swap", ".cleaned"])
+def test_file_is_not_replaced_beside_a_swap_that_came_since(memory_dir: Path, state: str) -> None:
+    root = padded(memory_dir / "logs", 3)
+    options = Options(fixes=("index",), now_ms=1_700_000_000_000)
+    plan = make_plan(str(root), options)
+    (root / "t-0" / f"{10:020d}.log{state}").write_bytes(b"half")
+    before = served(root)
+    report = apply(plan, options, disk=UnsyncedDisk())
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert served(root) == before
+
+
+def test_fence_is_down_while_a_single_file_is_replaced(memory_dir: Path) -> None:
+    """What such a change does to an active segment's files would else look like a broker's start."""
+    one = scene(memory_dir, TV2)
+    folder = next(part.folder for part in one.plan(merge=False).partitions if part.changes)
+    (one.path / ".kafka_cleanshutdown").write_bytes(b"")
+    checkpoint = one.path / folder / "leader-epoch-checkpoint"
+    checkpoint.write_bytes(b"0\n7\n0 0\n")
+    before = served(one.path)
+    plan = one.plan(merge=False, fixes=("markers", "epochs"))
+    kinds = {type(change).__name__ for part in plan.partitions for change in part.changes}
+    assert kinds == {"RewriteSegments", "ReplaceFile"}
+    for verb in (apply, undo):
+        disk = RecordingDisk(UnsyncedDisk())
+        assert verb(plan, one.options(), disk=disk).exit_code == ExitCode.DONE
+        standing: set[str] = set()
+        went_up = replaced = 0
+        for call in disk.calls:
+            if call.kind == "make_dir" and os.path.basename(call.path) == "fence":
+                standing.add(call.path)
+                went_up += 1
+            if call.kind == "remove_dir":
+                standing.discard(call.path)
+            if call.kind == "rename" and call.target == str(checkpoint):
+                replaced += 1
+                assert not [place for place in standing if f"/{folder}/" in place]
+        assert went_up
+        assert replaced
+        assert standing == set()
+    assert served(one.path) == before
+
+
+# -- Not a size and not a time, but the bytes say whether a change is done, and whether an original may come back.
+
+EPOCHS = "leader-epoch-checkpoint"
+
+
+def epochs_scene(root: Path) -> tuple[Scene, Path]:
+    """A leader epoch checkpoint whose mended form has the same size: an offset in it is too low."""
+    one = scene(root, "leader-epochs-2.2.1")
+    file = one.path / "e-all-0" / EPOCHS
+    lines = file.read_bytes().split(b"\n")
+    last = lines[-2]
+    lines[-2] = last[:-1] + (b"0" if last[-1:] != b"0" else b"1")
+    file.write_bytes(b"\n".join(lines))
+    return one, file
+
+
+def test_a_file_that_was_only_touched_is_not_done_and_stale(memory_dir: Path) -> None:
+    one, file = epochs_scene(memory_dir)
+    plan = one.plan(fixes=("epochs",))
+    (change,) = [change for part in plan.partitions for change in part.changes if EPOCHS in change.change_id]
+    assert (change.size_before, change.size_after) == (file.stat().st_size,) * 2  # type: ignore[union-attr]
+    os.utime(file)
+    before = tree(one.path)
+    report = apply(plan, one.options())
+    assert report.exit_code == ExitCode.STALE_PLAN
+    assert str(file) in " ".join(result.why for result in report.results)
+    assert tree(one.path) == before
+    assert str(report.next_command).startswith(f"krepair plan {one.path} --fix epochs ")
+    undone = undo(plan, one.options())
+    assert (undone.exit_code, outcomes(undone)[file.parent.name]) == (ExitCode.DONE, {"already"})
+
+
+def test_another_file_of_the_same_size_is_not_done(memory_dir: Path) -> None:
+    one, file = epochs_scene(memory_dir)
+    plan = one.plan(fixes=("epochs",))
+    file.write_bytes(b"x" * file.stat().st_size)
+    assert apply(plan, one.options()).exit_code == ExitCode.STALE_PLAN
+
+
+def test_after_a_purge_what_is_done_is_read_before_it_is_called_done(memory_dir: Path) -> None:
+    one = scene(memory_dir, TV2)
+    plan = one.plan()
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    assert purge(plan, one.options()).exit_code == ExitCode.DONE
+    again = apply(plan, one.options())
+    assert (again.exit_code, {word for words in outcomes(again).values() for word in words}) == (
+        0,
+        {"already"},
+    )
+    changed = next(part for part in plan.partitions if part.changes)
+    log = one.path / changed.folder / f"{changed.changes[0].base_offset:020d}.log"  # type: ignore[union-attr]
+    flip(log, log.stat().st_size // 2)
+    assert apply(plan, one.options()).exit_code in {ExitCode.STALE_PLAN, ExitCode.PARTLY}
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".txnindex"])
+@pytest.mark.parametrize("at", ["first byte", "leader epoch", "middle", "last byte"])
+def test_a_kept_file_with_a_flipped_bit_is_named_and_not_put_back_and_the_other_partitions_are(
+    memory_dir: Path, suffix: str, at: str
+) -> None:
+    one = scene(memory_dir, TV2)
+    before = tree(one.path)
+    plan = one.plan()
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    kept = [path for path in sorted(one.path.glob(f"*/krepair~*/keep/*{suffix}")) if path.stat().st_size > 15]
+    if not kept:
+        pytest.skip(f"no {suffix} with entries was replaced")
+    bad = kept[0]
+    size = bad.stat().st_size
+    flip(bad, {"first byte": 0, "leader epoch": 15, "middle": size // 2, "last byte": size - 1}[at])
+    applied = tree(one.path)
+    folder = bad.parents[2].name
+    report = undo(plan, one.options())
+    (result,) = [result for result in report.results if result.outcome == "failed"]
+    assert (result.partition, result.exit_code) == (folder, ExitCode.VERIFY_FAILED)
+    assert str(bad) in result.why
+    assert report.exit_code == ExitCode.PARTLY
+    now = tree(one.path)
+    for name, row in now.items():
+        if name.endswith("/journal"):
+            continue  # it was written anew, with the same records
+        if name.startswith(f"{folder}/"):
+            assert row == applied[name]
+        elif name != ".lock":
+            assert row == before[name]
+
+
+def test_a_bit_flipped_in_a_new_log_outside_of_its_crc_is_found_by_verify(memory_dir: Path) -> None:
+    one = scene(memory_dir, TV2)
+    plan = one.plan()
+    assert apply(plan, one.options()).exit_code == ExitCode.DONE
+    assert verify_plan(plan, one.options()).problems == ()
+    changed = next(part for part in plan.partitions if part.changes)
+    log = one.path / changed.folder / f"{changed.changes[0].base_offset:020d}.log"  # type: ignore[union-attr]
+    flip(log, 15)  # the last byte of the first batch's leader epoch
+    (problem,) = verify_plan(plan, one.options()).problems
+    assert "not those that were written" in problem.text
+
+
+# -- A plan that has the batch that stays as the last one at a place where none begins is stale, and nothing
+# changes.
+
+EXPIRY = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+
+
+@pytest.mark.parametrize("moved", [-61, -5, 3, 40, 61])
+def test_no_batch_begins_where_the_plan_has_the_last_one(moved: int, tmp_path: Path) -> None:
+    directory = LogDir(tmp_path / "logs")
+    partition = directory.partition("t")
+    markers = [commit(1 + number, pid=7, timestamp=OLD) for number in range(5)]
+    partition.segment(data(0, [rec("a")], timestamp=OLD), *markers, mtime_ms=OLD)
+    partition.segment(data(6, [rec("active")], timestamp=OLD))
+    directory.write()
+    given = options_of_keys(
+        tmp_path,
+        fixes=("markers",),
+        settings_given=tuple((key, "1") for key in EXPIRY),
+        only_replica=("*",),
+    )
+    verbs = Verbs(tmp_path / "logs", given)
+    plan = verbs.plan()
+    part = plan.partitions[0]
+    (group,) = (change for change in part.changes if isinstance(change, RewriteSegments))
+    source = replace(group.sources[0], last_position=group.sources[0].last_position + moved)
+    other = replace(group, sources=(source,))
+    changes = tuple(other if change is group else change for change in part.changes)
+    wrong = seal(replace(plan, partitions=(replace(part, changes=changes),)))
+    assert not review(wrong)
+    before = logs(verbs.log_dir / "t-0")
+    report = verbs.apply(wrong)
+    assert report.exit_code is ExitCode.STALE_PLAN
+    assert f"t-0/{0:020d}.log" in report.results[0].why
+    assert logs(verbs.log_dir / "t-0") == before
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+
+
+# -- A broker ran, for a while, between plan and apply: what it appended makes a plan stale only where it matters.
 
 MONTH_MS = 30 * 24 * 60 * 60 * 1000
 END = 60
