@@ -96,7 +96,7 @@ class LockedError(KrepairError):
 
 
 class StalePlanError(KrepairError):
-    """The plan was made of other files, another directory or another host, or it was edited."""
+    """The plan was made of other files or another directory, or it was edited."""
 
     exit_code = ExitCode.STALE_PLAN
 

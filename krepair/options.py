@@ -337,20 +337,21 @@ class Options:
     )
     delete_horizon: str = _plan(
         "--delete-horizon next-pass|newest|TIME",
-        "How far markers may go: what the broker's next pass would use, newest cleanable segment minus "
-        "delete.retention.ms, or a time.",
+        "Markers and tombstones up to this time may go. newest: the time of the newest segment that can be cleaned, "
+        "minus delete.retention.ms. next-pass: what the next pass of the broker's cleaner would use. Or a time.",
         "newest",
         read=parse_delete_horizon,
     )
     keep: str = _plan(
         "--keep inplace|until-verified|auto",
-        "Where originals stay until purge: in the partition folder; nowhere (apply frees them, group by group, as "
-        "soon as what replaces them is verified); or auto: in the folder while the disk has room, else nowhere.",
+        "Where originals stay until purge. inplace: in the partition folder. until-verified: nowhere; apply frees "
+        "them, group by group, when what replaces them is verified. auto: in the folder while the disk has room, else "
+        "nowhere.",
         "inplace",
     )
     assume_high_watermark: str = _plan(
         "--assume-high-watermark log-end",
-        "Plan partitions without a recorded high watermark as if the log end were it.",
+        "Where no high watermark is recorded for a partition, take its log end as the high watermark.",
     )
     cluster: str = _plan(
         "--cluster FILE",
@@ -361,7 +362,8 @@ class Options:
     only_replica: tuple[str, ...] = _plan(
         "--only-replica TOPIC|*",
         "There is no other replica of this topic (* for all): markers and tombstones may go; may be repeated. "
-        "Metadata that names several replicas counts more: give --config, so that it is found.",
+        "krepair does not believe it where the metadata log names several replicas: give --config, so that it finds "
+        "that log.",
         (),
         gathered=_sorted_once,
     )
@@ -379,7 +381,7 @@ class Options:
     )
     settings: tuple[tuple[str, str], ...] = _reading(
         "--set KEY=VALUE",
-        "One setting in Kafka's own name; may be repeated.",
+        "One setting, by Kafka's name for it; may be repeated.",
         **_REPEATED,
         read=parse_setting,
         word="=".join,
@@ -442,7 +444,7 @@ class Options:
     out: str | None = _option("--out PLAN", "Where to write the plan; never in LOGDIR.", None)
     preview: bool = _option(
         "--preview",
-        "Beside a running broker: a plan to read and to agree on, which apply refuses.",
+        "Make it beside a running broker: a plan to read and to agree on. apply refuses it.",
         default=False,
     )
     expect: str = _option(
@@ -454,8 +456,8 @@ class Options:
     )
     originals: bool = _option(
         "--originals",
-        "Of a plan: also hold what apply made against the kept originals, byte for byte. Ends with 2 where none is "
-        "kept any more.",
+        "Of a plan: also compare what apply made with the kept originals, byte for byte. Ends with 2 if no original "
+        "is kept any more.",
         default=False,
     )
     # one verb each
@@ -464,7 +466,7 @@ class Options:
         "--group GROUP", "Only this group, with members and commits; may be repeated.", **_REPEATED
     )
     transactional_id: tuple[str, ...] = _option(
-        "--transactional-id ID", "Only this id, in whatever state; may be repeated.", **_REPEATED
+        "--transactional-id ID", "Only this id, in any state; may be repeated.", **_REPEATED
     )
     batches: bool = _option("--batches", "Of logs: the headers of batches.", default=False)
     records: bool = _option(
@@ -472,7 +474,7 @@ class Options:
     )
     offsets: tuple[int, int] = _option(
         "--offsets A..B",
-        "Only these offsets, both included; as 100.. or ..200 too.",
+        "Only these offsets, both included; 100.. and ..200 are right, too.",
         (-(2**63), _MAX_INT64),
         read=parse_offsets,
     )
@@ -481,7 +483,7 @@ class Options:
         "Only records with this regular expression in key, value, headers or decoded fields.",
     )
     limit: int | None = _option(
-        "--limit N", "Stop after so many lines; those of files and damage do not count.", None, read=int
+        "--limit N", "Stop after N lines; lines that name a file or damage do not count.", None, read=int
     )
     keys: str = _option(
         "--keys auto|text|json|hex|base64",
@@ -489,7 +491,7 @@ class Options:
         "auto",
     )
     values: str = _option("--values auto|text|json|hex|base64", "How values are shown.", "auto")
-    cut: int = _option("--cut BYTES", "Show at most so many bytes of a key or a value.", 1 << 20, read=int)
+    cut: int = _option("--cut BYTES", "Show at most this many bytes of a key or a value.", 1 << 20, read=int)
     decode: str = _option(
         "--decode auto|offsets|transactions|share|none",
         "Decode records of the coordinators' topics; auto goes by the name of the folder.",

@@ -154,8 +154,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="KIP-346, KAFKA-6264, KAFKA-6834; LogCleaner.growBuffersOrFail (2.2.1, 3.9); seen on 2.2.1, 3.9.2 and "
                 "4.3.1: large batches, records without a key and wrong CRCs do not stop the cleaner"),
     Rule("KR106", CONFUSING, "Modification times look copied",
-         evidence="the times of all segments are within minutes, or far from the times at which brokers wrote to them "
-                  "(times of markers, and of batches in the brokers' own topics)",
+         evidence="the times of all segments are within minutes of each other although brokers wrote for a day or "
+                  "more, or they are a month or more away from when brokers wrote. Markers tell when that was, and "
+                  "batches in the brokers' own topics",
          danger="the modification time of a file is the broker's clock for markers and tombstones. If a copy has other "
                 "times, they are removed too late or too early",
          source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified"),
@@ -166,10 +167,10 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="KIP-664; the times of data batches are the producers' (message.timestamp.type)"),
     Rule("KR108", SLOW, "Keys that wait to be compacted", fix="compact",
          evidence="segments and bytes between cleaner-offset-checkpoint and the active segment, for topics whose own "
-                  "configuration says cleanup.policy=compact and for the brokers' own topics. From 11 closed segments "
-                  "on behind the checkpoint; from 4 on where it has no line for the partition: such a log is dirty as "
-                  "a whole, so the next pass of a living cleaner takes it. Segments younger than min.compaction.lag.ms "
-                  "do not count. The bytes are the most that can go: no key is read for this",
+                  "configuration says cleanup.policy=compact and for the brokers' own topics. Told from 11 closed "
+                  "segments on; from 4 on if the checkpoint has no line for the partition, since a living cleaner "
+                  "takes such a log in its next pass. Segments younger than min.compaction.lag.ms do not count. The "
+                  "bytes are the most that can go: no key is read for this",
          danger="if keys repeat, the partition is far larger than its content, and loading it takes far longer",
          lost_if_wrong="values that have a later value of their key, and tombstones past their horizon, but not the "
                        "last value of a key. The originals stay until krepair purge, and the plan says before how many "
@@ -272,8 +273,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="KAFKA-1196, KIP-74"),
     Rule("KR310", DATA_LOSS, "Offsets without records in a topic that is not compacted",
          evidence="the ranges, between segments or inside one, and the source that says that the topic is not "
-                  "compacted; a gap that a kept original of krepair fills is not counted. Where only Kafka's default "
-                  "says it, or an earlier cleaning left a trace (then: confusing)",
+                  "compacted; a gap that a kept original of krepair fills is not counted. The severity is only "
+                  "confusing if just Kafka's default says it, or if an earlier cleaning left a trace",
          danger="a leader leaves no gaps, so records were here. A log file was lost or moved away, or an earlier --fix "
                 "tail=excise removed them, or the topic was compacted once (then nothing is wrong). Consumers skip the "
                 "gap without an error",
@@ -333,7 +334,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "not start",
          source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1"),
     Rule("KR409", CONFUSING, "No high watermark recorded",
-         evidence="partition without a line in replication-offset-checkpoint",
+         evidence="the partition has no line in replication-offset-checkpoint",
          danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
                 "person decides to use the log end (--assume-high-watermark log-end)",
          lost_if_wrong="if it is assumed too high, records that no other replica has are compacted too, but none is "
@@ -379,8 +380,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
                 "2.2.1, 2.8.2, 3.9.2, 4.3.1"),
     Rule("KR506", SLOW, "Very many producer ids",
-         evidence="of the newest snapshot, from 100,000 ids on: how many, how many of one batch only, bytes, and when "
-                  "a broker forgets them",
+         evidence="the newest snapshot has 100,000 producer ids or more: how many, how many of them wrote one batch "
+                  "only, its bytes, and when a broker forgets an id",
          danger="each id takes heap; each roll and each stop writes all of them, and each start reads them. A usual "
                 "cause is a client that makes a new idempotent producer for each message",
          source="KAFKA-15063, KIP-936, KIP-854, ProducerStateManager (2.2.1, 3.9)"),
@@ -408,7 +409,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "broker before 3.6.1 starts",
          source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1"),
     Rule("KR605", BROKER_DOWN, "File that the broker cannot read or write",
-         evidence="owner, group and mode, compared with those of most files, and the command to type",
+         evidence="owner, group and mode, compared with those of most files, and the command that mends it",
          danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
                 "stop a broker since 4.0 may lose records, see KR804",
          source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file; seen on 3.9.2 "
@@ -443,13 +444,13 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "leader epochs only",
          source=f"Cleaner.shouldRetainRecord, AbstractFetcherThread.truncateOnFetchResponse (3.9.2); {_RAN}"),
     Rule("KR651", DATA_LOSS, "Aborted records count as committed", command=COMPARE,
-         evidence="records that end with a COMMIT here and with an ABORT on another replica; or that another replica "
-                  "removed as aborted",
+         evidence="records whose transaction ends with a COMMIT here and with an ABORT on another replica; or that "
+                  "another replica removed as aborted",
          danger="as leader this replica serves records of an aborted transaction to read_committed readers",
          source=f"ProducerAppendInfo.append, CleanedTransactionMetadata (4.3.1); {_RAN}"),
     Rule("KR652", DATA_LOSS, "Committed records count as aborted", command=COMPARE,
-         evidence="records that end with an ABORT here and with a COMMIT on another replica; or an ABORT that covers "
-                  "more in this replica's transaction index",
+         evidence="records whose transaction ends with an ABORT here and with a COMMIT on another replica; or an ABORT "
+                  "that covers more in this replica's transaction index",
          danger="as leader this replica hides committed records from read_committed readers",
          source=f"ProducerAppendInfo.append (4.3.1); {_RAN}"),
     Rule("KR653", DATA_LOSS, "Tombstone or ABORT missed: which of the two cannot be told", command=COMPARE,
@@ -460,8 +461,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR654", DATA_LOSS, "Transaction that is open on this replica only: its marker never came", command=COMPARE,
          evidence="producer id and first offset of the transaction; the marker on another replica, or that another "
                   "replica has cleaned past it",
-         danger="with this replica as leader read_committed readers stand still at this offset for ever, and its "
-                "cleaner too",
+         danger="with this replica as leader read_committed readers stand still at this offset forever, and so "
+                "does its cleaner",
          source=f"ProducerStateManager.lastStableOffset (3.9.2); {_RAN}"),
     Rule("KR655", DATA_LOSS, "Two histories: other records at the same offsets, both committed", command=COMPARE,
          evidence="the first offset, and the leader epochs that contradict each other below a recorded high watermark",
@@ -470,12 +471,12 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source=f"LeaderEpochFileCache, unclean.leader.election.enable; {_RAN}"),
     Rule("KR656", DATA_LOSS, "Another record at the same offset and leader epoch", command=COMPARE,
          evidence="the first offset, and the replicas",
-         danger="readers get other records by who leads; a follower never notices",
+         danger="which of the records readers get depends on which replica leads; a follower never notices",
          source="UnifiedLog.appendAsFollower (3.9.2): a follower appends its leader's bytes as they are"),
     Rule("KR657", DATA_LOSS, "Records lost inside of the log", command=COMPARE,
          evidence="records that another replica has, in offsets that this replica has never cleaned, or whose file is "
                   "gone",
-         danger="as leader this replica does not serve them, and its followers that are emptied lose them too",
+         danger="as leader this replica does not serve them; a follower that starts empty copies the loss",
          source="UnifiedLog, LogLoader (3.9.2): a missing segment is not noticed at a start"),
     Rule("KR658", DATA_LOSS, "Log cut below what was committed or flushed", command=COMPARE,
          evidence="log end, and the recorded high watermark (after a clean stop) or recovery point above it",
@@ -493,18 +494,18 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source=f"DefaultRecordBatch.ensureValid (3.9.2); {_RAN}"),
     Rule("KR661", DATA_LOSS, "Replica with a torn end", command=COMPARE,
          evidence="file, position and what was expected, after a clean stop or below the recovery point",
-         danger="a start cuts it; what it held was flushed before",
+         danger="the next start cuts the end, although those bytes had been flushed to the disk",
          source=f"LogSegment.recover (3.9.2); {_RAN}"),
     Rule("KR662", CONFUSING, "Replicas differ, and it cannot be told which is right", command=COMPARE,
          evidence="what each has, and what would tell",
          danger="one of them may have lost records, or may serve deleted ones",
          source=f"section 'What cannot be told' of docs/compare.md; {_RAN}"),
-    Rule("KR663", CONFUSING, "Marker missed, a later one of the same kind hides it", command=COMPARE,
+    Rule("KR663", CONFUSING, "Marker missed; a later one of the same kind hides it", command=COMPARE,
          evidence="producer id, first offset, and the marker that another replica has",
          danger="readers get the same records; the transaction seems to be longer than it was",
          source="ProducerAppendInfo.append (4.3.1)"),
     Rule("KR664", CONFUSING, "Replica that could not be read", command=COMPARE,
-         evidence="why not",
+         evidence="why it could not be read",
          danger="nothing is known of it",
          source="the operating system, or a broker that was running"),
     Rule("KR665", INFORMATION, "Replica that is behind", command=COMPARE,
@@ -544,7 +545,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="KAFKA-6482, KAFKA-20609, UnifiedLog.deleteRetentionMsBreachedSegments (3.9); seen on 3.9.2"),
     # -- the next start
     Rule("KR801", SLOW, "The next start recovers segments", fix="recovery",
-         evidence="segments, bytes, and the time at the speed of a broker",
+         evidence="segments, bytes, and how long a broker needs for them",
          danger="if a liveness probe waits for less time, it kills the broker, and the recovery starts again",
          lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
          source="LogLoader.recoverLog (3.9); speeds seen on 2.2.1, 3.9.2"),

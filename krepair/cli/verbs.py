@@ -79,7 +79,8 @@ def check(
 )
 def plan(
     log_dir: Annotated[
-        str, typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; a plan is of one.")
+        str,
+        typer.Argument(metavar="LOGDIR", help="The log directory of a stopped broker; one plan is for one."),
     ],
     *,
     options: Options,
@@ -102,10 +103,10 @@ def plan(
     What lets markers and tombstones go, in the order in which to try them:
 
     \b
-    --cluster FILE             the other brokers run: those past delete.retention.ms
-    --replicas with --cluster  the logs of all others: at any horizon
-    --only-replica TOPIC       there is no other replica: at any horizon
-    --as-broker                consent: those past delete.retention.ms, as Kafka does
+    --cluster FILE             all other replicas are in sync: those past delete.retention.ms go
+    --replicas with --cluster  the logs of all other replicas are read: at any horizon
+    --only-replica TOPIC       your word that there is no other replica: at any horizon
+    --as-broker                your consent: those past delete.retention.ms go, as Kafka does it
 
     Example: krepair plan /var/lib/kafka --topic __consumer_offsets --out offsets.krplan
     """  # noqa: D301
@@ -194,7 +195,7 @@ def _text(read: Plan, path: str, output_format: str, observed: Observed | str, p
 
 @takes("expect scratch engine master metrics json quiet")
 def apply(plan: PlanArgument, *, options: Options) -> None:
-    """Carry out a plan: stage, verify, swap. Run again after an interruption it continues.
+    """Carry out a plan: stage, verify, swap. After an interruption the same command goes on.
 
     Example: krepair apply offsets.krplan --expect 5c2e8d0a41f7b96380de12c4a97b3f65
     """
@@ -212,15 +213,15 @@ def verify(
     *,
     options: Options,
 ) -> None:
-    """Prove that every file reads as it should, and that a plan's result is what was planned. Writes nothing.
+    """Prove that files read as they should, and that a plan's result is as planned. Writes nothing.
 
-    Offsets that no record has are no problem here, because compaction makes such gaps. krepair check tells of them.
+    Gaps between offsets are no problem here, because compaction makes them. krepair check names them.
 
     Example: krepair verify offsets.krplan --originals
     """
     plan = next((path for path in targets if not os.path.isdir(path)), "")
     if plan and len(targets) > 1:
-        raise UsageError(f"{plan}: is no folder; of several targets each has to be a log directory")
+        raise UsageError(f"{plan}: is no folder; give log directories, or one plan file alone")
     from krepair.cli.views.reports import verify_each_view, verify_view
     from krepair.ops import show
 
@@ -321,7 +322,8 @@ def dump(
 def groups(log_dir: LogDirArgument, *, options: Options) -> None:
     """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
 
-    Writes nothing; exits with 2 if a group is stuck (KR609), or a commit is unseen or out of range.
+    Writes nothing; exits with 2 if members of a group subscribe to different topics (KR609), if a commit is unseen or
+    out of range, or if something is damaged.
 
     Example: krepair groups /var/lib/kafka --group orders-app
     """
@@ -343,7 +345,7 @@ def groups(log_dir: LogDirArgument, *, options: Options) -> None:
 def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
     """Say what __transaction_state and the logs hold of transactions.
 
-    Writes nothing; exits with 2 if one never ends (KR103).
+    Writes nothing; exits with 2 if one never ends (KR103), or if something could not be read or judged.
 
     Example: krepair transactions /var/lib/kafka --broker-version 3.9.2
     """
@@ -409,7 +411,7 @@ def facts(
     *,
     options: Options,
 ) -> None:
-    """Write down what another host has to know of this broker's replicas, so that no data travels.
+    """Write what krepair compare on another host has to know of these replicas: no data travels.
 
     The file holds hashes, offsets and numbers: no key and no value of a record.
 

@@ -29,7 +29,7 @@ class Open(NamedTuple):
     first_offset: int
 
 
-class _Told(Enum):
+class _LogShows(Enum):
     NOTHING = "no batch of the producer there"
     OPEN = "a batch of the producer from the first offset on"
     MAYBE = "batches of the producer, which may all lie before the first offset"
@@ -88,18 +88,18 @@ class OpenTransactions:
         while self._pending[one] < len(self._bases):
             base = self._bases[self._pending[one]]
             exact = ScanFrom(base, max(base, one.first_offset))
-            told = _Told.MAYBE
+            told = _LogShows.MAYBE
             for part in sorted(each for each in self._facts if each.base_offset == base and each <= exact):
                 facts = self._facts[part]
                 if not self._is_readable(facts):
-                    told = _Told.OPEN  # nothing is told of a damaged log
+                    told = _LogShows.OPEN  # nothing is told of a damaged log
                     break
                 told = _told_by(facts, one, whole=part == exact)
-                if told is not _Told.MAYBE:
+                if told is not _LogShows.MAYBE:
                     break
-            if told is _Told.MAYBE:
+            if told is _LogShows.MAYBE:
                 return exact
-            if told is _Told.OPEN:
+            if told is _LogShows.OPEN:
                 del self._pending[one]
                 return None
             self._pending[one] += 1
@@ -108,13 +108,13 @@ class OpenTransactions:
         return None
 
 
-def _told_by(facts: SegmentFacts, one: Open, *, whole: bool) -> _Told:
+def _told_by(facts: SegmentFacts, one: Open, *, whole: bool) -> _LogShows:
     rows = facts.summary.rows
     if not len(rows):
-        return _Told.NOTHING
+        return _LogShows.NOTHING
     mine = rows[(rows[:, c.P_ID] == one.producer_id) & (rows[:, c.P_EPOCH] != -1)]
     if not len(mine):
-        return _Told.NOTHING
+        return _LogShows.NOTHING
     if whole or int(np.max(mine[:, c.P_LAST_DATA_OFFSET])) >= one.first_offset:
-        return _Told.OPEN
-    return _Told.MAYBE
+        return _LogShows.OPEN
+    return _LogShows.MAYBE

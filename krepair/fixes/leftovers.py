@@ -303,8 +303,8 @@ def _txn_swap_alone(partition: Partition) -> str:
         ):
             continue
         return (
-            f"{leftover.file.name}: without its .log{SWAP}, and not the .txnindex that is there; a broker since 3.0 "
-            "renames it over that one unread, an earlier one deletes that one and leaves it"
+            f"{leftover.file.name}: it has no .log{SWAP}, and it differs from the .txnindex that is there; a broker "
+            "since 3.0 renames it over that .txnindex unread, an earlier one deletes that .txnindex and leaves this one"
         )
     return ""
 

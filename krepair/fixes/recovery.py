@@ -183,7 +183,11 @@ def refuse_standing_fences(view: LogDir) -> None:
 def _look_at_gain(context: Context, survey: Survey) -> None:
     """For ``check``, which has read everything: how many bytes a start would read that it need not read."""
     one = Range(context, survey)
-    if one.left is None and one.wins and not any(facts.summary.damage for facts in survey.segments[:-1]):
+    if (
+        one.left is None
+        and one.spares_reading
+        and not any(facts.summary.damage for facts in survey.segments[:-1])
+    ):
         survey.put(RECOVERY_SEEN, Recovered(before=one.before))
 
 
@@ -297,7 +301,7 @@ class Range:
         )
 
     @property
-    def wins(self) -> bool:
+    def spares_reading(self) -> bool:
         """Whether a start would read less of it afterwards."""
         return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
 
@@ -319,7 +323,7 @@ class Range:
             still = f"left alone, code {self.left.code}"
             return self._still_reads(Seen(left=self.left, left_note=note), still)
         folder = self.survey.partition.folder
-        if not self.wins:
+        if not self.spares_reading:
             text = (
                 f"{self.not_rolled}; the next start still reads its {self.before:,} bytes"
                 if self.not_rolled and self.before
@@ -385,7 +389,7 @@ class Range:
 def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
     """Work out what becomes of the ranges from which a start would read less; of the others nothing is read."""
     for step in (_read, _cut, _measure, _see_snapshots, _see_aborts):
-        step(context, [one for one in ranges if one.left is None and one.wins])
+        step(context, [one for one in ranges if one.left is None and one.spares_reading])
 
 
 def _read(context: Context, ranges: Sequence[Range]) -> None:
@@ -524,7 +528,7 @@ def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
     if seen.open_transactions:
         count = count_text(seen.open_transactions, "transaction is", "transactions are")
         one.notes.append(
-            f"recovery: {count} open at its log end, as after any crash: read_committed stops there until the end of it"
+            f"recovery: {count} open at its log end, as after any crash: read_committed stops there until it ends"
         )
 
 

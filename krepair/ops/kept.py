@@ -44,7 +44,7 @@ _DEEPEST: Final = 3
 
 
 _NOTHING_TO_UNDO: Final = {
-    "undone": "it is undone, only files that are left over have to go",
+    "undone": "it is undone; only files that are left over have to go",
     "staged": "it has changed nothing; purge removes the files that it staged",
 }
 
@@ -346,7 +346,7 @@ class PlanKeeper:
         # ``sync_new`` syncs the name with the others in a new folder
         put_whole(self._disk, path, f"{folder.private}/{_NEW_NAME}", make, sync_name=not folder.is_unsynced)
         if first is None:
-            self._copy = _known(path, self._status(path))
+            self._copy = _path_and_inode(path, self._status(path))
 
     def _find(self) -> tuple[str, int, int] | None:
         """Path, device and inode of a copy that is right, from this run or an earlier one."""
@@ -354,10 +354,10 @@ class PlanKeeper:
             self._copy = None  # the partition that had it has failed, and what was staged there is gone
         if self._copy is None:
             self._data = self._data or dumps(self._plan)
-            self._copy = next((copy for copy in map(self._if_right, self._places) if copy), None)
+            self._copy = next((copy for copy in map(self._copy_if_right, self._places) if copy), None)
         return self._copy
 
-    def _if_right(self, private: str) -> tuple[str, int, int] | None:
+    def _copy_if_right(self, private: str) -> tuple[str, int, int] | None:
         path = f"{private}/{COPY_NAME}"
         try:
             found = self._disk.tree.status(path)
@@ -366,7 +366,7 @@ class PlanKeeper:
             same = self._disk.tree.read(path, len(self._data) + 1) == self._data
         except OSError:
             return None  # that partition is left alone for it; the others do without its copy
-        return _known(path, found) if same else None
+        return _path_and_inode(path, found) if same else None
 
     def _status(self, path: str) -> os.stat_result | None:
         found = self._disk.tree.status(path)
@@ -386,7 +386,7 @@ class PlanKeeper:
         return True
 
 
-def _known(path: str, found: os.stat_result | None) -> tuple[str, int, int] | None:
+def _path_and_inode(path: str, found: os.stat_result | None) -> tuple[str, int, int] | None:
     return None if found is None else (path, found.st_dev, found.st_ino)
 
 

@@ -328,7 +328,7 @@ def _kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
         text=f"Plan {plan.plan_id} is half done in {where}."
         if plan.state == "half done"
         else f"Plan {plan.plan_id} still keeps {size_text(plan.bytes)} in {where}.",
-        more="If both plans change the same files, undo this plan first before you undo that one. To see what is kept: "
+        more="If both plans change the same files, undo this plan before that one. To see what is kept: "
         f"{Next.of('undo', view.path)}",
     )
 
@@ -500,8 +500,8 @@ def _left_alone(plan: PartitionPlan, left: LeftAlone, options: Options) -> Parti
 def _private_notes(partition: Partition) -> tuple[str, ...]:
     ids = sorted({private.plan_id for private in partition.private})
     return tuple(
-        f"originals of plan {plan_id} are still kept here; after this plan is applied, that one can only be undone "
-        f"once this one is"
+        f"originals of plan {plan_id} are still kept here; once this plan is applied, it has to be undone before that "
+        f"one can be"
         for plan_id in ids
     )
 
@@ -550,7 +550,7 @@ def others_have(
     if not options.replicas or not view.broker_id.isdecimal():
         return ()
     me = int(view.broker_id)
-    losing = {one.folder: (one, found) for one in plans if (found := _gone(one, surveys[one.folder]))}
+    losing = {one.folder: (one, found) for one in plans if (found := _lost_ranges(one, surveys[one.folder]))}
     others = parse_sides(options.replicas) if losing else ()
     sides = [side for side in others if side.broker_id != me]
     if not sides:
@@ -565,7 +565,7 @@ def others_have(
     )
     verdicts = {one.name: one for one in report.partitions}
     risks = [
-        _risk(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
+        _risk_of_loss(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
         for plan, found in list(losing.values())[:_MOST]
         for gone in found
     ]
@@ -575,34 +575,39 @@ def others_have(
     return tuple(risks)
 
 
-def _gone(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
+def _lost_ranges(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
     """What a partition loses, in ascending order of offsets."""
-    return (*_start(plan, survey), *_middle(plan), *_end(plan, survey), *_epochs(plan))
+    return (
+        *_lost_at_start(plan, survey),
+        *_lost_inside(plan),
+        *_lost_at_end(plan, survey),
+        *_changed_epochs(plan),
+    )
 
 
-def _start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+def _lost_at_start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
     if any(one.decides_on for one in plan.changes):
         return  # what a cleaner may remove is decided by the evidence, not here
-    before, after = _bases(survey.segments), _bases(survey.segments_after)
+    before, after = _base_offsets(survey.segments), _base_offsets(survey.segments_after)
     if before and after and after[0] > before[0]:
         yield Gone(CutPart.START, before[0], after[0])
 
 
-def _bases(segments: Sequence[SegmentFacts]) -> list[int]:
+def _base_offsets(segments: Sequence[SegmentFacts]) -> list[int]:
     return sorted(one.base_offset for one in segments)
 
 
-def _middle(plan: PartitionPlan) -> Iterator[Gone]:
+def _lost_inside(plan: PartitionPlan) -> Iterator[Gone]:
     for change in plan.changes:
         for first, end in change.lost_inside():
             yield Gone(CutPart.MIDDLE, first, end)
 
 
-def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+def _lost_at_end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
     if not survey.segments_after and not plan.changes:
         return
     end = plan.log_end_offset
-    bases = _bases(survey.segments)
+    bases = _base_offsets(survey.segments)
     cut = any(changes_logs([one]) and one.may_move_log_end(bases) for one in plan.changes)
     known = max(log_end_of(survey.segments), survey.high_watermark)
     if known > end:
@@ -611,12 +616,12 @@ def _end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
         yield Gone(CutPart.END, end, OPEN)
 
 
-def _epochs(plan: PartitionPlan) -> Iterator[Gone]:
+def _changed_epochs(plan: PartitionPlan) -> Iterator[Gone]:
     if any(LEADER_EPOCH_CHECKPOINT in one.leaves for one in plan.changes):
         yield Gone(CutPart.EPOCHS)
 
 
-def _risk(
+def _risk_of_loss(
     view: LogDir,
     plan: PartitionPlan,
     gone: Gone,
@@ -631,11 +636,11 @@ def _risk(
     return Risk(
         code=OTHERS_HAVE,
         text=text,
-        more=" ".join((*filter(None, more), *_command(view, plan, having, me, sides))),
+        more=" ".join((*filter(None, more), *_compare_command(view, plan, having, me, sides))),
     )
 
 
-def _command(
+def _compare_command(
     view: LogDir, plan: PartitionPlan, having: Having, me: int, sides: Sequence[Side]
 ) -> Iterator[str]:
     if not having.right and having.unsure:

@@ -208,7 +208,7 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
     if not stays or not folder.tree.is_folder(folder.private):
         return None
     text = (
-        f"{folder.private}: stays, because {stays} keeps its originals, and an undo of it needs this one too"
+        f"{folder.private}: stays, because {stays} keeps its originals, and their undo needs this folder too"
     )
     return failed(folder.folder, RefusedError(text))
 
@@ -226,8 +226,8 @@ def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> C
     if lost is None or _keeps_nothing(folder):
         return None
     text = (
-        f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or a "
-        "broker was started"
+        f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or "
+        "until a broker was started"
     )
     return failed(folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir)))
 

@@ -66,7 +66,7 @@ class OnDisk:
         """Bytes of the blocks that new files of these sizes take."""
         return sum(-(-size // self.block) * self.block for size in sizes)
 
-    def back(self, names: Iterable[str]) -> int:
+    def freed_without(self, names: Iterable[str]) -> int:
         """Bytes that are free once these files are gone."""
         return sum(self.comes_back.get(name, 0) for name in names)
 

@@ -63,7 +63,7 @@ def space_of(change: Change, on_disk: OnDisk) -> Space:
     made = back = copied = kept_anew = shrinks = 0
     for file in change.files:
         before, after = on_disk.sizes.get(file.name, 0), max(file.size, 0)
-        comes_back = on_disk.back([file.name])
+        comes_back = on_disk.freed_without([file.name])
         if file.how == "cut":
             kept = on_disk.takes(before - after)
             comes_back = max(comes_back - on_disk.takes(after), 0)

@@ -253,11 +253,11 @@ def who_has(gone: Gone, others: Iterable[ReplicaColumn], called_right: Collectio
     lacking: list[int] = []
     for one in others:
         having = right if one.broker in called_right else unsure
-        (having if _has(one, gone) else lacking).append(one.broker)
+        (having if _has_what_goes(one, gone) else lacking).append(one.broker)
     return Having(tuple(right), tuple(unsure), tuple(lacking))
 
 
-def _has(one: ReplicaColumn, gone: Gone) -> bool:
+def _has_what_goes(one: ReplicaColumn, gone: Gone) -> bool:
     if gone.part is CutPart.EPOCHS:
         return one.log_end > one.log_start
     if gone.end == OPEN:
@@ -273,10 +273,10 @@ def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
         gone: what goes.
         having: who has it.
     """
-    return (_what(folder, gone), *_who(gone, having), *_advice(gone, having))
+    return (_what_goes(folder, gone), *_who_has_it(gone, having), *_advice(gone, having))
 
 
-def _what(folder: str, gone: Gone) -> str:
+def _what_goes(folder: str, gone: Gone) -> str:
     if gone.part is CutPart.EPOCHS:
         return f"{folder}: its leader epochs change, and followers are cut by the epochs of their leader."
     if gone.end == OPEN:
@@ -289,19 +289,19 @@ def _what(folder: str, gone: Gone) -> str:
     return f"{folder}: {offsets} go from the middle of the log."
 
 
-def _who(gone: Gone, having: Having) -> Iterator[str]:
+def _who_has_it(gone: Gone, having: Having) -> Iterator[str]:
     if having.right:
         whom = "them" if len(having.right) > 1 else "it"
-        yield f"{_has_it(gone, having.right)}, and krepair compare calls {whom} right."
+        yield f"{_has_it_text(gone, having.right)}, and krepair compare calls {whom} right."
     if having.unsure:
         whom = "them" if len(having.unsure) > 1 else "it"
-        yield f"{_has_it(gone, having.unsure)}, but krepair compare does not call {whom} right."
+        yield f"{_has_it_text(gone, having.unsure)}, but krepair compare does not call {whom} right."
     if having.lacking and gone.part is not CutPart.EPOCHS:
         many = len(having.lacking) > 1
         yield f"{_ids(having.lacking)} {'do' if many else 'does'} not have them."
 
 
-def _has_it(gone: Gone, brokers: Sequence[int]) -> str:
+def _has_it_text(gone: Gone, brokers: Sequence[int]) -> str:
     has = "have" if len(brokers) > 1 else "has"
     return f"{_ids(brokers)} {has} {'an intact log' if gone.part is CutPart.EPOCHS else 'them'}"
 

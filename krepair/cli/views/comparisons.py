@@ -33,7 +33,7 @@ _BEFORE_AWAY: Final = (
     "Before Kafka 2.5 type --zookeeper ZOOKEEPER:2181 in the place of --bootstrap-server BROKER:9092.",
 )
 _WORDS: Final = {
-    m.DIVERGED: "replicas serve different records by who leads",
+    m.DIVERGED: "which records are served depends on which replica leads",
     m.DAMAGED: "a replica has damaged or torn batches",
     m.DECIDED_BY_LEADER: "a replica is behind, and not each of the others may lead while it catches up",
     m.MISSING: "a replica could not be read",
