@@ -228,7 +228,7 @@ def carry_out(
     from krepair.ops import show
     from krepair.ops.show import check_digest
 
-    with without_plan_file(verb):
+    with without_plan_file(verb, path):
         plan = show.load(path)
     if options.expect:
         check_digest(plan, options.expect, path)
@@ -240,19 +240,22 @@ def carry_out(
 
 
 @contextmanager
-def without_plan_file(verb: str) -> Iterator[None]:
+def without_plan_file(verb: str, path: str) -> Iterator[None]:
     """Where a plan file cannot be used that may have been applied, a new plan helps nobody: what is kept does.
 
     Args:
-        verb: as typed; ``apply`` can also need a new plan.
+        verb: as typed; ``apply`` can also need a new plan. The others take a log directory, too.
+        path: as typed.
     """
     try:
         yield
     except KrepairError as error:
         if verb != "apply":
+            nothing_there = isinstance(error, UsageError) and not os.path.lexists(path)
+            neither = ", and no such log directory" if nothing_there else ""
             error.message += (
-                ". If the plan was applied, a copy of it is in the log directory; the next command lists what is kept "
-                "there. See docs/runbooks/kept-originals.md"
+                f"{neither}. If the plan was applied, a copy of it is in the log directory; the next command lists "
+                "what is kept there. See docs/runbooks/kept-originals.md"
             )
             error.next_command = Next.of("undo", LOG_DIR)
         raise

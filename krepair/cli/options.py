@@ -136,8 +136,7 @@ class VerbCommand(TyperCommand):
                 times = "twice" if count == 2 else f"{count} times"
                 raise UsageError(
                     f"{one.opts[0]} is given {times}: it takes one value, so only the last one would count; give it "
-                    "once",
-                    next_command=Next.of(str(self.name), "--help"),
+                    "once"
                 )
         return super().parse_args(ctx, args)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn, TextIO
 import typer
 
 from krepair.durable.writing_error import WritingError
-from krepair.errors import ExitCode, KrepairError, UnwritableError
+from krepair.errors import ExitCode, KrepairError, UnwritableError, UsageError
 from krepair.kernels import waiting
 from krepair.next_command import NOTHING, Next, of_error
 from krepair.options import Options
@@ -174,7 +174,9 @@ def _failed(arguments: Sequence[str], error: BaseException) -> int:
 def _words(error: BaseException, verb: str) -> tuple[str, Next]:
     """What went wrong, and what to type next."""
     if isinstance(error, KrepairError):
-        return error.message, of_error(error)
+        return error.message, of_error(error) or (
+            _help_of(verb) if isinstance(error, UsageError) else NOTHING
+        )
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted", Next.by_hand("run the same command again")
     half_done = "; it may be half done" if verb in CHANGING_VERBS else ""
@@ -197,12 +199,16 @@ def _words(error: BaseException, verb: str) -> tuple[str, Next]:
         return f"{where}: the operating system says: {named}{half_done}", _AGAIN if half_done else NOTHING
     if _is_of_usage(error):
         text: str = error.format_message()  # type: ignore[attr-defined]
-        return text, Next.of(verb, "--help") if verb in VERBS else Next.of("--help")
+        return text, _help_of(verb)
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return (
         f"an error of krepair itself, please report it: {' '.join(what.split())}",
         Next.by_hand(f"{DEBUG_VARIABLE}=1 with the same command shows where"),
     )
+
+
+def _help_of(verb: str) -> Next:
+    return Next.of(verb, "--help") if verb in VERBS else Next.of("--help")
 
 
 def _tell(arguments: Sequence[str], message: str, next_command: Next, exit_code: int) -> int:

@@ -226,7 +226,7 @@ def verify(
     from krepair.ops import show
 
     if plan:
-        with without_plan_file("verify"):
+        with without_plan_file("verify", plan):
             read = show.load(plan)
     from krepair.ops import verify as ops
 

@@ -297,7 +297,7 @@ class SparkEngine(Engine):
         with _said_after(_REACHING_SAID_AFTER_S, said_of_a_slow_start(master)):
             self.session = start_session(master)
         if self.session.conf.get("spark.speculation", "false") == "true":
-            raise RefusedError("spark.speculation is on; krepair wants it off")
+            raise RefusedError("spark.speculation is on: set it to false", next_command=INLINE)
 
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]

@@ -190,13 +190,14 @@ def check_ids(sides: Iterable[tuple[Side, Iterable[Ids]]], mine: Ids | None = No
         for one in found:
             if side.broker_id >= 0 and one.broker_id not in {"", str(side.broker_id)}:
                 raise RefusedError(
-                    f"{side.text}: {one.path} is of broker {one.broker_id}, not {side.broker_id}"
+                    f"{side.text}: {one.path} is of broker {one.broker_id}, not {side.broker_id}: mend the id before ="
                 )
             if first is None or not first.cluster_id:
                 first = one
             elif one.cluster_id not in {"", first.cluster_id}:
                 raise RefusedError(
-                    f"{one.path} is of cluster {one.cluster_id}, {first.path} is of cluster {first.cluster_id}"
+                    f"{one.path} is of cluster {one.cluster_id}, {first.path} is of cluster {first.cluster_id}: leave "
+                    "out the one that does not belong here"
                 )
 
 

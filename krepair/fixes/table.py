@@ -18,7 +18,6 @@ from krepair.fixes.markers import MARKERS
 from krepair.fixes.recovery import RECOVERY
 from krepair.fixes.snapshots import SNAPSHOTS
 from krepair.fixes.tail import TAIL
-from krepair.next_command import Next
 from krepair.plan.model import Change
 
 FIXES: Final[tuple[Fix, ...]] = (
@@ -71,15 +70,10 @@ def parse_fixes(text: str) -> tuple[str, ...]:
         if name not in known:
             close = difflib.get_close_matches(name, known, 1)
             like = f"; did you mean {close[0]}?" if close else ""
-            raise UsageError(
-                f"--fix {name!r}: unknown; the names are {', '.join(known)}{like}",
-                next_command=Next.of("plan", "--help"),
-            )
+            raise UsageError(f"--fix {name!r}: unknown; the names are {', '.join(known)}{like}")
     for fix in FIXES:
         if sum(name in words_of(fix) for name in names) > 1:
-            raise UsageError(
-                f"--fix {text!r}: one way of {fix.name} at a time", next_command=Next.of("plan", "--help")
-            )
+            raise UsageError(f"--fix {text!r}: one way of {fix.name} at a time")
     if not names:
         raise UsageError(f"--fix needs at least one of {', '.join(known)}")
     return tuple(names)

@@ -19,7 +19,7 @@ from krepair.durable.output_file import OutputKind, not_written, place_of
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageError
 from krepair.formats.filenames import private_folder, root_private_folder
-from krepair.logdir.reading import is_there
+from krepair.logdir.reading import is_there, kind_of, why
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import FORMAT_VERSION, Plan
 
@@ -131,8 +131,10 @@ def read_bytes(path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{path}: no such plan file", next_command=_MAKE_ANEW) from None
-    except (OSError, ValueError) as error:
-        raise UnreadableError(f"{path}: {_system_words(error)}") from None
+    except OSError as error:
+        raise UnreadableError(f"{path}: could not be read: {why(error)}") from None
+    except ValueError as error:
+        raise UnreadableError(f"{path}: could not be read: {error}") from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -143,7 +145,7 @@ def read_bytes(path: str) -> bytes:
             # What is asked for is taken from memory first, whether the file has it or not.
             data = file.read(min(status.st_size, MAX_PLAN_BYTES) + 1)
     except OSError as error:
-        raise UnreadableError(f"{path}: {_system_words(error)}") from None
+        raise UnreadableError(f"{path}: could not be read: {why(error)}") from None
     finally:
         os.close(descriptor)
     return data
@@ -151,7 +153,10 @@ def read_bytes(path: str) -> bytes:
 
 def _no_file(path: str, mode: int) -> UsageError:
     if not stat.S_ISDIR(mode):
-        return UsageError(f"{path}: a plan file is a regular file")
+        return UsageError(
+            f"{path}: expected a plan file, which is a regular file; found a {kind_of(mode)}",
+            next_command=_MAKE_ANEW,
+        )
     return UsageError(
         f"{path}: expected a plan file, found a folder; of a log directory a plan is made first",
         next_command=Next.of("plan", path, out=PLAN),

@@ -227,11 +227,19 @@ def test_options_come_to_the_verb_typed(fakes: Fakes):
         ("explain", "KR999"),
     ],
 )
-def test_wrong_use_ends_with_64_and_one_line(arguments: tuple[str, ...]):
+def test_wrong_use_ends_with_64_one_line_and_the_next_command(arguments: tuple[str, ...]):
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (64, "")
     assert result.stderr.startswith("krepair: ")
+    assert "\nnext: krepair " in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("verb", ["verify", "undo", "purge"])
+def test_of_a_path_that_is_not_there_both_meanings_are_named(verb: str):
+    result = run(verb, "/no/such/path")
+    assert result.exit_code == errors.ExitCode.USAGE
+    assert "no such plan file, and no such log directory. If the plan was applied" in result.stderr
 
 
 def test_unknown_name_of_a_fix_is_answered_with_the_names_there_are():

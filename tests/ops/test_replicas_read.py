@@ -253,8 +253,16 @@ def test_a_plan_is_applied_taken_back_and_applied_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "ids", "told"),
     [
-        (3, "version=0\nbroker.id=2\ncluster.id=c\n", "3=ROOT/b2: ROOT/b2 is of broker 2, not 3"),
-        (2, "version=0\nbroker.id=2\ncluster.id=d\n", "ROOT/b2 is of cluster d, ROOT/b1 is of cluster c"),
+        (
+            3,
+            "version=0\nbroker.id=2\ncluster.id=c\n",
+            "3=ROOT/b2: ROOT/b2 is of broker 2, not 3: mend the id before =",
+        ),
+        (
+            2,
+            "version=0\nbroker.id=2\ncluster.id=d\n",
+            "ROOT/b2 is of cluster d, ROOT/b1 is of cluster c: leave out the one that does not belong here",
+        ),
     ],
 )
 def test_a_directory_of_another_broker_or_cluster_is_refused_by_plan_and_compare_in_the_same_words(
