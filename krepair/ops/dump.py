@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -267,6 +268,9 @@ def _pattern(options: Options) -> re.Pattern[bytes] | None:
     if not options.grep:
         return None
     try:
-        return re.compile(os.fsencode(options.grep))
-    except re.error as error:
-        raise UsageError(f"--grep {options.grep!r}: not a regular expression: {shown(str(error))}") from error
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            return re.compile(os.fsencode(options.grep))
+    except (re.error, RecursionError, OverflowError) as error:  # brackets too deep, a repetition too often
+        raise UsageError(
+            f"--grep {shown(options.grep)!r}: not a regular expression: {shown(str(error))}"
+        ) from error

@@ -153,6 +153,8 @@ def test_a_reader_that_leaves_ends_it_without_a_word(folder: Path) -> None:
         (("@", "--offsets", "9..3"), "above"),
         (("@", "--offsets", "x"), "A..B"),
         (("@", "--grep", "("), "regular expression"),
+        (("@", "--grep", "(" * 2000), "regular expression"),
+        (("@", "--grep", "a{99999999999}"), "regular expression"),
         (("@", "--grep", "x", "--batches"), "--records"),
         (("@", "--keys", "upper"), "expected one of"),
         (("@", "--limit", "0"), "from 1 on"),
