@@ -9,6 +9,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from krepair.commit.executor import Came
 from krepair.commit.folder import PartitionFolder
@@ -17,15 +18,20 @@ from krepair.commit.partition import commit_partition, undo_partition
 from krepair.commit.result import ChangeResult
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
+from krepair.errors import KrepairError, RefusedError
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.plan.model import (
     Change,
     Commit,
     FileFingerprint,
     KeepOriginal,
+    MendLog,
+    NewCompanion,
     PartitionPlan,
     ReplaceFile,
     RewriteSegments,
+    RollSegment,
+    SetAside,
     SourceSegment,
 )
 
@@ -48,6 +54,19 @@ class FreeLock:
 
     def check(self) -> None:
         """It is."""
+
+
+class LockUntil:
+    """A lock that is lost after it was checked so often."""
+
+    def __init__(self, good: int, error: KrepairError | None = None) -> None:
+        self.left = good
+        self.error = error or RefusedError("the lock's file was replaced")
+
+    def check(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
 
 
 class UnsyncedDisk(RealDisk):
@@ -140,6 +159,87 @@ def rewrite(
     )
 
 
+def replaced(path: Path, new: bytes | None) -> ReplaceFile:
+    """A file of a partition folder becomes these bytes, or goes."""
+    return ReplaceFile(
+        change_id=f"{path.parent.name}/{path.name}",
+        name=path.name,
+        method="remove" if new is None else "regenerate",
+        rule="KR201",
+        size_before=path.stat().st_size if path.exists() else -1,
+        size_after=-1 if new is None else len(new),
+        digest_after="" if new is None else digest_bytes(new),
+        reason="",
+        undo=KeepOriginal(),
+    )
+
+
+def mended(
+    path: Path,
+    method: Literal["cut", "excise"],
+    removed: bytes,
+    after: bytes,
+    made: dict[str, bytes],
+    front: int,
+) -> MendLog:
+    """A log loses bytes.
+
+    Args:
+        path: of the log, as it is before.
+        method: whether they are its end, or the log is made anew without them.
+        removed: what goes.
+        after: the log as it becomes.
+        made: its new indexes.
+        front: so many bytes of the offset index are put in place before the log is.
+    """
+    found, base = path.stat(), int(path.stem)
+    sizes = {file: index.stat().st_size if (index := path.with_name(file)).exists() else -1 for file in made}
+    return MendLog(
+        change_id=f"{path.parent.name}/{path.name}",
+        name=path.name,
+        base_offset=base,
+        method=method,
+        removed=(),
+        size_before=found.st_size,
+        size_after=len(after),
+        digest_removed=digest_bytes(removed),
+        digest_after=digest_bytes(after),
+        mtime_ns=found.st_mtime_ns,
+        last_offset=base + 10,
+        companions=tuple(
+            NewCompanion(
+                name=file, size_before=sizes[file], size_after=len(data), digest_after=digest_bytes(data)
+            )
+            for file, data in made.items()
+        ),
+        front_bytes=front,
+        reason="",
+        undo=KeepOriginal(),
+    )
+
+
+def set_aside(base: int, names: tuple[str, ...]) -> SetAside:
+    """A segment is taken out."""
+    return SetAside(
+        change_id=f"{FOLDER}/{base:020d}",
+        base_offset=base,
+        names=names,
+        bytes=0,
+        records=0,
+        rule="",
+        consent="",
+        reason="",
+        undo=KeepOriginal(),
+    )
+
+
+def rolled(base: int) -> RollSegment:
+    """An empty segment is put at the log end."""
+    return RollSegment(
+        change_id=f"{FOLDER}/{base:020d}", base_offset=base, rule="KR701", reason="", undo=KeepOriginal()
+    )
+
+
 def write_staged(folder: Path, base: int, staged: dict[str, bytes], mtime_ns: int) -> None:
     stage = folder / f"krepair~{PLAN_ID}" / "stage"
     stage.mkdir(parents=True, exist_ok=True)
@@ -181,7 +281,7 @@ class Scene:
             for base, sources in GROUPS
         ]
         if index_change:
-            changes.insert(0, self._index_change())
+            changes.insert(0, replaced(self.path / name(0, ".timeindex"), self.new_index))
         self.partition = PartitionPlan(
             topic="t",
             partition=0,
@@ -201,19 +301,6 @@ class Scene:
         (self.root / "o-0").mkdir()
         for extension in EXTENSIONS[:3]:
             put(self.root / "o-0" / name(0, extension), b"other", 600)
-
-    def _index_change(self) -> ReplaceFile:
-        return ReplaceFile(
-            change_id=f"{FOLDER}/{name(0, '.timeindex')}",
-            name=name(0, ".timeindex"),
-            method="regenerate",
-            rule="KR201",
-            size_before=(self.path / name(0, ".timeindex")).stat().st_size,
-            size_after=len(self.new_index),
-            digest_after=digest_bytes(self.new_index),
-            reason="",
-            undo=KeepOriginal(),
-        )
 
     def stage(self, change: Change) -> None:
         """What staging does before the journal begins."""

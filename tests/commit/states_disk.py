@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from krepair.formats.checkpoint import decode_offsets
 from tests.commit import txfixture
-from tests.commit.scene import (
-    UnsyncedDisk,
-    tree,
-)
+from tests.commit.scene import UnsyncedDisk, tree
 from tests.durable.disks import NAME_CHANGING, Call, PassingDisk
 from tests.lab.judge import Judge, Loaded, Reading
 
 
 class StatesDisk(PassingDisk):
-    """Keeps a copy of the directory after every call that changes a name, once per state that a "
-    "broker can tell."""
+    """Keeps a copy of the directory after every call of some kinds, once per state that a broker can tell."""
 
-    def __init__(self, root: Path, states: Path) -> None:
+    def __init__(self, root: Path, states: Path, kinds: Collection[str] = NAME_CHANGING) -> None:
         super().__init__(UnsyncedDisk())
         self.root = root
+        self.kinds = kinds
         self.states = states
         self.seen: dict[str, Path] = {}
         self.calls: dict[str, str] = {}
@@ -32,7 +30,7 @@ class StatesDisk(PassingDisk):
         return
 
     def _after(self, call: Call) -> None:
-        if call.kind in NAME_CHANGING:
+        if call.kind in self.kinds:
             self.take(call.shown(str(self.root)))
 
     def take(self, shown: str) -> None:

@@ -82,14 +82,6 @@ class TxScene:
         return undo_partition(self.folder(disk or UnsyncedDisk()), self.partition, commit, self.guards())
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_without_any_step_every_loader_serves_the_old_records(
-    judge: JudgeOf, tmp_path: Path, version: str
-) -> None:
-    root = txfixture.write_log_dir(tmp_path / "logs")
-    assert verdict(load(judge(version), root)) == "OLD"
-
-
 @pytest.mark.parametrize(("commit", "version"), ORDERS)
 def test_a_broker_started_at_any_instant_serves_the_old_records_or_the_new(
     judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
@@ -125,62 +117,48 @@ def test_the_fence_is_what_makes_the_order_right_on_new_brokers(judge: JudgeOf, 
 
 
 @pytest.mark.parametrize(("commit", "version"), ORDERS)
+@pytest.mark.parametrize("stopped", ["apply", "undo"])
 def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
-    judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
+    judge: JudgeOf, tmp_path: Path, commit: Commit, version: str, stopped: str
 ) -> None:
     """A broker that was killed after loading: what it did to the folder stays, the marker is gone."""
     ended: set[str] = set()
     recording = RecordingDisk(UnsyncedDisk())
-    TxScene(tmp_path / "whole").apply(commit, recording)
+    getattr(begun(tmp_path / "whole", commit, stopped), stopped)(commit, recording)
     for stops in telling_stops(recording.calls, NAME_CHANGING):
-        scene = TxScene(tmp_path / str(stops))
+        scene = begun(tmp_path / str(stops), commit, stopped)
         with pytest.raises(SimulatedCrash):
-            scene.apply(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
+            getattr(scene, stopped)(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
         served = verdict(load(judge(version), scene.root))
         assert served in {"OLD", "NEW"}, stops
         (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
-        outcome = scene.apply(commit)[0]
-        after = verdict(load_copy(judge(version), scene.root, tmp_path / "copy"))
-        if outcome.failed:
-            assert outcome.exit_code == ExitCode.STALE_PLAN, (stops, outcome)
-            assert (served, after) == ("OLD", "OLD"), (stops, outcome)
-            ended.add("refused")
-        else:
-            assert after == "NEW", stops
-            ended.add("committed")
-        assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
+        if stopped == "apply":
+            outcome = scene.apply(commit)[0]
+            after = verdict(load_copy(judge(version), scene.root, tmp_path / "copy"))
+            if outcome.failed:
+                assert outcome.exit_code == ExitCode.STALE_PLAN, (stops, outcome)
+                assert (served, after) == ("OLD", "OLD"), (stops, outcome)
+            else:
+                assert after == "NEW", stops
+            ended.add("refused" if outcome.failed else "committed")
+            assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
         undone = scene.undo(commit)[0]
         assert not undone.failed, (stops, undone)
         assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
         logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
         assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops
         assert not list(scene.path.glob("*.swap")), stops
-        shutil.rmtree(scene.root)
-    assert ended == {"refused", "committed"} or not commit.fence
-
-
-@pytest.mark.parametrize(("commit", "version"), ORDERS)
-def test_after_a_crash_and_a_broker_at_any_call_of_undo_it_still_ends_right(
-    judge: JudgeOf, tmp_path: Path, commit: Commit, version: str
-) -> None:
-    recording = RecordingDisk(UnsyncedDisk())
-    whole = TxScene(tmp_path / "whole")
-    whole.apply(commit)
-    whole.undo(commit, recording)
-    for stops in telling_stops(recording.calls, NAME_CHANGING):
-        scene = TxScene(tmp_path / str(stops))
-        scene.apply(commit)
-        with pytest.raises(SimulatedCrash):
-            scene.undo(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))
-        assert verdict(load(judge(version), scene.root)) in {"OLD", "NEW"}, stops
-        (scene.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
-        undone = scene.undo(commit)[0]
-        assert not undone.failed, (stops, undone)
-        assert verdict(load_copy(judge(version), scene.root, tmp_path / "copy")) == "OLD", stops
-        logs = {name: each for name, each in tree(scene.root).items() if name.endswith(".log")}
-        assert {n: each for n, each in scene.before.items() if n.endswith(".log")} == logs, stops
         assert not (scene.root / ".kafka_cleanshutdown").exists(), "a clean stop was forged"
         shutil.rmtree(scene.root)
+    assert stopped == "undo" or ended == {"refused", "committed"} or not commit.fence
+
+
+def begun(root: Path, commit: Commit, verb: str) -> TxScene:
+    """A scene in which a verb can begin."""
+    scene = TxScene(root)
+    if verb == "undo":
+        scene.apply(commit)
+    return scene
 
 
 def load_copy(judge: Judge, root: Path, copy: Path) -> Loaded:

@@ -31,13 +31,8 @@ from krepair.plan.model import (
     Commit,
     CompleteSwap,
     KeepOriginal,
-    MendLog,
-    NewCompanion,
     NewFile,
-    ReplaceFile,
     RewriteSegments,
-    RollSegment,
-    SetAside,
 )
 from tests.commit.loader_model import served
 from tests.commit.scene import (
@@ -51,8 +46,12 @@ from tests.commit.scene import (
     Tree,
     UnsyncedDisk,
     fingerprint,
+    mended,
     name,
     put,
+    replaced,
+    rolled,
+    set_aside,
     tree,
     whole,
 )
@@ -66,54 +65,19 @@ Made = dict[str, bytes]
 Built = tuple[tuple[Change, ...], Made]
 
 
-def _file(scene: Scene, file: str, new: bytes | None) -> ReplaceFile:
-    path = scene.path / file
-    return ReplaceFile(
-        change_id=f"{FOLDER}/{file}",
-        name=file,
-        method="remove" if new is None else "regenerate",
-        rule="KR201",
-        size_before=path.stat().st_size if path.exists() else -1,
-        size_after=-1 if new is None else len(new),
-        digest_after="" if new is None else digest_bytes(new),
-        reason="",
-        undo=KeepOriginal(),
-    )
-
-
 def files(scene: Scene) -> Built:
     """One is replaced, one is new, two go."""
     put(scene.path / f"{name(700)}.deleted", b"set aside", 1_700, 0o600)
     made = {name(0, ".timeindex"): b"mended index", name(0, ".txnindex"): b"new index"}
     goes = (name(400, ".snapshot"), f"{name(700)}.deleted")
-    return tuple(_file(scene, file, made.get(file)) for file in (*made, *goes)), made
+    return tuple(replaced(scene.path / file, made.get(file)) for file in (*made, *goes)), made
 
 
 def _mended(scene: Scene, behind: bytes) -> Built:
     log, good = name(600), b"good" * 30
     put(scene.path / log, good + BAD + behind, 2_000, 0o604)
     made = {name(600, end): f"front-and-rest{end}".encode() for end in ENDS}
-    sizes = [path.stat().st_size if (path := scene.path / file).exists() else -1 for file in made]
-    change = MendLog(
-        change_id=f"{FOLDER}/{log}",
-        name=log,
-        base_offset=600,
-        method="excise" if behind else "cut",
-        removed=(),
-        size_before=len(good + BAD + behind),
-        size_after=len(good + behind),
-        digest_removed=digest_bytes(BAD),
-        digest_after=digest_bytes(good + behind),
-        mtime_ns=2_000 * 10**9 + 7,
-        last_offset=610,
-        companions=tuple(
-            NewCompanion(name=file, size_before=size, size_after=len(data), digest_after=digest_bytes(data))
-            for size, (file, data) in zip(sizes, made.items(), strict=True)
-        ),
-        front_bytes=FRONT,
-        reason="",
-        undo=KeepOriginal(),
-    )
+    change = mended(scene.path / log, "excise" if behind else "cut", BAD, good + behind, made, FRONT)
     return (change,), made | ({log: good + behind} if behind else {})
 
 
@@ -132,28 +96,12 @@ def aside(scene: Scene) -> Built:
     bases = {
         base: tuple(name(base, end) for end in (".log", *ENDS[: 2 + (base == 500)])) for base in (600, 500)
     }
-    return tuple(
-        SetAside(
-            change_id=f"{FOLDER}/{base:020d}",
-            base_offset=base,
-            names=names,
-            bytes=0,
-            records=0,
-            rule="",
-            consent="",
-            reason="",
-            undo=KeepOriginal(),
-        )
-        for base, names in bases.items()
-    ), {}
+    return tuple(set_aside(base, names) for base, names in bases.items()), {}
 
 
 def roll(scene: Scene) -> Built:
     """An empty segment at the log end."""
-    change = RollSegment(
-        change_id=f"{FOLDER}/{700:020d}", base_offset=700, rule="KR701", reason="", undo=KeepOriginal()
-    )
-    return (change,), {name(700, end): b"" for end in (".index", ".timeindex", ".log")}
+    return (rolled(700),), {name(700, end): b"" for end in (".index", ".timeindex", ".log")}
 
 
 def swap(scene: Scene, copied: Sequence[int] = (200,)) -> Built:

@@ -19,8 +19,8 @@ from krepair.commit.mend import CUT, MendLogs
 from krepair.commit.status import ChangeState, status_in
 from krepair.errors import KrepairError, RefusedError, StalePlanError, VerifyFailedError
 from krepair.logdir.fingerprint import digest_bytes, digest_content
-from krepair.plan.model import KeepOriginal, MendLog, NewCompanion, PartitionPlan
-from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, name, put, tree
+from krepair.plan.model import PartitionPlan
+from tests.commit.scene import PLAN_ID, UnsyncedDisk, fingerprint, mended, name, put, tree
 from tests.durable.disks import RecordingDisk
 from tests.ops.stops import each_stop
 
@@ -49,6 +49,7 @@ class Torn:
         put(self.path / INDEX, b"old index", 2_001)
         put(self.path / TIMES, b"old times", 2_002)
         self.before = tree(root, private=False)
+        self.change = mended(self.path / LOG, method, BAD, self.after, NEW, FRONT)  # type: ignore[arg-type]
         for file, data in NEW.items():
             put(self.private / "stage" / file, data, 3_000)
         if method == "excise":
@@ -65,44 +66,15 @@ class Torn:
     def folder(self, disk: object = None) -> PartitionFolder:
         return PartitionFolder(disk or UnsyncedDisk(), str(self.root), "t-0", PLAN_ID)  # type: ignore[arg-type]
 
-    def change(self) -> MendLog:
-        sizes = {INDEX: 9, TIMES: 9, ABORTED: -1}
-        return MendLog(
-            change_id=f"t-0/{LOG}",
-            name=LOG,
-            base_offset=100,
-            method=self.method,  # type: ignore[arg-type]
-            removed=(),
-            size_before=len(GOOD + self.tail),
-            size_after=len(self.after),
-            digest_removed=digest_bytes(BAD),
-            digest_after=digest_bytes(self.after),
-            mtime_ns=2_000 * 10**9 + 7,
-            last_offset=110,
-            companions=tuple(
-                NewCompanion(
-                    name=file, size_before=sizes[file], size_after=len(data), digest_after=digest_bytes(data)
-                )
-                for file, data in NEW.items()
-            ),
-            front_bytes=FRONT,
-            reason="",
-            undo=KeepOriginal(),
-        )
-
     def begin(self) -> Intent:
-        return begin(Target(self.folder(), self.partition, "P1"), self.change())
+        return begin(Target(self.folder(), self.partition, "P1"), self.change)
 
     def status(self) -> ChangeState:
-        partition = replace(self.partition, changes=(self.change(),))
+        partition = replace(self.partition, changes=(self.change,))
         return status_in(self.folder(), partition)[f"t-0/{LOG}"]
 
     def bytes_of(self, file: str) -> bytes:
         return (self.path / file).read_bytes()
-
-    def mended(self) -> bool:
-        times = (self.path / LOG).stat().st_mtime_ns == 2_000 * 10**9 + 7
-        return times and self.bytes_of(LOG) == self.after and all(self.bytes_of(f) == NEW[f] for f in NEW)
 
     def now(self) -> object:
         """As it is, without times of indexes: those that come back are the kept ones."""

@@ -27,35 +27,33 @@ from krepair.errors import (
     ExitCode,
     InterruptedAtSafePointError,
     LockLostError,
-    RefusedError,
     StalePlanError,
     VerifyFailedError,
 )
-from krepair.logdir.fingerprint import digest_bytes, digest_content
+from krepair.logdir.fingerprint import digest_content
 from krepair.plan.model import (
     Change,
     Commit,
     FreeWhenVerified,
-    KeepOriginal,
-    ReplaceFile,
     Undo,
 )
-from tests.commit.scene import FENCED, FOLDER, P1, PLAN_ID, Scene, UnsyncedDisk, name, put, tree
+from tests.commit.scene import (
+    FENCED,
+    FOLDER,
+    P1,
+    PLAN_ID,
+    LockUntil,
+    Scene,
+    UnsyncedDisk,
+    name,
+    put,
+    replaced,
+    tree,
+)
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 
 PRIVATE = f"krepair~{PLAN_ID}"
 TIMES = tuple(name(base, ".timeindex") for base in (0, 100, 200))
-
-
-class LockOnce:
-    """A lock that is lost after it was checked once."""
-
-    left = 1
-
-    def check(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise RefusedError("the lock's file was replaced")
 
 
 class FailingRename(UnsyncedDisk):
@@ -78,20 +76,7 @@ def scene(memory_dir: Path) -> Scene:
 def files(memory_dir: Path) -> Scene:
     """Three indexes that are replaced together."""
     made = Scene(memory_dir / "logs", index_change=False)
-    changes = tuple(
-        ReplaceFile(
-            change_id=f"{FOLDER}/{file}",
-            name=file,
-            method="regenerate",
-            rule="KR201",
-            size_before=(made.path / file).stat().st_size,
-            size_after=len(made.new_index),
-            digest_after=digest_bytes(made.new_index),
-            reason="",
-            undo=KeepOriginal(),
-        )
-        for file in TIMES
-    )
+    changes = tuple(replaced(made.path / file, made.new_index) for file in TIMES)
     made.partition = msgspec.structs.replace(made.partition, changes=changes)
     return made
 
@@ -259,7 +244,7 @@ def test_interrupted_group_whose_staged_files_are_gone_is_begun_anew(scene: Scen
 def test_lock_that_is_lost_while_an_interrupted_group_is_finished_stops_the_run(scene: Scene) -> None:
     interrupted(scene, lambda: announced(scene))
 
-    guards = dataclasses.replace(scene.guards(), lock=LockOnce())
+    guards = dataclasses.replace(scene.guards(), lock=LockUntil(1))
     before = scene.now()
     with pytest.raises(LockLostError):
         finish_partition(scene.folder(), scene.partition, FENCED, guards)
@@ -429,7 +414,7 @@ def test_undo_stops_where_somebody_asks_and_where_the_lock_is_lost(scene: Scene)
         undo_partition(scene.folder(), scene.partition, FENCED, scene.guards(safe_points))
     assert scene.now() == applied
 
-    guards = dataclasses.replace(scene.guards(), lock=LockOnce())
+    guards = dataclasses.replace(scene.guards(), lock=LockUntil(1))
     with pytest.raises(LockLostError):
         undo_partition(scene.folder(), scene.partition, FENCED, guards)
     assert scene.now() == applied

@@ -38,21 +38,6 @@ def test_folder_without_a_journal_is_removed_and_the_bytes_whose_last_name_went_
     assert tree(scene.root) == scene.before
 
 
-def test_journal_counts_among_the_bytes_that_went(memory_dir: Path) -> None:
-    scene = Scene(memory_dir / "logs")
-    private = scene.path / PRIVATE
-    private.mkdir()
-    (private / "journal").write_bytes(b"j" * 50)
-    (private / "stage").mkdir()
-    (private / "stage" / "left").write_bytes(b"y" * 7)
-    held = blocks_of(private)
-    assert held >= sum(
-        512 * path.stat().st_blocks for path in (private / "journal", private / "stage" / "left")
-    )
-    assert remove_private_folder(scene.folder()) == held
-    assert not private.exists()
-
-
 @pytest.mark.parametrize("verb", [purge_partition, remove_private_folder])
 def test_nothing_goes_while_the_fence_is_up(memory_dir: Path, verb: object) -> None:
     scene = Scene(memory_dir / "logs")

@@ -30,11 +30,23 @@ from krepair.errors import (
     InterruptedAtSafePointError,
     LockedError,
     LockLostError,
-    RefusedError,
 )
 from krepair.plan.model import Commit
 from tests.commit.loader_model import served
-from tests.commit.scene import FENCED, FOLDER, P1, P2, PLAN_ID, Scene, Tree, UnsyncedDisk, name, put, tree
+from tests.commit.scene import (
+    FENCED,
+    FOLDER,
+    P1,
+    P2,
+    PLAN_ID,
+    LockUntil,
+    Scene,
+    Tree,
+    UnsyncedDisk,
+    name,
+    put,
+    tree,
+)
 from tests.durable.disks import (
     ALL_KINDS,
     FILE_CHANGING,
@@ -221,12 +233,7 @@ def test_a_stop_asked_for_takes_effect_between_groups_and_the_fence_is_down(tmp_
 
 def test_a_lost_lock_stops_before_the_next_group(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "logs")
-
-    class LostLock:
-        def check(self) -> None:
-            raise LockedError("gone")
-
-    guards = dataclasses.replace(scene.guards(), lock=LostLock())
+    guards = dataclasses.replace(scene.guards(), lock=LockUntil(0, LockedError("gone")))
     with pytest.raises(LockLostError) as caught:
         commit_partition(scene.folder(), scene.partition, FENCED, guards, scene.stage)
     assert caught.value.exit_code == ExitCode.LOCKED
@@ -239,17 +246,8 @@ def test_a_lock_lost_in_the_middle_is_partly_and_nothing_more_is_touched(tmp_pat
     whole = applied(tmp_path, FENCED)
     for good in range(1, 8):
         scene = Scene(tmp_path / str(good))
-
-        class LockUntil:
-            left = good
-
-            def check(self) -> None:
-                self.left -= 1
-                if self.left < 0:
-                    raise RefusedError("the lock's file was replaced")
-
         disk = RecordingDisk(UnsyncedDisk())
-        lock = LockUntil()
+        lock = LockUntil(good)
         guards = dataclasses.replace(scene.guards(), lock=lock)
         lost: LockLostError | None = None
         try:
