@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -240,22 +239,13 @@ def put_back(kept: Path, *log_dirs: Path) -> None:
     """The directories as ``set_aside`` has kept them."""
     for log_dir in log_dirs:
         shutil.rmtree(log_dir)
-        _copy(kept / log_dir.name, log_dir)
+        shutil.copytree(kept / log_dir.name, log_dir)
 
 
 def set_aside(kept: Path, *log_dirs: Path) -> None:
     """Keep copies of directories."""
     for log_dir in log_dirs:
-        _copy(log_dir, kept / log_dir.name)
-
-
-def _copy(source: Path, target: Path) -> None:
-    """A directory with its owners."""
-    shutil.copytree(source, target)
-    if os.geteuid() == 0:
-        for path in (source, *source.rglob("*")):
-            found = path.stat()
-            os.chown(target / path.relative_to(source), found.st_uid, found.st_gid)
+        shutil.copytree(log_dir, kept / log_dir.name)
 
 
 class Traced:

@@ -21,11 +21,16 @@ PASSIVE = {"log.cleaner.enable": "false", "offsets.retention.minutes": "5256000"
 OF_THE_LAB = re.compile(r"caused truncation of conflicting entries|Failed to write empty metadata for group")
 
 
+Ends = dict[tuple[str, int, str], int]
+"""Topic, partition, isolation level -> offset."""
+Records = dict[tuple[str, int, str], list[client.Consumed]]
+
+
 @dataclass(frozen=True)
 class Served:
     """Per partition and isolation level the records; per group its committed offsets; what the broker minded."""
 
-    records: dict[tuple[str, int, str], list[client.Consumed]]
+    records: Records
     offsets: dict[str, dict[tuple[str, int], tuple[int, str]]]
     complaints: tuple[str, ...]
 
@@ -40,8 +45,8 @@ def topics_of(log_dir: Path) -> dict[str, Topic]:
     return out
 
 
-def ends_of(log_dir: Path) -> dict[tuple[str, int, str], int]:
-    """Topic, partition, isolation level -> offset before which a reading must not change.
+def ends_of(log_dir: Path) -> Ends:
+    """The offsets before which a reading must not change.
 
     A broker ends open transactions and writes group metadata of its own soon after it has started.
     """
@@ -59,23 +64,24 @@ def ends_of(log_dir: Path) -> dict[tuple[str, int, str], int]:
     return out
 
 
+def read_all_of(broker: Broker, ends: Ends) -> Records:
+    """The records of each partition in each isolation level, up to where the directory ended."""
+
+    def read(key: tuple[str, int, Any]) -> list[client.Consumed]:
+        return [record for record in client.read_all(broker.bootstrap, *key) if record.offset < ends[key]]
+
+    with ThreadPoolExecutor(4) as readers:
+        return dict(zip(ends, readers.map(read, ends), strict=True))
+
+
 def serve(version: str, log_dir: Path, work: Path) -> Served:
     """Start a broker of that version on a copy, read all as clients do, and stop it cleanly."""
     copy = Path(shutil.copytree(log_dir, work / "logs"))
     ends = ends_of(copy)
-    with Broker(version, copy, PASSIVE, topics_of(copy)) as broker, ThreadPoolExecutor(4) as readers:
-
-        def read(key: tuple[str, int, Any]) -> list[client.Consumed]:
-            name, number, isolation = key
-            found = client.read_all(broker.bootstrap, name, number, isolation)
-            return [record for record in found if record.offset < ends[key]]
-
-        records = dict(zip(ends, readers.map(read, ends), strict=True))
+    with Broker(version, copy, PASSIVE, topics_of(copy)) as broker:
+        records = read_all_of(broker, ends)
         offsets = client.fetch_group_offsets(broker.bootstrap)
         broker.stop()
         complaints = tuple(line for line in broker.complaints() if not OF_THE_LAB.search(line))
     shutil.rmtree(work)
     return Served(records, offsets, complaints)
-
-
-__all__ = ["PASSIVE", "Served", "serve", "topics_of"]

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.fixture_dirs import unpack
 from tests.lab import beside
 from tests.lab.broker import Topic
 from tests.lab.judge import Judge, JudgeError
+from tests.ops.scene import BLOAT
 
 AS_NOBODY_SPECIAL = (
     "setpriv",
@@ -88,6 +89,23 @@ def restricted() -> Iterator[Callable[[str], Judge]]:
 def load(judge: Judge, folder: Path) -> None:
     with contextlib.suppress(JudgeError):
         judge.load(folder, clean=False, recovery_point=POINT, settings={"index.interval.bytes": "100"})
+
+
+def bloated_topics(root: Path, partitions: Mapping[str, int]) -> Path:
+    """A log directory in which each partition of these topics is the same real bloated one."""
+    log_dir = unpack(BLOAT, root)
+    made = [(topic, number) for topic, count in partitions.items() for number in range(count)]
+    for topic, number in made:
+        shutil.copytree(log_dir / "__consumer_offsets-0", log_dir / f"{topic}-{number}")
+    for folder in [*log_dir.glob("__*"), *log_dir.glob("t-*")]:
+        shutil.rmtree(folder)
+    for checkpoint in log_dir.glob("*-checkpoint"):
+        own = [
+            line for line in checkpoint.read_text().splitlines() if line.startswith("__consumer_offsets 0 ")
+        ]
+        lines = [f"{topic} {number} {line.split()[2]}\n" for line in own for topic, number in made]
+        checkpoint.write_text(f"0\n{len(lines)}\n{''.join(lines)}")
+    return log_dir
 
 
 POINTS = {"all": 0, "half": 150, "last": 280}

@@ -28,7 +28,7 @@ def assert_served_alike(before: Served, after: Served) -> None:
 
 
 @pytest.mark.parametrize(("fixture", "version"), CASES)
-def test_clients_see_the_same_before_and_after_apply_and_after_undo(
+def test_clients_see_the_same_before_and_after_apply_and_undo_gives_every_byte_back(
     tmp_path: Path, fixture: str, version: str
 ) -> None:
     """Offset, key, value, headers and timestamp of every record, both isolation levels, and group offsets."""
@@ -48,8 +48,3 @@ def test_clients_see_the_same_before_and_after_apply_and_after_undo(
 
     assert one.undo(plan).exit_code == ExitCode.DONE
     assert tree(one.path) == original
-    if version == "3.9.2":
-        return  # to the oldest and the newest broker it is shown as well, though not a byte differs
-    undone = serve(version, one.path, tmp_path / "undone")
-    assert_served_alike(before, undone)
-    assert undone.complaints == ()

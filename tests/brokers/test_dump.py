@@ -18,7 +18,6 @@ from krepair.ops.dump import Dump
 from krepair.options import Options
 from tests import builders, encoders
 from tests.fixture_dirs import unpack
-from tests.formats import packed_members
 from tests.lab.jars import LATEST
 from tests.lab.jvm import java
 
@@ -277,25 +276,6 @@ def test_offsets_records_are_decoded_as_the_brokers_tool_does(
                 compared += 1
                 expected_fields(version, key, value, fields)
     assert compared > 50
-
-
-def test_members_are_decoded_as_the_brokers_tool_does_it(tmp_path: Path) -> None:
-    folder = tmp_path / "__consumer_offsets-0"
-    folder.mkdir()
-    good = b"".join(builders.data(n, [record]).raw for n, record in enumerate(packed_members.groups()))
-    (folder / f"{0:020d}.log").write_bytes(good)
-    said, our = theirs(LATEST, [folder], "--deep-iteration", "--offsets-decoder"), ours([folder])
-    [(lines, ours_)] = [(said[path], our[path]) for path in said]
-    shown = []
-    for line, fields in zip(lines, ours_, strict=True):
-        key, payload, value = line.partition(" key: ")[2].partition(" payload: ")
-        if payload:
-            expected_fields(LATEST, key, value, fields)
-            shown += fields["value_fields"]["members"]
-    assert {member.get("subscription_version") for member in shown} == {0, 1, 2, 3, 9, None}
-    assert {member.get("assignment_version") for member in shown} == {0, 1, 2, 3, 4, None}
-    assert any("subscription_problem" in member for member in shown)
-    assert any("assignment_left_over" in member for member in shown)
 
 
 def snaked(value: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Real brokers on logs that have forgotten a transaction which a snapshot keeps open: before the fix and after it."""
+"""Real brokers on logs that have forgotten a transaction which a snapshot keeps open, after the fix.
+
+What loaders of all versions do before it and after it: ``tests/lab/test_forgotten.py``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from tests import forgotten
 from tests.brokers.serving import PASSIVE
 from tests.forgotten import CASES, END, Case
 from tests.lab import client
-from tests.lab.broker import Broker, BrokerError, Topic
+from tests.lab.broker import Broker, Topic
 from tests.lab.jars import SINCE_4, VERSIONS
 from tests.lab.waiting import LIMIT_S, wait_for
 from tests.ops.inline import Inline
@@ -140,29 +143,6 @@ def rules(log_dir: Path, version: str) -> dict[str, set[str]]:
         if one.rule in ("KR505", "KR803"):
             out.setdefault(one.partition.rpartition("-")[0], set()).add(one.rule)
     return out
-
-
-@pytest.mark.parametrize("version", SOME)
-def test_broker_refuses_or_waits_as_told_before_the_fix(tmp_path: Path, version: str) -> None:
-    cases = UNCLEAN
-    if version == "2.2.1":
-        log_dir = made(tmp_path / "refused", cases)
-        refused = {topic for topic, case in cases.items() if case.refuses}
-        assert {topic for topic, told in rules(log_dir, version).items() if "KR803" in told} == refused
-        with contextlib.closing(broker_on(log_dir, version, cases)) as broker:
-            with pytest.raises(BrokerError, match="NullPointerException"):
-                broker.start()
-            assert "updateFirstUnstableOffset" in broker.log()  # KAFKA-8443
-        cases = {topic: case for topic, case in cases.items() if not case.refuses}
-    log_dir = made(tmp_path / "logs", cases)
-    told = {topic for topic, case in cases.items() if case.told}
-    assert rules(log_dir, version) == {topic: {"KR505"} for topic in told}
-    assert 0 < len(told) < len(cases)
-    with broker_on(log_dir, version, cases) as broker:
-        read(broker, {topic: waits_at(version, case, case.waits) for topic, case in cases.items()})
-        broker.stop()
-    # the state is carried to the log end, and stays
-    assert rules(log_dir, version).keys() >= told
 
 
 @pytest.mark.parametrize("version", SOME)

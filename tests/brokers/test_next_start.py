@@ -19,9 +19,6 @@ from tests.ops.next_start import KILLS, compacted
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 RECOVERING = re.compile(r"partition=(\S+), .*Recovering unflushed segment (\d+)")
-REBUILDING = re.compile(
-    r"partition=(\S+), .*Could not find offset index file corresponding to log file (\S+)"
-)
 
 
 def sizes(log_dir: Path) -> tuple[int, int]:
@@ -61,22 +58,6 @@ def test_broker_recovers_the_segments_and_takes_the_bytes_that_check_says(
         broker.stop()
     assert 0 <= more - blocks <= report.start_needs_bytes
     assert 0 <= longer - length - report.start_reserves_bytes < report.start_needs_bytes
-
-
-@pytest.mark.parametrize("version", ENDS)
-def test_segments_without_an_index_are_read_after_a_clean_stop_as_forecast(
-    tmp_path: Path, version: str
-) -> None:
-    log_dir = gathered(tmp_path)
-    (log_dir / ".kafka_cleanshutdown").touch()
-    for base in (30, 210):
-        (log_dir / "half-0" / f"{base:020d}.index").unlink()
-    forecast = {
-        line.partition: set(line.segments) for line in checked(log_dir, version).forecast if line.segments
-    }
-    assert forecast == ({} if version == "2.2.1" else {"half-0": {30, 210}})
-    with Broker(version, log_dir, {"log.cleaner.enable": "false"}, TOPICS) as broker:
-        assert (read_by(broker, RECOVERING), read_by(broker, REBUILDING)) == ({}, forecast)
 
 
 @pytest.mark.parametrize("version", ENDS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,16 +19,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.fixture_dirs import unpack
+from tests.brokers.starts import bloated_topics
 from tests.lab import client, jars
 from tests.lab.broker import Broker, Topic
 from tests.lab.waiting import LIMIT_S
-from tests.ops.scene import BLOAT
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 VERSIONS = jars.VERSIONS if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("3.9.2",)
-SOURCE = "__consumer_offsets-0"
 NEVER_BY_THE_BROKER = str(2**62)
 COMPACTED = {"cleanup.policy": "compact"}
 TOPICS = {
@@ -38,6 +35,7 @@ TOPICS = {
     "churn": Topic(1, COMPACTED | {"segment.bytes": "100000", "min.cleanable.dirty.ratio": "0.01"}),
     "deleted": Topic(1, COMPACTED),
 }
+BLOATED = {name: topic.partitions for name, topic in TOPICS.items() if name != "churn"}
 MOST_WAITING = 2_000
 PROPS = {"log.cleaner.backoff.ms": 100, "log.segment.delete.delay.ms": 300}
 OPTIONS = (
@@ -61,28 +59,6 @@ def typed(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 
-def log_dir_with_bloat(tmp_path: Path) -> Path:
-    log_dir = unpack(BLOAT, tmp_path)
-    numbers = [(name, number) for name, topic in TOPICS.items() for number in range(topic.partitions)]
-    for name, number in numbers:
-        if name != "churn":
-            shutil.copytree(log_dir / SOURCE, log_dir / f"{name}-{number}")
-    for folder in [*log_dir.glob("__*"), *log_dir.glob("t-*")]:
-        shutil.rmtree(folder)
-    for checkpoint in log_dir.glob("*-checkpoint"):
-        own = [
-            line for line in checkpoint.read_text().splitlines() if line.startswith("__consumer_offsets 0 ")
-        ]
-        lines = [
-            f"{name} {number} {line.split()[2]}\n"
-            for line in own
-            for name, number in numbers
-            if name != "churn"
-        ]
-        checkpoint.write_text(f"0\n{len(lines)}\n{''.join(lines)}")
-    return log_dir
-
-
 def in_parts(report: dict[str, Any]) -> dict[str, Any]:
     return {one["folder"]: one for one in report["partitions"]}
 
@@ -91,7 +67,7 @@ def in_parts(report: dict[str, Any]) -> dict[str, Any]:
 def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_after_its_stop(
     tmp_path: Path, version: str
 ) -> None:
-    log_dir = log_dir_with_bloat(tmp_path)
+    log_dir = bloated_topics(tmp_path, BLOATED)
     preview, plan = tmp_path / "preview", tmp_path / "plan"
     with Broker(version, log_dir, PROPS, TOPICS) as broker, ThreadPoolExecutor(2) as workers:
         before = {
@@ -170,7 +146,7 @@ def test_a_plan_is_previewed_beside_a_busy_broker_and_made_applied_and_verified_
 def test_a_plan_of_the_stopped_broker_is_applied_after_one_more_run_that_appended(
     tmp_path: Path, version: str
 ) -> None:
-    log_dir = log_dir_with_bloat(tmp_path)
+    log_dir = bloated_topics(tmp_path, BLOATED)
     plan = tmp_path / "plan"
     kept = {name: topic for name, topic in TOPICS.items() if name != "churn"}
     with Broker(version, log_dir, PROPS | {"log.cleaner.enable": "false"}, kept) as broker:

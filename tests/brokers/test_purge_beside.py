@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -26,19 +25,18 @@ from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.options import EngineName, Options
 from krepair.plan.model import Plan
+from tests.brokers.starts import bloated_topics
 from tests.durable.disks import Call, PassingDisk
-from tests.fixture_dirs import unpack
 from tests.lab import client, jars
 from tests.lab.broker import CLUSTER_ID, Broker, Topic
 from tests.lab.jars import release
 from tests.lab.jvm import java
 from tests.lab.waiting import LIMIT_S, wait_for
-from tests.ops.scene import BLOAT, outcomes
+from tests.ops.scene import outcomes
 
 pytestmark = pytest.mark.broker
 
 VERSIONS = jars.VERSIONS if os.environ.get("KREPAIR_EVERY_BROKER") == "1" else ("2.2.1",)
-SOURCE = "__consumer_offsets-0"
 TOPICS = {"deleted": 3, "moved": 2, "stays": 2}
 MOVE = Path(__file__).parents[1] / "lab" / "java" / "MoveReplicas.java"
 PROPS = {"log.cleaner.enable": "false", "log.segment.delete.delay.ms": 50}
@@ -73,22 +71,7 @@ class SlowDisk(PassingDisk):
 
 def log_dir_with_kept_originals(tmp_path: Path, version: str) -> tuple[Path, Plan]:
     """A log directory of user topics, one plan applied to all of them."""
-    log_dir = unpack(BLOAT, tmp_path)
-    for topic, partitions in TOPICS.items():
-        for number in range(partitions):
-            shutil.copytree(log_dir / SOURCE, log_dir / f"{topic}-{number}")
-    for folder in [*log_dir.glob("__*"), *log_dir.glob("t-*")]:
-        shutil.rmtree(folder)
-    for checkpoint in log_dir.glob("*-checkpoint"):
-        ends = "".join(
-            f"{topic} {number} {offset}\n"
-            for line in checkpoint.read_text().splitlines()
-            if line.startswith("__consumer_offsets 0 ")
-            for offset in [line.split()[2]]
-            for topic, partitions in TOPICS.items()
-            for number in range(partitions)
-        )
-        checkpoint.write_text(f"0\n{len(ends.splitlines())}\n{ends}")
+    log_dir = bloated_topics(tmp_path, TOPICS)
     common = {"broker_version": version, "engine": EngineName.INLINE}
     settings = (("cleanup.policy", "compact"), ("segment.bytes", "100000"), ("delete.retention.ms", "1000"))
     options = Options(**common, settings=settings, delete_horizon="4000000000000")  # type: ignore[arg-type]

@@ -1,20 +1,22 @@
 """Pre-recovery before real brokers: killed under load, started plainly and after krepair, killed again.
 
+A folder that cannot be written, and a full disk: ``tests/recovery/test_show.py``.
+
 All versions: ``KREPAIR_EVERY_BROKER=1 make test ARGS=tests/brokers/test_recovery.py``.
 """
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import subprocess
-from collections.abc import Iterator
+import os
 from pathlib import Path
 
 import pytest
 
 from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.undo import undo
 from tests.brokers.killed import (
+    RECOVERY_POINTS,
     Load,
     Seen,
     Traced,
@@ -33,11 +35,12 @@ from tests.brokers.killed import (
     transactional,
 )
 from tests.lab import jars
-from tests.lab.broker import BrokerError
 from tests.lab.waiting import LIMIT_S
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
+EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
+MARKER = ".kafka_cleanshutdown"
 PARTITIONS = 16
 
 
@@ -103,44 +106,68 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
         assert Seen(broker, load.partitions) == seen
 
 
-@pytest.fixture
-def small_ext4(tmp_path: Path) -> Iterator[Path]:
-    """An ext4 of 96 MiB on a loop device; skipped where nothing may be mounted."""
-    image, folder = tmp_path / "ext4", tmp_path / "disk"
-    folder.mkdir()
-    with image.open("wb") as file:
-        file.truncate(96 << 20)
-    made = ["mkfs.ext4", "-q", "-F", "-m", "0", str(image)]
-    if shutil.which("mkfs.ext4") is None or subprocess.run(made, check=False).returncode:
-        pytest.skip("needs mkfs.ext4")
-    if subprocess.run(["mount", "-o", "loop", image, folder], capture_output=True, check=False).returncode:
-        pytest.skip("needs to mount a file system")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+def folders(log_dir: Path) -> set[str]:
+    return {path.name for path in log_dir.glob("t-*")}
 
 
-def test_start_of_4_3_1_on_a_full_disk_after_krepair_loses_nothing(small_ext4: Path, tmp_path: Path) -> None:
-    """Without krepair it loses whole partitions, in about half of its starts, so that is no test here.
-
-    A plain start rebuilds indexes, which are mapped. Where there is no block for one, the JVM throws an InternalError,
-    and the loader takes the next log for damaged: it empties its first segment and marks the others for deletion (seen
-    with this broker in five of ten starts). After krepair it may stop, at the first file that it writes: that is a
-    ``leader-epoch-checkpoint``.
-    """
-    with broker_for(jars.LATEST, small_ext4, work_dir=tmp_path / "work") as broker:
-        Load(broker, 8)
+@pytest.mark.parametrize("version", jars.LOADER_VERSIONS if EVERY else (jars.LATEST,))
+def test_each_of_two_log_dirs_is_made_ready_for_itself_whatever_the_other_one_is(
+    version: str, tmp_path: Path
+) -> None:
+    with broker_for(version, tmp_path, more_dirs=[tmp_path / "other"]) as broker:
+        load, (first, second) = Load(broker, 8), broker.log_dirs
+        traced = Traced(broker, tmp_path / "strace")
         crash(broker)
-        broker.timeout_s = 240  # it may stay there without being started
-        made_ready(broker.log_dir, jars.LATEST)
-        before = logs_of(broker.log_dir)
-        with (small_ext4 / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while file.write(b"x" * 4096):
-                pass
-        with contextlib.suppress(BrokerError):
-            broker.start()
-        bases = recovered(broker).values()
-        assert bases, broker.log()[-4000:]
-        assert all(len(found) == 1 for found in bases)
-        after = logs_of(broker.log_dir)
-        assert {log: size for log, size in before.items() if after.get(log, -1) < size} == {}
+        assert len(folders(first)) == len(folders(second)) == 4
+        set_aside(tmp_path / "kept", first, second)
+        logs, others = logs_of(first), logs_of(second)
+
+        broker.start()
+        assert set(recovered(broker)) == folders(first) | folders(second)
+        plainly = Seen(broker, load.partitions)
+
+        # Stopped cleanly, but for the second one: as where it had failed while the broker ran.
+        broker.stop()
+        (second / MARKER).unlink()
+        (second / RECOVERY_POINTS).unlink()
+        reports = check([str(first), str(second)], options(version)).log_dirs
+        told = ["KR801" in {finding.rule for finding in report.findings} for report in reports]
+        assert told == [False, True]
+        nothing = make_plan(str(first), options(version))
+        assert nothing.root is None
+        assert all(part.changes == () for part in nothing.partitions)
+        ends = ends_planned(made_ready(second, version))
+        assert set(ends) == folders(second)
+        broker.start()
+        assert recovered(broker) == ends
+        assert Seen(broker, load.partitions) == plainly
         broker.stop(kill=True)
+
+        # Both killed, both made ready, the first one taken back.
+        put_back(tmp_path / "kept", first, second)
+        plan, ends = made_ready(first, version), ends_planned(made_ready(second, version))
+        assert {one.outcome for one in undo(plan, options(version)).results} == {"undone"}
+        read = traced.start()
+        found = recovered(broker)
+        assert {folder: found[folder] for folder in ends} == ends
+        assert all(len(found[folder]) >= 3 for folder in folders(first))
+        assert_headers_alone(read, others)
+        assert bytes_of(read, logs) >= sum(logs.values())
+        assert Seen(broker, load.partitions) == plainly
+        broker.stop(kill=True)
+
+        # Both made ready.
+        put_back(tmp_path / "kept", first, second)
+        ends = ends_planned(made_ready(first, version), made_ready(second, version))
+        assert set(ends) == folders(first) | folders(second)
+        read = traced.start()
+        assert recovered(broker) == ends
+        assert_headers_alone(read, logs | others)
+        assert Seen(broker, load.partitions) == plainly
+        for sender, partitions in ((load.plain, load.of_plain), (load.ready, load.of_ready)):
+            send(sender, partitions, 50, "goes on")
+        load.open.commit_transaction(LIMIT_S)
+        for later in (load.later_plain, load.later_ready):
+            later.abort_transaction(LIMIT_S)
+        goes_on = {number: {"goes on": 50} for number in load.partitions}
+        load.wait_for_counts(broker, load.expected(goes_on, {"open": 5}))

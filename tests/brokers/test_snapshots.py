@@ -151,45 +151,6 @@ def entries(path: Path) -> set[ProducerEntry]:
     return set(decoded.entries)
 
 
-def flipped(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def truncated(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-3])
-
-
-DAMAGES: dict[str, Callable[[list[Path]], object]] = {
-    "the last truncated": lambda paths: truncated(paths[-1]),
-    "the last two flipped": lambda paths: [flipped(path) for path in paths[-2:]],
-    "all zero-filled": lambda paths: [path.write_bytes(bytes(50)) for path in paths],
-    "all deleted": lambda paths: [path.unlink() for path in paths],
-    "the last renamed past the end": lambda paths: paths[-1].rename(
-        paths[-1].with_name(f"{10**6:020d}.snapshot")
-    ),
-}
-
-
-@pytest.mark.parametrize("version", ENDS)
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_what_a_broker_wrote_at_its_clean_stop_comes_back_field_by_field(
-    tmp_path: Path, written: Callable[[str], Path], version: str, damage: str
-) -> None:
-    log_dir = Path(shutil.copytree(written(version), tmp_path / "logs"))
-    paths = snapshots(log_dir)
-    expected = entries(paths[-1])
-    assert len(expected) == 4
-    assert sum(entry.has_open_txn for entry in expected) == 1
-    assert len(paths) > 2
-    DAMAGES[damage](paths)
-    mend(log_dir, version)
-    assert entries(paths[-1]) == expected
-    report = check([str(log_dir)], options(version)).log_dirs[0]
-    assert {finding.rule for finding in report.findings} <= {"KR901"}
-
-
 @pytest.mark.parametrize("version", ENDS)
 def test_last_snapshot_deleted_is_left_to_the_broker_which_reads_the_log_from_the_one_before(
     tmp_path: Path, written: Callable[[str], Path], version: str

@@ -1,40 +1,34 @@
-"""Torn tails and damage in the middle before Kafka's own log classes and real brokers: forecast, and mended."""
+"""Torn tails and damage in the middle before Kafka's own log classes: forecast, and mended.
+
+Real brokers start on what was mended in ``tests/corpus``; where a torn tail is cut says ``tests/ops/test_tail.py``.
+"""
 
 from __future__ import annotations
 
-import functools
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from krepair.durable.disk import Disk
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests import builders as b
-from tests.brokers.side_by_side import scene_of
-from tests.commit.scene import UnsyncedDisk
-from tests.commit.scene import tree as plain_tree
-from tests.corpus.jbod import broker_on
-from tests.durable.disks import NAME_CHANGING, Call, PassingDisk
+from tests.commit.states_disk import StatesDisk
+from tests.durable.disks import NAME_CHANGING
 from tests.fixture_dirs import unpack
-from tests.lab import client
-from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.jars import ENDS, SINCE_4, VERSIONS
+from tests.lab.jars import VERSIONS
 from tests.lab.judge import Judge, JudgeError, Loaded
 from tests.ops.scene import tree
-from tests.ops.tail import CONSENT, INTERVAL, TAILS, WAYS, Torn, all_first_offsets, options, prepared
+from tests.ops.tail import INTERVAL, WAYS, Torn, all_first_offsets, options, prepared
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 SETTINGS = {"index.interval.bytes": str(INTERVAL), "retention.ms": "-1"}
-ISOLATIONS: tuple[client.Isolation, ...] = ("read_uncommitted", "read_committed")
 JudgeOf = Callable[[str], Judge]
 LOST = re.compile(
     r"(\d+) bytes?(?:, (\d+) later segments? among them)?, offsets (\d+) to (\d+), (\d+) records? are lost"
@@ -75,27 +69,6 @@ def read(found: Loaded) -> list[int]:
 
 def offsets_of(first_offsets: list[int]) -> list[int]:
     return [offset for first in first_offsets for offset in range(first, first + 5)]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", TAILS)
-def test_torn_tail_is_cut_as_recovery_cuts_it_and_recovery_then_finds_nothing(
-    tmp_path: Path, judge: JudgeOf, version: str, name: str
-) -> None:
-    torn = Torn.make(tmp_path / "logs")
-    torn.tear(TAILS[name])
-    before = loaded(judge(version), torn.folder, tmp_path / "work", clean=False)
-    assert any("Corruption found in segment 150" in line for line in before.complaints)
-    plan = torn.plan()
-    (line,) = torn.check(broker_version=version).forecast
-    assert line.expected == "truncate"
-    assert f"{len(TAILS[name])} byte" in line.text
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    for clean in (False, True):
-        after = loaded(judge(version), torn.folder, tmp_path / "work", clean=clean)
-        assert after.complaints == ()
-        assert (after.log_end, after.segments) == (before.log_end, before.segments)
-        assert read(after) == offsets_of(all_first_offsets())
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -220,24 +193,6 @@ def test_last_offset_that_is_too_far_makes_the_log_end_jump_unless_it_is_cut(
     assert read(loaded(judge(version), torn.folder, tmp_path / "work", clean=False)) == list(range(200))
 
 
-@pytest.mark.parametrize("version", ["3.9.2", *SINCE_4])
-def test_segment_without_its_index_is_cut_at_a_clean_start_and_later_ones_stay(
-    tmp_path: Path, judge: JudgeOf, version: str
-) -> None:
-    torn = Torn.make(tmp_path / "logs", clean_stop=True)
-    torn.flip(1, torn.places(1)[3] + 80)
-    torn.log(1).with_suffix(".index").unlink()
-    (line,) = torn.check(broker_version=version).forecast
-    assert line.expected == "truncate"
-    said = LOST.search(line.text)
-    assert said, line.text
-    assert "later segments stay" in line.text
-    size = log_bytes(torn.folder)
-    found = loaded(judge(version), torn.folder, tmp_path / "work", clean=True)
-    assert size - sum(segment.bytes for segment in found.segments) == int(said[1])
-    assert (len(found.segments), found.log_end, int(said[5])) == (4, 200, 35)
-
-
 def transactional(root: Path) -> Torn:
     """Producer 7 commits and aborts by turns, producer 8 writes plain data between; compacted, one key a record."""
     directory = b.LogDir(root)
@@ -287,29 +242,7 @@ def test_hole_in_a_log_with_transactions_is_read_in_both_isolation_levels(
             assert now.records == tuple(record for record in before.records if record.offset not in lost)
 
 
-class StatesDisk(PassingDisk):
-    """Keeps a copy of the partition after every call that changes what a broker sees of it."""
-
-    def __init__(self, root: Path, states: Path) -> None:
-        super().__init__(UnsyncedDisk())
-        self.root = root
-        self.states = states
-        self.seen: dict[str, Path] = {}
-        self.take()
-
-    def _before(self, call: Call) -> None:
-        return
-
-    def _after(self, call: Call) -> None:
-        if call.kind in NAME_CHANGING or call.kind in {"truncate", "write_at", "create", "set_attributes"}:
-            self.take()
-
-    def take(self) -> None:
-        state = repr(sorted(plain_tree(self.root / "t-0", private=False).items()))
-        if state not in self.seen:
-            copy = self.states / f"{len(self.seen):03d}"
-            shutil.copytree(self.root / "t-0", copy / "t-0")
-            self.seen[state] = copy / "t-0"
+SEEN_BY_A_BROKER = NAME_CHANGING | {"truncate", "write_at", "create", "set_attributes"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -320,14 +253,13 @@ def test_every_state_on_the_way_there_and_back_is_read_as_before_or_as_after(
     """Unclean: nothing beyond what recovery loses anyway. Clean: never a record twice, never a wrong log end."""
     torn = prepared(tmp_path / "logs", way)
     plan = torn.plan(**WAYS[way])
-    disk: Disk = StatesDisk(torn.root, tmp_path / "states")
+    disk = StatesDisk(torn.root, tmp_path / "states", SEEN_BY_A_BROKER)
     assert apply(plan, options(), disk=disk).exit_code == ExitCode.DONE
     assert undo(plan, options(), disk=disk).exit_code == ExitCode.DONE
-    assert isinstance(disk, StatesDisk)
     recovered = set()
     for copy in disk.seen.values():
         for clean in (False, True):
-            found = loaded_or_corrupt(judge(version), copy, tmp_path / "work", clean=clean)
+            found = loaded_or_corrupt(judge(version), copy / "t-0", tmp_path / "work", clean=clean)
             if found is None:
                 assert clean, copy
                 continue
@@ -340,109 +272,6 @@ def test_every_state_on_the_way_there_and_back_is_read_as_before_or_as_after(
     expected = {"torn tail": {(150, 150)}, "excise": {(65, 65), (150, 145)}, "broker": {(65, 65)}}
     assert recovered == expected[way]
     assert len(disk.seen) > 3
-
-
-DAMAGED = "damaged"
-
-
-class Served(NamedTuple):
-    """What one start of a broker made of all scenes, each by the name of its topic.
-
-    Attributes:
-        offsets: (topic, isolation level) -> what a consumer reads.
-        logs: topic -> names and sizes of the logs after the clean stop that followed.
-        complaints: of the broker.
-    """
-
-    offsets: dict[tuple[str, client.Isolation], list[int]]
-    logs: dict[str, dict[str, int]]
-    complaints: list[str]
-
-
-def topic_of(way: str) -> str:
-    return way.replace(" ", "-")
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Topic -> a log directory as krepair mended it in each way, and one that is damaged still."""
-    root, made = tmp_path_factory.mktemp("scenes"), {}
-    for way in WAYS:
-        torn = prepared(root / "apart" / way / "logs", way)
-        before = tree(torn.root)
-        plan = torn.plan(**WAYS[way])
-        assert apply(plan, options()).exit_code == ExitCode.DONE
-        made[topic_of(way)] = Path(shutil.copytree(torn.root, root / topic_of(way)))
-        assert undo(plan, options()).exit_code == ExitCode.DONE
-        assert tree(torn.root) == before
-    made[DAMAGED] = prepared(root / DAMAGED, "excise").root
-    return made
-
-
-@pytest.fixture(scope="module")
-def served(
-    scenes: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Served]]:
-    """``served("3.9.2")``: one start of that version on copies of all scenes."""
-
-    @functools.cache
-    def of(version: str) -> Served:
-        root = tmp_path_factory.mktemp(version)
-        dirs = [scene_of(log_dir, root / topic, {"t": topic}) for topic, log_dir in scenes.items()]
-        topic = Topic(1, {"retention.ms": "-1", "index.interval.bytes": str(INTERVAL)}, {0: 3})
-        with broker_on(version, dirs, dict.fromkeys(scenes, topic), root / "work") as broker:
-            offsets = {
-                (name, isolation): [
-                    record.offset for record in client.read_all(broker.bootstrap, name, 0, isolation)
-                ]
-                for name in scenes
-                for isolation in ISOLATIONS
-            }
-            broker.stop()
-            complaints = broker.complaints()
-        logs = {
-            name: {path.name: path.stat().st_size for path in (root / name / f"{name}-0").glob("*.log")}
-            for name in scenes
-        }
-        return Served(offsets, logs, complaints)
-
-    yield of
-    of.cache_clear()
-
-
-@pytest.mark.parametrize("version", ENDS)
-@pytest.mark.parametrize("way", WAYS)
-def test_real_broker_starts_on_the_mended_directory_and_serves_what_was_promised(
-    scenes: dict[str, Path], served: Callable[[str], Served], version: str, way: str
-) -> None:
-    name, found = topic_of(way), served(version)
-    promised = all_first_offsets(3)
-    promised = {
-        "torn tail": promised,
-        "excise": [first for first in promised if first != 65],
-        "broker": promised[:13],
-    }[way]
-    for isolation in ISOLATIONS:
-        assert found.offsets[name, isolation] == offsets_of(promised)
-    others = [f"{topic}-0" for topic in scenes if topic != name]
-    mine = [line for line in found.complaints if not any(one in line for one in others)]
-    assert not [line for line in mine if "orrupt" in line or f"/{name}-0/" in line]
-    assert sum(found.logs[name].values()) == log_bytes(scenes[name] / "t-0")
-
-
-@pytest.mark.parametrize("version", ENDS)
-def test_real_broker_loses_on_the_damaged_directory_what_check_forecast(
-    scenes: dict[str, Path], served: Callable[[str], Served], version: str
-) -> None:
-    torn, found = Torn(scenes[DAMAGED]), served(version)
-    (line,) = torn.check(broker_version=version).forecast
-    said = LOST.search(line.text)
-    assert said, line.text
-    assert found.offsets[DAMAGED, "read_uncommitted"] == list(range(65))
-    left = found.logs[DAMAGED]
-    assert log_bytes(torn.folder) - sum(left.values()) == int(said[1])
-    assert 3 - len(left) == int(said[2])
-    assert CONSENT.endswith(f":{said[3]}")
 
 
 OLD = ("m0-none-0", "m0-gzip-0", "m1-lz4-0", "m1-none-0", "mixed-0")
@@ -499,64 +328,6 @@ def test_old_formats_are_cut_and_cut_out_as_well(
         )
     assert undo(plan, given).exit_code == ExitCode.DONE
     assert tree(log_dir) == before
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_cleaner_compacts_a_log_with_a_hole_as_any_other(
-    tmp_path: Path, judge: JudgeOf, version: str
-) -> None:
-    """Every key is written in each segment: of those in the hole the value before it comes back, as after any loss."""
-    directory = b.LogDir(tmp_path / "logs")
-    partition = directory.partition("t", index_interval_bytes=INTERVAL)
-    for number in range(3):
-        batches = []
-        for turn in range(10):
-            offset = 30 * number + 3 * turn
-            batches.append(
-                b.data(offset, [b.Record(b"k%d" % (3 * turn + n), b"%d" % offset) for n in range(3)])
-            )
-        partition.segment(*batches)
-    directory.write(clean_stop=False)
-    torn = Torn(tmp_path / "logs")
-    torn_log = torn.folder / f"{30:020d}.log"
-    raw = bytearray(torn_log.read_bytes())
-    size = len(raw) // 10
-    raw[4 * size + 70] ^= 1
-    torn_log.write_bytes(bytes(raw))
-    (torn.root / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
-    lost = next(
-        found
-        for one in torn.check().findings
-        for found in re.findall(r"--accept-data-loss (\S+)", one.evidence)
-    )
-    plan = torn.plan(accepted_losses=(lost,))
-    assert apply(plan, options()).exit_code == ExitCode.DONE
-    copy = Path(shutil.copytree(torn.folder, tmp_path / "work" / "t-0"))
-    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0", **SETTINGS}
-    cleaned = judge(version).clean(copy, settings=settings)
-    assert cleaned.complaints == ()
-    found = judge(version).load(copy, settings=settings, list_records=True)
-    latest: dict[str, int] = {}
-    for record in found.uncommitted.records:
-        assert record.key is not None
-        latest[record.key] = record.offset
-    assert set(latest.values()) == set(range(60, 90))
-    gone = {record.offset for record in found.uncommitted.records}
-    assert not gone & set(range(int(lost.rpartition(":")[2]), int(lost.rpartition(":")[2]) + 3))
-
-
-@pytest.mark.parametrize("version", ENDS)
-def test_real_broker_does_not_start_on_an_offset_that_does_not_fit(tmp_path: Path, version: str) -> None:
-    torn = Torn.make(tmp_path / "logs")
-    torn.flip_with(1, torn.places(1)[3], 0x40)
-    assert {line.expected for line in torn.check(broker_version=version).forecast} == {"refuse"}
-    (torn.root / "meta.properties").unlink()
-    topics = {"t": Topic(1, {"retention.ms": "-1"}, {0: 3})}
-    with (
-        pytest.raises(BrokerError, match="Split operation is only permitted"),
-        Broker(version, torn.root, topics=topics),
-    ):
-        pass
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,9 +21,9 @@ from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir
 from krepair.plan.model import Plan
-from tests.brokers.serving import PASSIVE, ends_of, topics_of
+from tests.brokers.serving import PASSIVE, Ends, Records, ends_of, read_all_of, topics_of
 from tests.durable.disks import Call, PassingDisk
-from tests.lab import client, jars
+from tests.lab import jars
 from tests.lab.broker import Broker
 from tests.ops.scene import Scene, scene
 
@@ -33,7 +31,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
 VERSIONS = jars.VERSIONS if EVERY else ("3.9.2",)
-Records = dict[tuple[str, int, str], list[client.Consumed]]
 
 
 def _freed(call: Call) -> bool:
@@ -81,15 +78,10 @@ def killed_apply(one: Scene, plan: Plan, instant: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, instant
 
 
-def served(version: str, log_dir: Path, ends: dict[tuple[str, int, str], int]) -> Records:
+def served(version: str, log_dir: Path, ends: Ends) -> Records:
     """What a broker that is started there serves, up to where the directory ended; then it is stopped."""
-    with Broker(version, log_dir, PASSIVE, topics_of(log_dir)) as broker, ThreadPoolExecutor(4) as readers:
-
-        def read(key: tuple[str, int, Any]) -> list[client.Consumed]:
-            found = client.read_all(broker.bootstrap, *key)
-            return [record for record in found if record.offset < ends[key]]
-
-        records = dict(zip(ends, readers.map(read, ends), strict=True))
+    with Broker(version, log_dir, PASSIVE, topics_of(log_dir)) as broker:
+        records = read_all_of(broker, ends)
         broker.stop()
     return records
 

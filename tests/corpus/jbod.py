@@ -8,12 +8,10 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from tests.corpus.bases import BASES, KEEP, MARKER, POINTS, WATERMARKS, Made
 from tests.corpus.case import Case
+from tests.lab import client
 from tests.lab.broker import Broker, Topic, release
-from tests.lab.client import QUIET
 
 PROPS = {"log.retention.check.interval.ms": 3_600_000}
 Read = list[tuple[int, bytes | None, bytes | None]]
@@ -91,30 +89,5 @@ def read_everything(bootstrap: str, topics: Iterable[str], done: Callable[[], bo
         topics: whose partitions are read to their ends.
         done: called now and then; reading ends when it says so, whatever was read.
     """
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "krepair-corpus",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "check.crcs": True,
-            "isolation.level": "read_uncommitted",
-            "fetch.wait.max.ms": 20,
-            **QUIET,
-        }
-    )
-    out: dict[str, Read] = {topic: [] for topic in topics}
-    waiting = set(out)
-    consumer.assign([TopicPartition(topic, 0, 0) for topic in out])
-    try:
-        while waiting and not done():
-            for message in consumer.consume(5000, 0.5):
-                error = message.error()
-                if error is None:
-                    out[message.topic()].append((message.offset(), message.key(), message.value()))
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    waiting.discard(message.topic())
-    finally:
-        consumer.close()
-    return {topic: records for topic, records in out.items() if topic not in waiting}
+    found = client.read_to_the_end(bootstrap, dict.fromkeys(topics, (0,)), "read_uncommitted", done)
+    return {topic: list(records) for (topic, _), records in found.items()}

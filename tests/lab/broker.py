@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -30,8 +29,8 @@ from tests.lab.jars import cache_root, locked, release
 from tests.lab.jvm import complaints, java
 from tests.lab.ports import free_port
 from tests.lab.waiting import LIMIT_S, wait_for
+from tests.lab.zookeeper import ZooKeeper
 
-ZOOKEEPER = Path(__file__).parent / "java" / "Zk.java"
 SESSION_S = 3
 """So long after a broker died ZooKeeper may still keep its id."""
 CLUSTER_ID = "kRepairLabCluster0000w"
@@ -90,7 +89,6 @@ class Broker:
         port: on which it serves after each start, so that clients find it again; 0: any that is free.
         more_dirs: further directories of ``log.dirs``.
         before: words before the command, e.g. ``("setpriv", "--reuid=4242")``; they have to become the broker.
-        user: number of the user and group that get everything of it before its first start; None: nobody.
     """
 
     def __init__(
@@ -108,13 +106,11 @@ class Broker:
         port: int = 0,
         more_dirs: Sequence[Path] = (),
         before: Sequence[str] = (),
-        user: int | None = None,
     ) -> None:
         self.version = version
         self.port = port
         self.log_dirs = [Path(log_dir).absolute(), *(Path(one).absolute() for one in more_dirs)]
         self.before = tuple(before)
-        self.user = user
         self.log_dir = Path(log_dir).absolute()
         self.props = dict(props or {})
         self.topics = topics
@@ -132,10 +128,9 @@ class Broker:
         self.kraft = release(version) >= (3, 0)
         self.bootstrap = ""
         self.killed = False
-        self._given = False
         self._recording: Recording | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._zookeeper: subprocess.Popen[str] | None = None
+        self._zookeeper: ZooKeeper | None = None
         self._zookeeper_port = self._controller_port = self._port = 0
         self._log_path = self.work_dir / "broker.log"
         self._log_from = 0
@@ -177,7 +172,6 @@ class Broker:
         else:
             self._prepare_zookeeper()
         config = self._write_properties("server.properties", self._settings() | self.props)
-        self._give_away()
         self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
         with self._log_path.open("ab") as out:
             # another user could not write where the archive lies
@@ -197,15 +191,6 @@ class Broker:
                 self.stop(kill=True)
                 raise BrokerError(f"Kafka {self.version} did not start (exit code {code}): {why}\n{said}")
             time.sleep(0.05)
-
-    def _give_away(self) -> None:
-        """Before the first start everything becomes its user's; later on whoever owns a file keeps it."""
-        if self.user is None or self._given:
-            return
-        for root in (self.work_dir, *self.log_dirs):
-            for path in (root, *root.rglob("*")):
-                os.chown(path, self.user, self.user)
-        self._given = True
 
     def stop(self, *, kill: bool = False, timeout_s: float = LIMIT_S) -> None:
         """Stop it cleanly, or as a power cut would."""
@@ -235,15 +220,7 @@ class Broker:
         """Stop it and all beside it."""
         self.stop()
         if self._zookeeper is not None:
-            assert self._zookeeper.stdin is not None
-            self._zookeeper.stdin.close()
-            try:
-                self._zookeeper.wait(10)
-            except subprocess.TimeoutExpired:
-                self._zookeeper.kill()
-                self._zookeeper.wait()
-            assert self._zookeeper.stdout is not None
-            self._zookeeper.stdout.close()
+            self._zookeeper.close()
             self._zookeeper = None
         if self.own_work_dir:
             shutil.rmtree(self.work_dir, ignore_errors=True)
@@ -324,16 +301,7 @@ class Broker:
                 time.sleep(SESSION_S + 1)
             return
         self._zookeeper_port = free_port()
-        home = self.work_dir / "zookeeper"
-        home.mkdir(exist_ok=True)
-        with (self.work_dir / "zookeeper.log").open("ab") as errors:
-            self._zookeeper = subprocess.Popen(
-                java(self.version, str(ZOOKEEPER), self._zookeeper_port, home, heap="128m"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+        self._zookeeper = ZooKeeper(self.version, self._zookeeper_port, self.work_dir)
         nodes: dict[str, object] = {}
         for name, topic in (self.topics or {}).items():
             nodes[f"/config/topics/{name}"] = {
@@ -344,19 +312,7 @@ class Broker:
             nodes[f"/brokers/topics/{name}"] = {"version": 1, "partitions": replicas}
             for number, epoch in topic.epochs.items():
                 nodes[f"/brokers/topics/{name}/partitions/{number}/state"] = leader_state(epoch)
-        self.write_znodes(nodes)
-
-    def write_znodes(self, nodes: Mapping[str, object]) -> None:
-        """Write JSON values into ZooKeeper, making parents as needed."""
-        assert self._zookeeper is not None
-        assert self._zookeeper.stdin is not None
-        assert self._zookeeper.stdout is not None
-        for path, value in nodes.items():
-            self._zookeeper.stdin.write(f"{path}\t{json.dumps(value, separators=(',', ':'))}\n")
-        self._zookeeper.stdin.write("\n")
-        self._zookeeper.stdin.flush()
-        if self._zookeeper.stdout.readline().strip() != "READY":
-            raise BrokerError("ZooKeeper: " + (self.work_dir / "zookeeper.log").read_text()[-2000:])
+        self._zookeeper.write(nodes)
 
     # -- KRaft ------------------------------------------------------------------------------------
     def _prepare_kraft(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 QUIET = {"log_level": 2}
+Records = tuple[tuple[int, bytes | None, bytes | None], ...]
+"""Offset, key and value."""
 _PASSING = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -197,6 +199,51 @@ def read_partitions(
             f"{topic} was not read to its end in {timeout_s} s: records of partitions {counts}"
         )
     return records
+
+
+def read_to_the_end(
+    bootstrap: str,
+    topics: Mapping[str, Collection[int]],
+    isolation: Isolation,
+    done: Callable[[], bool] | None = None,
+) -> dict[tuple[str, int], Records]:
+    """Every record of every partition that can be read to its end, CRCs checked, with one consumer.
+
+    Args:
+        bootstrap: of the broker.
+        topics: topic -> partitions.
+        isolation: level of the reader.
+        done: whether to wait no longer; without it, after 20 s in which nothing came.
+    """
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "krepair-torture",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "earliest",
+        "check.crcs": True,
+        "isolation.level": isolation,
+        "fetch.wait.max.ms": 20,
+    }
+    consumer = Consumer(settings | QUIET)
+    waiting = {(topic, number) for topic, numbers in topics.items() for number in numbers}
+    out: dict[tuple[str, int], list[tuple[int, bytes | None, bytes | None]]] = {key: [] for key in waiting}
+    consumer.assign([TopicPartition(topic, number, 0) for topic, number in sorted(waiting)])
+    silent = 0
+    try:
+        while waiting and not (done() if done is not None else silent >= 40):
+            messages = consumer.consume(5000, 0.5)
+            silent = 0 if messages else silent + 1
+            for message in messages:
+                key = (message.topic() or "", message.partition() or 0)
+                error = message.error()
+                if error is None:
+                    out[key].append((message.offset() or 0, message.key(), message.value()))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(key)
+    finally:
+        consumer.close()
+    return {key: tuple(records) for key, records in out.items() if key not in waiting}
 
 
 def _consumed(message: Message) -> Consumed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -104,30 +104,6 @@ class Figures:
     kinds: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-
-    def add(self, other: Figures) -> None:
-        """Take the figures of another run in."""
-        self.cases += other.cases
-        self.wrong += other.wrong
-        for mine, theirs in (
-            (self.compared, other.compared),
-            (self.outcomes, other.outcomes),
-            (self.kinds, other.kinds),
-            (self.left_out, other.left_out),
-        ):
-            mine.update(theirs)  # type: ignore[arg-type]
-
-    def table(self) -> str:
-        """The figures as lines of text."""
-        compared = sum(self.compared.values())
-        lines = [f"{self.cases} damaged partitions, {compared} forecasts compared, {len(self.wrong)} wrong"]
-        for version in sorted(self.compared):
-            did = {what: count for (one, what), count in sorted(self.outcomes.items()) if one == version}
-            lines.append(
-                f"  {version}: {self.compared[version]}: " + ", ".join(f"{k} {v}" for k, v in did.items())
-            )
-        lines += [f"  left out: {why}: {count}" for why, count in sorted(self.left_out.items())]
-        return "\n".join(lines)
 
 
 class Sources:
@@ -324,18 +300,13 @@ class Starts:
 
     Args:
         scratch: a folder for copies.
-        replay: what to type for one seed.
     """
 
-    def __init__(
-        self, scratch: Path, replay: str, versions: Iterable[tuple[int, int, int]] = VERSIONS
-    ) -> None:
+    def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
-        self._replay = replay
         self._sources = Sources(scratch)
-        self._versions = tuple(versions)
         self._judges = {
-            one: Judge(".".join(map(str, one)), heap="1g", timeout_s=ANSWER_S) for one in self._versions
+            one: Judge(".".join(map(str, one)), heap="1g", timeout_s=ANSWER_S) for one in VERSIONS
         }
         self._asked = 0
 
@@ -367,7 +338,7 @@ class Starts:
         for case in cases:
             figures.cases += 1
             figures.kinds.update(case.kinds)
-            for version in self._versions:
+            for version in VERSIONS:
                 line, name = said[case.folder][version], ".".join(map(str, version))
                 wrong = self._ask(case, root, line, version, figures)
                 if wrong and not self._ask(case, root, line, version, Figures()):
@@ -377,7 +348,9 @@ class Starts:
                     stop = "clean" if case.clean else "killed"
                     text = f"seed {case.seed}, {name}, {stop}, point {case.recovery_point}, start {case.log_start}, "
                     text += f"{SETTINGS[case.settings]}: {'; '.join(case.said)}: {wrong}"
-                    figures.wrong.append(f"{text}\n    {self._replay.format(seed=case.seed)}")
+                    figures.wrong.append(
+                        f"{text}\n    python -m tools.torture --replay forecasts:{case.seed}"
+                    )
 
     def _ask(
         self, case: Case, root: Path, line: ForecastLine, version: tuple[int, int, int], figures: Figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,18 +24,7 @@ SAMPLE = range(21, 41)
 VERBS = Inline(now_ms=CLOCK_MS, fixes=("snapshots",))
 
 
-@pytest.fixture(scope="module", params=LOADER_VERSIONS)
-def judge(request: pytest.FixtureRequest) -> Iterator[Judge]:
-    with Judge(request.param) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def judges() -> Iterator[dict[str, Judge]]:
-    found = {name: Judge(name) for name in LOADER_VERSIONS}
-    yield found
-    for one in found.values():
-        one.close()
+JudgeOf = Callable[[str], Judge]
 
 
 def stable(judge: Judge, log_dir: Path, case: Case, scratch: Path) -> int:
@@ -53,18 +42,21 @@ def stable(judge: Judge, log_dir: Path, case: Case, scratch: Path) -> int:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_loaders_wait_before_the_fix_and_not_after_it(tmp_path: Path, judge: Judge, case: Case) -> None:
+@pytest.mark.parametrize("version", LOADER_VERSIONS)
+def test_loaders_wait_before_the_fix_and_not_after_it(
+    tmp_path: Path, judge: JudgeOf, version: str, case: Case
+) -> None:
     log_dir = made(tmp_path / "logs", case)
-    refuses = case.refuses and judge.version == "2.2.1"
+    refuses = case.refuses and version == "2.2.1"
     waits = case.waits
-    if judge.version in SINCE_4:  # it tells the first offset that is there
+    if version in SINCE_4:  # it tells the first offset that is there
         waits = min((one for one in case.offsets if one >= waits), default=END)
-    assert stable(judge, log_dir, case, tmp_path / "copy") == (-1 if refuses else waits)
-    report = VERBS.checked(log_dir, broker_version=judge.version)
+    assert stable(judge(version), log_dir, case, tmp_path / "copy") == (-1 if refuses else waits)
+    report = VERBS.checked(log_dir, broker_version=version)
     assert any(one.rule == "KR803" for one in report.findings) == refuses
     if case.told:
-        apply(VERBS.planned(log_dir, broker_version=judge.version), VERBS.options())
-        assert stable(judge, log_dir, case, tmp_path / "copy") == case.after
+        apply(VERBS.planned(log_dir, broker_version=version), VERBS.options())
+        assert stable(judge(version), log_dir, case, tmp_path / "copy") == case.after
 
 
 def cleaned(judge: Judge, folder: Path, chance: random.Random) -> None:
@@ -99,8 +91,9 @@ def opened(judge: Judge, folder: Path, point: int, scratch: Path) -> set[int] | 
     return {one.producer_id for one in loaded.producers if one.open_from is not None}
 
 
-def test_logs_that_kafkas_cleaner_has_cleaned(tmp_path: Path, judges: dict[str, Judge]) -> None:
+def test_logs_that_kafkas_cleaner_has_cleaned(tmp_path: Path, judge: JudgeOf) -> None:
     """What a start takes for open beyond what the log says is told, and ended; what is really open is not."""
+    judges = {version: judge(version) for version in LOADER_VERSIONS}
     seen: Counter[str] = Counter()
     for seed in SAMPLE:
         chance = random.Random(seed)
@@ -118,17 +111,17 @@ def test_logs_that_kafkas_cleaner_has_cleaned(tmp_path: Path, judges: dict[str, 
         by_log = opened(judges["2.8.2"], bare, 0, scratch) or set()
         told = any(one.rule == "KR505" for one in VERBS.checked(log_dir).findings)
         seen["told" if told else "not told"] += 1
-        for judge in judges.values():
-            now = opened(judge, folder, point, scratch)
+        for each in judges.values():
+            now = opened(each, folder, point, scratch)
             if now is None:
-                assert (told, judge.version) == (True, "2.2.1"), seed
+                assert (told, each.version) == (True, "2.2.1"), seed
                 seen["does not start"] += 1
             else:
-                assert told == bool(now - by_log), (seed, judge.version)
+                assert told == bool(now - by_log), (seed, each.version)
         if told:
             apply(VERBS.planned(log_dir), VERBS.options())
-        for judge in judges.values():
-            after = opened(judge, folder, point, scratch)
+        for each in judges.values():
+            after = opened(each, folder, point, scratch)
             assert after is not None, seed
-            assert really <= after <= by_log, (seed, judge.version)
+            assert really <= after <= by_log, (seed, each.version)
     assert min(seen["told"], seen["not told"], seen["does not start"]) > 0, seen

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests import naive
-from tests.builders import NOW_MS, LogDir, Replay, abort, commit, data, emptied, marker
+from tests.builders import NOW_MS, LogDir, Replay
 from tests.lab import client, jars
 from tests.lab.broker import Broker, Topic
 from tests.lab.judge import Judge, JudgeError
@@ -22,7 +22,6 @@ from tests.strategies import History, Shape, histories, history
 
 OTHERS = ("2.3.1", "2.8.2", "3.0.2")
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "100000", "index.interval.bytes": "200"}
-OFFSETS = Topic(2, {"cleanup.policy": "compact", "segment.bytes": "100000", "compression.type": "producer"})
 
 
 def some_history(target: Path, seed: int = 7) -> Path:
@@ -122,17 +121,6 @@ def test_broker_and_judge_serve_the_same_records_of_a_built_log_dir(
 
 
 @pytest.mark.broker
-def test_broker_gives_the_group_offsets_of_the_real_bloat(log_dir_of: Callable[[str], Path]) -> None:
-    topics = {"__consumer_offsets": OFFSETS, "__transaction_state": OFFSETS, "t-a": Topic(2), "t-b": Topic(2)}
-    topics["t-c"] = Topic(2)
-    root = log_dir_of("offsets-bloat-2.2.0-clean")
-    with Broker("2.2.1", root, {"log.cleaner.enable": "false"}, topics) as broker:
-        offsets = client.fetch_group_offsets(broker.bootstrap, ["g-0", "g-idle"])
-    assert offsets["g-0"] == {("t-a", 0): (10058, ""), ("t-a", 1): (10059, ""), ("t-b", 0): (10059, "")}
-    assert offsets["g-idle"] == {("t-a", 0): (2, ""), ("t-b", 0): (2, "")}
-
-
-@pytest.mark.broker
 def test_tv2_fixture_has_an_epoch_for_every_marker_stamps_and_an_open_transaction(
     judge: Callable[[str], Judge], log_dir_of: Callable[[str], Path]
 ) -> None:
@@ -203,73 +191,6 @@ def test_twin_parses_what_the_builders_encode_and_replays_to_the_same_state(each
         for pid, p in replay.producers.items()
     }
     assert [e.producer_id for e in naive.parse_snapshot(replay.snapshot())] == sorted(replay.producers)
-
-
-FAR = naive.Rules(now_ms=NOW_MS, horizon_ms=NOW_MS)
-
-
-def outcome_of(*segments: tuple[object, ...], rules: naive.Rules = FAR) -> naive.Outcome:
-    made = []
-    for batches in segments:
-        log = b"".join(b.raw for b in batches)  # type: ignore[attr-defined]
-        made.append(naive.Segment(batches[0].base_offset, log, NOW_MS))  # type: ignore[attr-defined]
-    return naive.compact(made, rules)
-
-
-def reasons(outcome: naive.Outcome) -> list[str]:
-    return [d.reason for d in outcome.decisions]
-
-
-def test_twin_keeps_a_marker_of_data_in_an_earlier_segment_and_drops_one_without() -> None:
-    ours = outcome_of(
-        (data(0, pid=1, txn=True), data(1)), (commit(2, pid=1), commit(3, pid=1), data(4)), (data(5),)
-    )
-    assert reasons(ours) == ["K01", "K01", "K02", "D03", "K01"]
-
-
-def test_twin_keeps_all_markers_of_the_epoch_of_an_active_producer_without_data() -> None:
-    ours = outcome_of(
-        (commit(0, pid=1, epoch=4), abort(1, pid=1, epoch=5), commit(2, pid=1, epoch=5), data(3)), (data(4),)
-    )
-    assert reasons(ours) == ["D03", "K05", "K05", "K01"]
-
-
-def test_twin_keeps_the_last_data_batch_of_an_active_producer_and_with_it_its_marker() -> None:
-    ours = outcome_of(
-        (emptied(0, pid=1), commit(1, pid=1), emptied(2, pid=1), commit(3, pid=1), data(4)), (data(5),)
-    )
-    assert reasons(ours) == ["D01", "D03", "K07", "K02", "K01"]
-
-
-def test_twin_lets_a_stamp_decide_instead_of_the_horizon() -> None:
-    past = marker(0, 1, pid=1, delete_horizon=NOW_MS)
-    to_come = marker(1, 1, pid=1, delete_horizon=NOW_MS + 1)
-    ours = outcome_of(
-        (past, to_come, marker(2, 1, pid=1), data(3, pid=1)), (data(4),), rules=naive.Rules(NOW_MS, 0)
-    )
-    assert reasons(ours) == ["D04", "K04", "K03", "K01"]
-
-
-def test_twin_empties_the_last_marker_of_the_span_and_leaves_other_control_types() -> None:
-    ours = outcome_of((marker(0, 7, pid=2), data(1, pid=1), commit(2, pid=1)), (data(3),))
-    assert reasons(ours) == ["K06", "K01", "E01"]
-    last = naive.parse(ours.groups[0].log)[-1]
-    assert (last.kind, last.size, last.base_offset) == ("emptied control", 61, 2)
-
-
-def test_twin_keeps_the_marker_of_an_emptied_batch_that_only_holds_its_groups_place() -> None:
-    rules = naive.Rules(now_ms=NOW_MS + 10**12, horizon_ms=2**60, merge=False)
-    ours = outcome_of((emptied(0, pid=1),), (commit(1, pid=1), data(2)), (data(3),), rules=rules)
-    assert reasons(ours) == ["K08", "K02", "K01"]
-
-
-def test_twin_ends_the_span_at_the_segment_of_an_open_transaction_and_of_the_high_watermark() -> None:
-    logs = ((data(0),), (data(1, pid=1, txn=True), data(2)), (data(3),), (data(4),))
-    assert outcome_of(*logs).span_end == 1
-    closed = ((data(0),), (data(1, pid=1, txn=True), data(2)), (commit(3, pid=1),), (data(4),))
-    assert outcome_of(*closed).span_end == 4
-    held = naive.Rules(now_ms=NOW_MS, horizon_ms=NOW_MS, high_watermark=3)
-    assert outcome_of(*closed, rules=held).span_end == 1
 
 
 def test_jars_of_a_cached_version_need_no_maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

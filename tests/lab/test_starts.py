@@ -1,12 +1,12 @@
 """The forecast of the next start is what Kafka's loader classes do: a table by hand, and a sample of random damages.
 
-The long run is ``python -m tools.torture.forecasts``; a failure here is replayed by the same command.
+The long run is ``python -m tools.torture --part forecasts``; a failure here is replayed by the same programme.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,32 +16,24 @@ from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge, JudgeError
 from tests.lab.starts import Starts
 from tests.ops.starts_by_version import INTERVAL, TABLE, line, written
-from tools.torture.forecasts import REPLAY
 
 pytestmark = pytest.mark.broker
 
 SAMPLE = range(1, 61)
 
 
-@pytest.fixture(scope="module")
-def judges() -> Iterator[dict[str, Judge]]:
-    found = {version: Judge(version) for version in LOADER_VERSIONS}
-    yield found
-    for judge in found.values():
-        judge.close(kill=True)
+JudgeOf = Callable[[str], Judge]
 
 
 @pytest.mark.parametrize("version", LOADER_VERSIONS)
-def test_loader_classes_do_what_the_table_says(
-    tmp_path: Path, judges: dict[str, Judge], version: str
-) -> None:
+def test_loader_classes_do_what_the_table_says(tmp_path: Path, judge: JudgeOf, version: str) -> None:
     for number, one in enumerate(TABLE):
         log_dir = written(tmp_path / str(number) / "logs", one)
         said = line(log_dir, version)
         copy = tmp_path / str(number) / "copy" / "t-0"
         shutil.copytree(log_dir / "t-0", copy)
         try:
-            done = judges[version].start(
+            done = judge(version).start(
                 copy,
                 clean=one.clean,
                 recovery_point=0,
@@ -60,12 +52,12 @@ def test_loader_classes_do_what_the_table_says(
 
 
 def test_random_damages_end_as_forecast(tmp_path: Path) -> None:
-    with Starts(tmp_path, REPLAY) as starts:
+    with Starts(tmp_path) as starts:
         figures = starts.run(SAMPLE)
     assert figures.wrong == []
     assert figures.cases == len(SAMPLE)
     left_out = sum(figures.left_out.values())
-    assert left_out <= 0.1 * (left_out + sum(figures.compared.values())), figures.table()
+    assert left_out <= 0.1 * (left_out + sum(figures.compared.values())), figures.left_out
     for version in LOADER_VERSIONS:
         happened = {what for (one, what) in figures.outcomes if one == version}
         assert happened == {"start", "recover", "truncate", "delete", "refuse"}, "the sample shows too little"
@@ -88,16 +80,14 @@ CONTENTS = (
 )
 
 
-def test_root_checkpoint_that_takes_the_directory_offline_is_forecast(
-    tmp_path: Path, judges: dict[str, Judge]
-) -> None:
+def test_root_checkpoint_that_takes_the_directory_offline_is_forecast(tmp_path: Path, judge: JudgeOf) -> None:
     name = "recovery-point-offset-checkpoint"
     log_dir = written(tmp_path / "logs", next(one for one in TABLE if one.expected["2.2.1"] == "start"))
     seen = set()
     for content in CONTENTS:
         (log_dir / name).write_bytes(content)
         for version in LOADER_VERSIONS:
-            offline = judges[version].checkpoint(log_dir / name).offline
+            offline = judge(version).checkpoint(log_dir / name).offline
             assert (line(log_dir, version).expected == "refuse") is offline, (content, version)
             seen.add((version, offline))
     assert len(seen) == 2 * len(LOADER_VERSIONS)

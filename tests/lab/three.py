@@ -36,11 +36,12 @@ from confluent_kafka.admin import NewTopic, OffsetSpec
 
 from tests import naive
 from tests.lab import beside, client
-from tests.lab.broker import CLUSTER_ID, ZOOKEEPER, BrokerError, Topic, topic_config
+from tests.lab.broker import CLUSTER_ID, BrokerError, Topic, topic_config
 from tests.lab.jars import cache_root, locked, release
 from tests.lab.jvm import java
 from tests.lab.ports import free_port
 from tests.lab.waiting import LIMIT_S, wait_for
+from tests.lab.zookeeper import ZooKeeper
 
 NODES = Path(__file__).parent / "java" / "Nodes.java"
 CONTROLLER = 100
@@ -144,7 +145,7 @@ class Three:
         self._died = -float(_SESSION_S)
         self._ports = {node: free_port() for node in (*self.brokers, CONTROLLER)}
         self._processes: dict[int, _Process] = {}
-        self._zookeeper: subprocess.Popen[str] | None = None
+        self._zookeeper: ZooKeeper | None = None
 
     def __enter__(self) -> Three:
         try:
@@ -308,35 +309,14 @@ class Three:
         return path.read_text("utf-8", "replace") if path.exists() else ""
 
     def _start_zookeeper(self) -> None:
-        if self._zookeeper is not None:
-            return
-        home = self.work / "zookeeper"
-        home.mkdir(exist_ok=True)
-        with (self.work / "zookeeper.log").open("ab") as errors:
-            argv = java(self.version, str(ZOOKEEPER), self._ports[CONTROLLER], home, heap="128m")
-            self._zookeeper = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-            )
-        assert self._zookeeper.stdin is not None
-        assert self._zookeeper.stdout is not None
-        self._zookeeper.stdin.write("\n")
-        self._zookeeper.stdin.flush()
-        if self._zookeeper.stdout.readline().strip() != "READY":
-            raise BrokerError("ZooKeeper: " + (self.work / "zookeeper.log").read_text()[-2000:])
+        if self._zookeeper is None:
+            self._zookeeper = ZooKeeper(self.version, self._ports[CONTROLLER], self.work)
+            self._zookeeper.write({})
 
     def _stop_zookeeper(self) -> None:
-        if self._zookeeper is None:
-            return
-        assert self._zookeeper.stdin is not None
-        assert self._zookeeper.stdout is not None
-        self._zookeeper.stdin.close()
-        try:
-            self._zookeeper.wait(10)
-        except subprocess.TimeoutExpired:
-            self._zookeeper.kill()
-            self._zookeeper.wait()
-        self._zookeeper.stdout.close()
-        self._zookeeper = None
+        if self._zookeeper is not None:
+            self._zookeeper.close()
+            self._zookeeper = None
 
     # -- settings ---------------------------------------------------------------------------------
     def log_dir(self, node: int) -> Path:
@@ -620,19 +600,3 @@ class Three:
     def markers(self, node: int, topic: str, partition: int = 0) -> list[int]:
         """The offsets of a replica's markers that are whole."""
         return [one.base_offset for one in self.batches(node, topic, partition) if one.ends_transaction]
-
-    def cleaned_to(self, node: int, topic: str, partition: int = 0) -> int:
-        """A broker's cleaner position of a partition, 0 without one."""
-        path = self.log_dir(node) / "cleaner-offset-checkpoint"
-        lines = path.read_text().splitlines()[2:] if path.exists() else []
-        rows = dict(line.rsplit(" ", 1) for line in lines)
-        return int(rows.get(f"{topic} {partition}", 0))
-
-    def wait_cleaned(self, topic: str, offset: int, of: Iterable[int], timeout_s: float = LIMIT_S) -> None:
-        """Wait until the cleaners of these brokers have passed an offset; the active segment is never cleaned.
-
-        Raises:
-            TimeoutError: one has not in time.
-        """
-        nodes = tuple(of)
-        wait_for(lambda: all(self.cleaned_to(node, topic) > offset for node in nodes), timeout_s, 0.2)
