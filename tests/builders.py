@@ -403,6 +403,7 @@ class LogDir:
         cleaner_points: Mapping[str, int] | None = None,
         log_starts: Mapping[str, int] | None = None,
         cluster_id: str = "krepair-test-cluster00",
+        broker: int = 0,
     ) -> Path:
         """Write the partitions and the files of the root; returns the root.
 
@@ -412,7 +413,9 @@ class LogDir:
         for partition in self.partitions:
             partition.write(clean_stop=clean_stop)
         ends = {p.folder.name: p.log_end for p in self.partitions}
-        (self.root / "meta.properties").write_text(f"version=0\nbroker.id=0\ncluster.id={cluster_id}\n")
+        (self.root / "meta.properties").write_text(
+            f"version=0\nbroker.id={broker}\ncluster.id={cluster_id}\n"
+        )
         self._checkpoint("recovery-point-offset-checkpoint", ends)
         self._checkpoint("replication-offset-checkpoint", ends | dict(high_watermarks or {}))
         self._checkpoint("log-start-offset-checkpoint", log_starts or {})

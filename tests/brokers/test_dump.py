@@ -16,7 +16,7 @@ from krepair.formats.codec import Codec
 from krepair.formats.group_metadata import GROUP_METADATA_VALUE
 from krepair.ops.dump import Dump
 from krepair.options import Options
-from tests import builders, encoders
+from tests import encoders
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LATEST
 from tests.lab.jvm import java

@@ -1,17 +1,14 @@
 """Healthy clusters by real brokers, in many states: ``compare`` has nothing to say against any of them.
 
-``python -m tests.replicas.healthy_brokers VERSION FIRST AFTER`` plays a cluster per seed, and compares it ``STATES``
-times: after clean stops, after all brokers died at once while they were written to, after one died alone and was cut
+``python -m tools.torture --part clusters`` plays a cluster per version and seed, and compares it ``STATES`` times:
+after clean stops, after all brokers died at once while they were written to, after one died alone and was cut
 by the epochs of its leader. Brokers clean, roll and delete each in its own way; records are deleted; folders are lost.
 """
 
 from __future__ import annotations
 
 import random
-import sys
-import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 from confluent_kafka import TopicPartition
@@ -156,22 +153,3 @@ def _delete_records(chances: Chances) -> None:
     asked = admin.delete_records([TopicPartition("by-size", 0, end - chances.chance.randint(1, 40))])
     for future in asked.values():
         future.result(LIMIT_S)
-
-
-def main(version: str, first: int, after: int) -> Figures:
-    """Play clusters and print what came out."""
-    total = Figures(Counter(), [])
-    for seed in range(first, after):
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="krepair-healthy-") as root:
-            found = play(version, seed, Path(root))
-        total.counts.update(found.counts)
-        total.wrong += [f"{version} {seed}: {one}" for one in found.wrong]
-        print(f"{version} {seed}: {dict(found.counts)}, {time.monotonic() - began:.0f} s", flush=True)
-        for one in found.wrong:
-            print(f"  {one}", flush=True)
-    return total
-
-
-if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).wrong))

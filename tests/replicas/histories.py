@@ -1,6 +1,6 @@
 """Random histories on real clusters of three, krepair in the middle of them, and what the cluster serves at the end.
 
-``python -m tests.replicas.histories VERSION MODE FIRST AFTER`` plays a cluster per seed; ``MODE`` is one of ``MODES``.
+``python -m tools.torture --part clusters`` plays a cluster per version, mode of ``MODES`` and seed.
 Each partition of a cluster is a history. Brokers go away, die, lose their folders, are assigned anew; krepair works on
 one, two or three of them in two rounds; a replica fetches its beginning from one leader and the rest from another one;
 then each broker leads once. No cleaner of these brokers removes a tombstone or a marker. So what is served wrong at the
@@ -10,8 +10,6 @@ end is of krepair's making.
 from __future__ import annotations
 
 import random
-import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -281,22 +279,3 @@ def _leader_change_half_way(chances: Chances) -> None:
     cluster.start(broker)
     cluster.start(first)
     chances.wait_in_sync(1, 2, 3)
-
-
-def main(version: str, mode: str, first: int, after: int) -> Figures:
-    """Play clusters and print what came out."""
-    total = Figures()
-    for seed in range(first, after):
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="krepair-histories-") as root:
-            found = play(version, mode, seed, Path(root))
-        total.counts.update(found.counts)
-        total.wrong += [f"{version} {mode} {seed}: {one}" for one in found.wrong]
-        print(f"{version} {mode} {seed}: {dict(found.counts)}, {time.monotonic() - began:.0f} s", flush=True)
-        for one in found.wrong:
-            print(f"  {one}", flush=True)
-    return total
-
-
-if __name__ == "__main__":
-    sys.exit(bool(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])).wrong))

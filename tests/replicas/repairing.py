@@ -1,6 +1,6 @@
 """krepair on replicas of a model's cluster, and what becomes of the cluster afterwards.
 
-``python -m tests.replicas.repairing MODE FIRST AFTER`` tries any number of histories; ``MODE`` is one of ``MODES``.
+``python -m tools.torture --part replicas`` tries any number of histories.
 
 A history is played, krepair works on one or more stopped replicas, and the cluster goes on: brokers come back, lead,
 lose their folders and fetch them anew, are replaced, and change leader half way. Each history is played once more
@@ -10,10 +10,7 @@ without krepair. A divergence counts only if that one has none.
 from __future__ import annotations
 
 import copy
-import os
 import shutil
-import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,20 +213,3 @@ def _halfway(cluster: Cluster, first: int, second: int, new: int, batches: int) 
     after.elect(second)
     after.fetch(new)
     return after.diverged().get(new, "")
-
-
-def main(mode: str, first: int, after: int) -> Figures:
-    """Try histories and print what came out."""
-    figures = Figures()
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    for seed in range(first, after):
-        with tempfile.TemporaryDirectory(prefix="krepair-model-", dir=memory) as root:
-            try_seed(seed, mode, Path(root), figures)
-    print(f"{mode}: " + ", ".join(f"{name}: {count}" for name, count in sorted(figures.counts.items())))
-    for seed, why in figures.diverged.items():
-        print(f"python -m tests.replicas.repairing {mode} {seed} {seed + 1}: {why}")
-    return figures
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

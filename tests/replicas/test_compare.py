@@ -306,9 +306,7 @@ def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
         directory.partition("t").segment(
             batch_of(0, [Record(b"k", b"v")]), *([batch_of(1, [Record(b"k", b"w")])] * broker)[1:]
         )
-        root = directory.write()
-        meta = root / "meta.properties"
-        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+        directory.write(broker=broker)
     path = str(tmp_path / "b1.facts")
     facts([f"{tmp_path}/b1"], path, Options(engine=EngineName.INLINE))
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
@@ -325,9 +323,7 @@ def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_for_all_partit
         for number in range(partitions):
             value = b"v" * broker  # of each partition another one on each broker
             directory.partition("t", number).segment(batch_of(0, [Record(b"k", value)]))
-        root = directory.write()
-        meta = root / "meta.properties"
-        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+        directory.write(broker=broker)
     path = str(tmp_path / "b1.facts")
     facts([f"{tmp_path}/b1"], path, Options(engine=EngineName.INLINE))
     read = Counter[str]()
@@ -361,9 +357,7 @@ def _differing(tmp_path: Path, partitions: int) -> list[str]:
                 *(batch_of(offset, [Record(b"k%d" % offset, b"v" * 100)]) for offset in range(20)),
                 batch_of(20, [Record(b"last", b"of %d" % broker)]),
             )
-        root = directory.write()
-        meta = root / "meta.properties"
-        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+        directory.write(broker=broker)
     return [f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)]
 
 

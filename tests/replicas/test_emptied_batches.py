@@ -13,7 +13,11 @@ from tests.lab.broker import Topic
 from tests.lab.jars import LATEST
 from tests.lab.three import Three
 
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.slow,
+    pytest.mark.every_broker,  # nothing of krepair runs here: it is what the model of a cluster rests on
+]
 
 OLD, NEW = b"old", b"new"
 
@@ -111,15 +115,7 @@ def make_leaders_log(log_dir: Path, case: Case) -> None:
         metadata.write_bytes(kept)
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        "3.9.2",
-        pytest.param("2.2.1", marks=pytest.mark.every_broker),
-        pytest.param("2.8.2", marks=pytest.mark.every_broker),
-        pytest.param(LATEST, marks=pytest.mark.every_broker),
-    ],
-)
+@pytest.mark.parametrize("version", ["2.2.1", "2.8.2", "3.9.2", LATEST])
 def test_followers_make_of_emptied_batches_what_their_leader_makes_of_them(
     version: str, tmp_path: Path
 ) -> None:

@@ -129,9 +129,7 @@ def three_of(root: Path, first: int, second: int, *, caught_up: bool) -> None:
         ahead = [again, *later] if broker < 3 or caught_up else []
         directory.partition("t").segment(*batches, *ahead)
         cleaner = {} if broker == 3 else {"t-0": 4}
-        directory.write(cleaner_points=cleaner)
-        meta = directory.root / "meta.properties"
-        meta.write_text(meta.read_text().replace("broker.id=0", f"broker.id={broker}"))
+        directory.write(cleaner_points=cleaner, broker=broker)
 
 
 @pytest.mark.parametrize(

@@ -133,17 +133,6 @@ def test_all_others_in_sync_are_evidence_for_what_is_past_its_time(
     cluster.stop_all()
 
 
-def test_everything_removed_on_one_replica_alone_diverges(
-    away: tuple[Three, Beginning], tmp_path: Path
-) -> None:
-    cluster, _ = away
-    put_back(cluster)
-    plan = repaired(cluster, 1, given(tmp_path, days_ahead=10, horizon=far(), only_replica=TOPICS))
-    assert removed(plan)["tomb"][1] == 1
-    after = end(cluster)
-    assert after.diverged == {"tomb", "abrt", "comm"}
-
-
 def test_the_logs_of_all_others_keep_what_the_broker_away_still_needs(
     away: tuple[Three, Beginning], tmp_path: Path
 ) -> None:
@@ -164,17 +153,6 @@ def test_the_logs_of_all_others_keep_what_the_broker_away_still_needs(
     assert after.diverged == set()
     for name in TOPICS:
         assert of_readers(after.third[name]) == of_readers(before.served[name])
-
-
-@pytest.mark.every_broker
-def test_the_word_that_there_is_no_other_replica_lets_everything_go_and_is_wrong_if_there_is_one(
-    away: tuple[Three, Beginning], tmp_path: Path
-) -> None:
-    cluster, _ = away
-    put_back(cluster)
-    plan = repaired(cluster, 1, given(tmp_path, days_ahead=10, horizon=far(), only_replica=("*",)))
-    assert removed(plan)["tomb"][1] == removed(plan)["free"][1] == 1
-    assert end(cluster).diverged == {"tomb", "abrt", "comm"}
 
 
 @pytest.mark.every_broker

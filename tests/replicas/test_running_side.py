@@ -104,13 +104,47 @@ def set_checkpoint(root: Path, name: str, offset: int) -> None:
     (root / "b3" / name).write_text(f"0\n1\nvelvet-630 0 {offset}\n")
 
 
-def test_of_a_broker_that_holds_the_lock_closed_segments_alone_are_compared_even_if_nothing_changed(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def deeds_of(broker: Broker, logs: list[Path], words: str) -> list[Callable[[], None]]:
+    """What the broker does before each listing: ``append`` or ``swap`` with the number of a segment, or ``-``."""
+    pairs = (word.partition(" ") for word in filter(None, words.split(", ")))
+    return [partial(broker, verb, logs[int(number)]) if number else lambda: None for verb, _, number in pairs]
+
+
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [
+        pytest.param("", 2, id="it has the lock, and nothing changed"),
+        pytest.param("append 2, append 2, append 2", 2, id="the log grew"),
+        pytest.param("swap 0, swap 0", 4, id="the cleaner replaced a segment: read again"),
+        # headers, records (changed), the listing to read, headers, records
+        pytest.param("-, swap 0", 5, id="the cleaner did before records were read: read again"),
+    ],
+)
+def test_of_a_running_broker_the_closed_segments_are_compared(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, made: int
 ) -> None:
-    listings = Listings()
+    listings = Listings(*deeds_of(broker, logs, words))
     partition = verdict_with(listings, tmp_path, monkeypatch)
-    assert (partition.verdict, listings.made) == (m.DIVERGED, 2)
-    assert "compared up to 26," in up_to(partition)
+    assert (partition.verdict, listings.made) == (m.DIVERGED, made)
+    assert up_to(partition) == "running (broker 3 was compared up to 26, where its segments at rest end)"
+    [found] = partition.disagreements
+    assert (found.kind, found.brokers, found.offset, found.count) == (m.TOMBSTONE_MISSED, (3,), 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        pytest.param(", ".join(["swap 1"] * 9), "changed each time", id="a segment changes each time"),
+        pytest.param(", ".join(["-, swap 0, -"] * 9), "", id="each time its records are read"),
+    ],
+)
+def test_a_closed_segment_that_is_never_at_rest_makes_the_replica_missing(
+    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, told: str
+) -> None:
+    partition = verdict_with(Listings(*deeds_of(broker, logs, words)), tmp_path, monkeypatch)
+    [found] = partition.disagreements
+    assert (partition.verdict, found.kind, found.brokers) == (m.MISSING, m.NOT_AT_REST, (3,))
+    assert told in found.text
 
 
 def test_a_broker_that_starts_while_its_log_is_read_is_found_out(
@@ -155,18 +189,6 @@ def test_facts_of_a_running_broker_say_how_far_they_go(
     assert (by_facts.verdict, by_facts.right) == (direct.verdict, direct.right)
 
 
-def test_of_a_log_that_grew_the_closed_segments_are_compared(
-    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grows = partial(broker, "append", logs[-1])
-    listings = Listings(grows, grows, grows)
-    partition = verdict_with(listings, tmp_path, monkeypatch)
-    assert up_to(partition) == "running (broker 3 was compared up to 26, where its segments at rest end)"
-    [found] = partition.disagreements
-    assert (found.kind, found.brokers, found.offset, found.count) == (m.TOMBSTONE_MISSED, (3,), 7, 3)
-    assert listings.made == 2
-
-
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
 @pytest.mark.parametrize(("offset", "end"), [(25, 14), (26, 26), (14, 14)])
 def test_a_closed_segment_above_a_checkpoint_is_not_at_rest(
@@ -184,25 +206,6 @@ def test_a_closed_segment_above_a_checkpoint_is_not_at_rest(
     assert partition.verdict == m.DIVERGED
 
 
-def test_segments_that_the_cleaner_replaced_meanwhile_are_read_again(
-    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swaps = partial(broker, "swap", logs[0])
-    listings = Listings(swaps, swaps)
-    partition = verdict_with(listings, tmp_path, monkeypatch)
-    assert (partition.verdict, listings.made) == (m.DIVERGED, 4)
-    assert "compared up to 26," in up_to(partition)
-
-
-def test_a_closed_segment_that_changes_each_time_makes_the_replica_missing(
-    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    partition = verdict_with(Listings(*[partial(broker, "swap", logs[1])] * 9), tmp_path, monkeypatch)
-    [found] = partition.disagreements
-    assert (partition.verdict, found.kind, found.brokers) == (m.MISSING, m.NOT_AT_REST, (3,))
-    assert "changed each time" in found.text
-
-
 def test_a_log_without_a_segment_at_rest_is_missing_and_says_so(
     broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,26 +214,6 @@ def test_a_log_without_a_segment_at_rest_is_missing_and_says_so(
     [found] = partition.disagreements
     assert (partition.verdict, found.kind) == (m.MISSING, m.NOT_AT_REST)
     assert "no closed segment lies below its high watermark and recovery point" in found.text
-
-
-def test_a_segment_that_the_cleaner_replaces_before_its_records_are_read_is_read_again(
-    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swaps = partial(broker, "swap", logs[0])
-    listings = Listings(lambda: None, swaps)
-    partition = verdict_with(listings, tmp_path, monkeypatch)
-    assert "compared up to 26," in up_to(partition)
-    assert [one.kind for one in partition.disagreements] == [m.TOMBSTONE_MISSED]
-    assert listings.made == 5  # headers, records (changed), the listing to read, headers, records
-
-
-def test_a_segment_that_changes_each_time_its_records_are_read_makes_the_replica_missing(
-    broker: Broker, logs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    swaps = partial(broker, "swap", logs[0])
-    partition = verdict_with(Listings(*[lambda: None, swaps, lambda: None] * 9), tmp_path, monkeypatch)
-    [found] = partition.disagreements
-    assert (partition.verdict, found.kind, found.brokers) == (m.MISSING, m.NOT_AT_REST, (3,))
 
 
 @pytest.mark.parametrize(("swaps", "listed", "failed"), [(1, 5, ""), (9, 8, "changed each time")])
@@ -243,8 +226,7 @@ def test_facts_look_again_after_the_records_as_compare_does(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    swap = partial(broker, "swap", logs[0])
-    listings = Listings(*[lambda: None, swap, lambda: None] * swaps)
+    listings = Listings(*deeds_of(broker, logs, "-, swap 0, -, " * swaps))
     monkeypatch.setattr(replicas, "read_partition", listings)
     report = facts([f"{tmp_path}/b3"], f"{tmp_path}/b3.facts", Options(engine=EngineName.INLINE))
     assert (listings.made, bool(report.failed)) == (listed, bool(failed))
