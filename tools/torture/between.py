@@ -32,16 +32,15 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Producer
 
-from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
+from krepair.formats.checkpoint import decode_offsets
 from krepair.ops.plan import make_plan
 from krepair.plan import planfile
 from tests.corpus.jbod import broker_on
 from tests.lab.broker import Broker, BrokerError, Topic
-from tests.lab.client import QUIET
+from tests.lab.client import QUIET, Records, read_to_the_end
 from tests.lab.jars import VERSIONS, release
 from tests.lab.judge import Judge, JudgeError
-from tools.torture import brokers
-from tools.torture.brokers import Records
+from tools.torture.brokers import CHECKPOINTS, write_renamed
 from tools.torture.runs import DOCUMENTED, Ended, Runner, find_wanted, parse_step
 from tools.torture.scenes import Placed, Scene, build, differences, look, visible
 from tools.torture.state import State as Done
@@ -68,7 +67,6 @@ VERBS: Final = ("apply", "undo", "undo", "purge", "apply.undo", "undo.apply")
 FAILED: Final = Path(".torture/between")
 """Where trees are kept on which a broker does not start."""
 
-_CHECKPOINTS: Final = "-offset-checkpoint"
 _NO_SECOND_START: Final = "updateFirstUnstableOffset"
 """Where a loader before 2.4 throws if the first offset of an open transaction is gone from its segment (KAFKA-8443).
 
@@ -143,21 +141,8 @@ def place(scene: Scene, name: str, path: Path) -> tuple[str, ...]:
     """Write a scene with topics of other names; gives its partition folders."""
     prefix = f"{name}."
     folders = [entry.name for entry in scene.entries if entry.data is None and entry.name != "."]
-    path.mkdir()
-    for folder in folders:
-        (path / (prefix + folder)).mkdir()
-    for entry in scene.entries:
-        if entry.data is None:
-            continue
-        data = entry.data
-        if entry.name.endswith(_CHECKPOINTS) and "/" not in entry.name and data:
-            lines = decode_offsets(data).entries
-            data = encode_offsets(CheckpointEntry(prefix + e.topic, e.partition, e.offset) for e in lines)
-        file = path / (prefix + entry.name if "/" in entry.name else entry.name)
-        if file.name == ".lock":
-            continue
-        file.write_bytes(data)
-        os.utime(file, ns=(entry.mtime_ns, entry.mtime_ns))
+    files = ((entry.name, entry.data, entry.mtime_ns) for entry in scene.entries if entry.data is not None)
+    write_renamed(path, prefix, folders, files)
     return tuple(prefix + folder for folder in folders)
 
 
@@ -250,7 +235,7 @@ def read(broker: Broker, trees: Sequence[Tree]) -> dict[str, dict[tuple[str, int
         for topic, number in tree.partitions:
             topics.setdefault(topic, set()).add(number)
     return {
-        isolation: brokers.read_to_the_end(broker.bootstrap, topics, isolation)
+        isolation: read_to_the_end(broker.bootstrap, topics, isolation)
         for isolation in ("read_uncommitted", "read_committed")
     }
 
@@ -466,7 +451,7 @@ def _is_by_its_own_cleaner(episode: Episode) -> bool:
 def _refusals(judge: Judge, tree: Tree) -> Iterator[str]:
     """What the loader throws at a copy of a partition, for those at which it throws."""
     root = tree.placed.path
-    points, starts = (_lines(root / f"{kind}{_CHECKPOINTS}") for kind in ("recovery-point", "log-start"))
+    points, starts = (_lines(root / f"{kind}{CHECKPOINTS}") for kind in ("recovery-point", "log-start"))
     for folder, partition in zip(tree.folders, tree.partitions, strict=True):
         copy = root.parent / "refusals" / folder
         shutil.copytree(root / folder, copy)

@@ -10,20 +10,18 @@ import os
 import random
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-
 from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_offsets
 from tests.corpus.jbod import broker_on
+from tests.lab import client
 from tests.lab.broker import Topic
-from tests.lab.client import QUIET
 from tests.lab.jars import VERSIONS
 from tools.torture.disk_model import State
 from tools.torture.power_loss import HISTORIES, Case, placed, trials
-from tools.torture.scenes import build
+from tools.torture.scenes import LOCK, build
 from tools.torture.state import State as Done
 
 SCENES_STARTED = (
@@ -37,8 +35,7 @@ SCENES_STARTED = (
 """Whole logs under the fence. What a broker cuts of damaged ones, and the orders without it, the classes judge."""
 
 TREES_PER_SCENE = 12
-_CHECKPOINTS = "-offset-checkpoint"
-Records = tuple[tuple[int, bytes | None, bytes | None], ...]
+CHECKPOINTS = "-offset-checkpoint"
 
 
 class Tree(NamedTuple):
@@ -77,30 +74,39 @@ def trees_of(name: str, seed: int, most: int, workdir: Path) -> Iterator[Tree]:
 
 def write(tree: Tree, root: Path) -> dict[str, set[int]]:
     """Write a tree with renamed topics; gives topic -> partitions."""
-    topics: dict[str, set[int]] = {}
-    for path in sorted(tree.state.folders):
-        (root / _renamed(tree, path)).mkdir(parents=True, exist_ok=True)
-        if "/" not in path:
-            topic, _, number = path.rpartition("-")
+    state, topics = tree.state, dict[str, set[int]]()
+    for folder in sorted(state.folders):
+        if "/" not in folder:
+            topic, _, number = folder.rpartition("-")
             topics.setdefault(tree.prefix + topic, set()).add(int(number))
-    root.mkdir(parents=True, exist_ok=True)
-    for path, node in tree.state.files.items():
-        data = tree.state.data[node]
-        if path.endswith(_CHECKPOINTS) and "/" not in path and data:
-            checkpoint = decode_offsets(data)
-            data = encode_offsets(
-                CheckpointEntry(tree.prefix + e.topic, e.partition, e.offset) for e in checkpoint.entries
-            )
-        file = root / _renamed(tree, path)
-        file.write_bytes(data)
-        mtime_ns = tree.state.attrs[node].mtime_ns
-        os.utime(file, ns=(mtime_ns, mtime_ns))
-    (root / ".lock").unlink(missing_ok=True)
+    files = ((path, state.data[node], state.attrs[node].mtime_ns) for path, node in state.files.items())
+    write_renamed(root, tree.prefix, sorted(state.folders), files)
     return topics
 
 
-def _renamed(tree: Tree, path: str) -> str:
-    return tree.prefix + path if path.split("/", maxsplit=1)[0] in tree.state.folders else path
+def write_renamed(
+    root: Path, prefix: str, folders: Iterable[str], files: Iterable[tuple[str, bytes, int]]
+) -> None:
+    """Write a log directory, without ``.lock``, with the prefix before the names of all topics.
+
+    Args:
+        root: where; it is not there yet.
+        prefix: before the names of partition folders, and in the checkpoints of the root.
+        folders: a folder before what is in it.
+        files: path, bytes and modification time.
+    """
+    root.mkdir(parents=True)
+    for folder in folders:
+        (root / (prefix + folder)).mkdir()
+    for path, data, mtime_ns in files:
+        if path == LOCK:
+            continue
+        if path.endswith(CHECKPOINTS) and "/" not in path and data:
+            lines = decode_offsets(data).entries
+            data = encode_offsets(CheckpointEntry(prefix + e.topic, e.partition, e.offset) for e in lines)
+        file = root / (prefix + path if "/" in path else path)
+        file.write_bytes(data)
+        os.utime(file, ns=(mtime_ns, mtime_ns))
 
 
 def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
@@ -113,7 +119,7 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
     registered = {name: Topic(max(numbers) + 1, config) for name, numbers in topics.items()}
     with broker_on(version, dirs, registered, work / "broker") as broker:
         served = {
-            isolation: read_to_the_end(broker.bootstrap, topics, isolation)
+            isolation: client.read_to_the_end(broker.bootstrap, topics, isolation)
             for isolation in ("read_uncommitted", "read_committed")
         }
         broker.stop()
@@ -134,41 +140,6 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
                             (tree.case, f"{version} {isolation} serves {count} of {name}-{number} wrong")
                         )
     return wrong
-
-
-def read_to_the_end(
-    bootstrap: str, topics: Mapping[str, set[int]], isolation: str
-) -> dict[tuple[str, int], Records]:
-    """Every record of every partition that can be read to its end."""
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "group.id": "krepair-torture",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "check.crcs": True,
-        "isolation.level": isolation,
-        "fetch.wait.max.ms": 20,
-    }
-    consumer = Consumer(settings | QUIET)
-    waiting = {(topic, number) for topic, numbers in topics.items() for number in numbers}
-    out: dict[tuple[str, int], list[tuple[int, bytes | None, bytes | None]]] = {key: [] for key in waiting}
-    consumer.assign([TopicPartition(topic, number, 0) for topic, number in sorted(waiting)])
-    silent = 0
-    try:
-        while waiting and silent < 40:
-            messages = consumer.consume(5000, 0.5)
-            silent = 0 if messages else silent + 1
-            for message in messages:
-                key = (message.topic() or "", message.partition() or 0)
-                error = message.error()
-                if error is None:
-                    out[key].append((message.offset() or 0, message.key(), message.value()))
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - the library's name
-                    waiting.discard(key)
-    finally:
-        consumer.close()
-    return {key: tuple(records) for key, records in out.items() if key not in waiting}
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:

@@ -22,7 +22,6 @@ import shutil
 import socket
 import stat
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -34,10 +33,11 @@ from krepair.plan.model import Plan
 from tools.torture.runs import (
     DOCUMENTED,
     Ended,
+    Part,
     Runner,
+    Tried,
     Wanted,
     case_folder,
-    find_wanted,
     parse_step,
     plainly,
 )
@@ -48,12 +48,10 @@ from tools.torture.scenes import (
     Scene,
     Seen,
     Tree,
-    build,
     differences,
     look,
     visible,
 )
-from tools.torture.state import State as Done
 
 SCENES: Final = ("markers", "everything", "tail-cut", "set-aside", "leftovers", "keys", "recovery")
 KINDS: Final = ("plan", "journal", "planted", "raced")
@@ -189,59 +187,31 @@ def crafted_journal(data: bytes, rng: random.Random, outside: str) -> tuple[byte
 
 
 # -- what the broker's user may leave -------------------------------------------------------------------
-def _link_to_file(path: Path, site: Site) -> None:
-    path.symlink_to(site.precious)
-
-
-def _link_to_folder(path: Path, site: Site) -> None:
-    path.symlink_to(site.outside)
-
-
-def _hard_link(path: Path, site: Site) -> None:
-    os.link(site.precious, path)
-
-
-def _pipe(path: Path, site: Site) -> None:
-    del site
-    os.mkfifo(path)
-
-
-def _device(path: Path, site: Site) -> None:
-    del site
-    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
-
-
-def _endless(path: Path, site: Site) -> None:
-    del site
-    with path.open("wb") as file:
-        file.truncate(_HUGE)
-
-
-def _socket(path: Path, site: Site) -> None:
+def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as one, contextlib.chdir(path.parent):
         one.bind(path.name)
 
 
-def _folder(path: Path, site: Site) -> None:
-    del site
+def _folder(path: Path) -> None:
     path.mkdir()
     (path / "inner").write_bytes(b"inner")
 
 
-def _dangling(path: Path, site: Site) -> None:
-    path.symlink_to(site.outside / "not-there")
+def _endless(path: Path) -> None:
+    path.touch()
+    os.truncate(path, _HUGE)
 
 
-TRAPS: Final[dict[str, Callable[[Path, Site], None]]] = {
-    "link": _link_to_file,
-    "link-to-folder": _link_to_folder,
-    "dangling": _dangling,
-    "hard-link": _hard_link,
-    "pipe": _pipe,
-    "device": _device,
-    "endless": _endless,
-    "socket": _socket,
-    "folder": _folder,
+TRAPS: Final[dict[str, Callable[[Path, Site], object]]] = {
+    "link": lambda path, site: path.symlink_to(site.precious),
+    "link-to-folder": lambda path, site: path.symlink_to(site.outside),
+    "dangling": lambda path, site: path.symlink_to(site.outside / "not-there"),
+    "hard-link": lambda path, site: os.link(site.precious, path),
+    "pipe": lambda path, site: os.mkfifo(path),
+    "device": lambda path, site: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5)),  # /dev/zero
+    "endless": lambda path, site: _endless(path),
+    "socket": lambda path, site: _socket(path),
+    "folder": lambda path, site: _folder(path),
 }
 
 
@@ -434,43 +404,27 @@ def look_beside_traps(root: Path) -> Tree:
     return look(root, without=is_trap)
 
 
-def run(seeds: range, workdir: Path, state: Done) -> None:
-    """``CASES`` of each kind in every scene, or ``state.samples``."""
-    runner, warm = Runner(), False
-    for seed in seeds:
-        for name in SCENES:
-            units = [f"{name}:{seed}:{kind}" for kind in KINDS]
-            left = [unit for unit in units if not state.is_done(unit)]
-            if not left or state.time_is_up():
-                continue
-            if not warm:
-                runner.warm_up([build(each) for each in SCENES], workdir)
-                warm = True
-            scene = build(name, seed)
-            wanted = find_wanted(runner, scene, workdir)
-            for unit in left:
-                if state.time_is_up():
-                    break
-                figures: Counter[str] = Counter()
-                for number in range(state.most(CASES)):
-                    case = f"{unit}:{number}"
-                    wrong = _try(runner, scene, wanted, case, workdir)
-                    figures[f"{unit.rpartition(':')[2]} cases"] += 1
-                    if wrong:
-                        state.wrong(case, wrong)
-                state.keep(unit, figures)
+def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
+    """``CASES`` of a unit, ``scene:seed:kind``, or so many."""
+    del wanted
+    kind = unit.rpartition(":")[2]
+    return (f"{kind}:{number}" for number in range(max(1, int(samples)) if samples else CASES))
 
 
-def _try(runner: Runner, scene: Scene, wanted: Wanted, case: str, workdir: Path) -> str:
-    kind = case.split(":")[2]
-    with case_folder(workdir) as folder:
-        return Case(runner, scene, wanted, kind, case).tried(folder)
+def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Path) -> Tried:
+    """Run one case in a folder of its own; of everything in it its name is the seed."""
+    kind = steps.partition(":")[0]
+    with case_folder(work) as folder:
+        case = Case(runner, scene, wanted, kind, f"{scene.name}:{scene.seed}:{steps}")
+        return Tried(1, case.tried(folder))
 
 
-def replay(text: str, workdir: Path) -> list[str]:
-    """Run one case again; gives what is wrong."""
-    name, seed, *_ = text.split(":")
-    runner, scene = Runner(), build(name, int(seed))
-    runner.warm_up([scene], workdir)
-    wrong = _try(runner, scene, find_wanted(runner, scene, workdir), text, workdir)
-    return [wrong] if wrong else []
+_PART = Part(
+    lambda name: KINDS,
+    cases,
+    try_case,
+    lambda steps: f"{steps.partition(':')[0]} cases",
+    scenes=SCENES,
+    sequences=False,
+)
+run, replay = _PART.run, _PART.replay

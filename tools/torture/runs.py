@@ -571,24 +571,28 @@ class Part(NamedTuple):
         cases: the steps of each case of a unit; at ``state.samples`` calls, or at each.
         try_case: runs one in a folder of its own.
         counts: in which figure the hits of a case are added up, by its steps.
+        scenes: names of those that are tried; each of ``SCENES``, with each ``--keep``, unless given.
+        sequences: whether cases are counted, too.
     """
 
     units: Callable[[str], Iterable[str]]
     cases: Callable[[str, Wanted, float | None], Iterator[str]]
     try_case: Callable[[Runner, Scene, Wanted, str, Path], Tried]
     counts: Callable[[str], str]
+    scenes: tuple[str, ...] = ()
+    sequences: bool = True
 
     def run(self, seeds: range, workdir: Path, state: State) -> None:
         """Every unit of every scene."""
         runner, warm = Runner(), False
         for seed in seeds:
-            for name in every_keep(SCENES):
+            for name in self.scenes or every_keep(SCENES):
                 units = [f"{name}:{seed}:{what}" for what in self.units(name)]
                 left = [unit for unit in units if not state.is_done(unit)]
                 if not left or state.time_is_up():
                     continue
                 if not warm:
-                    runner.warm_up([build(each) for each in SCENES], workdir)
+                    runner.warm_up([build(each) for each in self.scenes or SCENES], workdir)
                     warm = True
                 scene = build(name, seed)
                 wanted = find_wanted(runner, scene, workdir)
@@ -599,7 +603,8 @@ class Part(NamedTuple):
                     for steps in self.cases(unit, wanted, state.samples):
                         tried = self.try_case(runner, scene, wanted, steps, workdir)
                         figures[self.counts(steps)] += tried.hits
-                        figures["sequences"] += 1
+                        if self.sequences:
+                            figures["sequences"] += 1
                         if tried.wrong:
                             state.wrong(f"{name}:{seed}:{steps}", tried.wrong)
                     state.keep(unit, figures)
