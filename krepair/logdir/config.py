@@ -83,6 +83,10 @@ def read_server_properties(path: str) -> dict[str, ConfigLine]:
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
+                if "\0" in element.value:
+                    raise UsageError(
+                        f"{path}:{line}: expected Java properties: {element.key} has a zero byte"
+                    )
                 found[element.key] = ConfigLine(element.value, f"{path}:{line}")
             line += len(_LINE_END.findall(element.source))
     except (javaproperties.InvalidUEscapeError, ValueError) as error:

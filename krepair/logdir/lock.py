@@ -522,7 +522,9 @@ def _locked(path: str, holder: Holder) -> LockedError:
 
 
 def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:
-    if error.errno in {errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENXIO}:
+    if error.errno == errno.EINVAL:  # says by itself what was expected
+        return RefusedError(f"{shown_path(path)}: {why(error)}")
+    if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
         return RefusedError(f"{shown_path(path)}: expected a regular file: {why(error)}")
     return UnreadableError(f"{shown_path(path)}: could not be opened: {why(error)}")
 

@@ -20,6 +20,8 @@ from krepair.plan.model import PartitionPlan
 _MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
+NOT_PUT_BACK: Final = "The clean-shutdown marker was not put back"
+
 
 def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: Next = NOTHING) -> ChangeResult:
     """The line of a partition that failed as a whole."""
@@ -70,7 +72,7 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
     if not not_given_back:
         return ()
     text = (
-        f"The clean-shutdown marker was not put back (fence of {', '.join(not_given_back[:3])}): active segments have "
+        f"{NOT_PUT_BACK} (fence of {', '.join(not_given_back[:3])}): active segments have "
         "changed since krepair set it aside. A broker was started since, or a copy of the directory has lost the times "
         "of its files. So the next start recovers the active segments."
     )

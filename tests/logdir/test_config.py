@@ -164,6 +164,7 @@ class TestServerProperties:
             ("log.index.interval.bytes=", "expected a whole number of 32 bits, found ''"),
             ("producer.id.expiration.ms=0", "expected at least 1"),
             ("a=\\uZZZZ", "expected Java properties"),
+            ("log.dirs=/a\0b", "log.dirs has a zero byte"),
         ],
     )
     def test_a_wrong_value_is_an_error_with_file_and_line(

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError
 from krepair.ops.apply import apply
+from krepair.ops.carried_out import NOT_PUT_BACK
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
@@ -175,15 +176,10 @@ class Copied:
         if private(found) or (ended.code is not ExitCode.DONE and case.verb == "undo"):
             return said
         away = aside and CLEAN_MARKER not in found
-        if (
-            case.way == "timeless"
-            and away
-            and case.verb == "undo"
-            and "was not given back" not in ended.notes
-        ):
+        if case.way == "timeless" and away and case.verb == "undo" and NOT_PUT_BACK not in ended.notes:
             return f"{said}; the clean-shutdown marker stays away, and undo does not say so"
         if away and case.way != "timeless":
-            return f"{said}; the clean-shutdown marker was not given back"
+            return f"{said}; the clean-shutdown marker was not put back"
         wrong = differences(plain(visible(found), case.way, away), plain(self.before, case.way, away))
         return f"{said}; but:\n{wrong}" if wrong else ""
 

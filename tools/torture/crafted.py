@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
+from krepair.ops.carried_out import NOT_PUT_BACK
 from krepair.plan import planfile
 from krepair.plan.model import Plan
 from tools.torture.runs import (
@@ -266,14 +267,14 @@ class Case:
         self.kind = kind
         self.rng = random.Random(seed)
         self.said: list[str] = []
-        self.not_given_back = False
+        self.not_put_back = False
         """Whether krepair took what was planted for the trace of a broker, and said so."""
 
     def run(self, site: Site, verb: str, meanwhile: Callable[[], None] | None = None) -> Ended:
         """Run a verb and write down how it ended."""
         ended = self.runner.run(site.placed, parse_step(verb), record=True, meanwhile=meanwhile)
         self.said.append(str(ended))
-        self.not_given_back |= "marker was not given back" in ended.output
+        self.not_put_back |= NOT_PUT_BACK in ended.output
         return ended
 
     def tried(self, folder: Path) -> str:
@@ -366,7 +367,7 @@ class Case:
         found = look_beside_traps(site.placed.path)
         purged = any(said.startswith("purge: exit 0") for said in self.said)
         if ended.code == 0 and not purged:
-            aside = () if not self.not_given_back else (CLEAN_MARKER, POINTS)
+            aside = () if not self.not_put_back else (CLEAN_MARKER, POINTS)
             trees = [
                 {name: one for name, one in visible(tree).items() if name not in aside}
                 for tree in (found, self.wanted.before)
