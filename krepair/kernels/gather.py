@@ -56,7 +56,7 @@ def gather_kept(
     return int(_gather(window, starts, end, kept, out))
 
 
-@kernel("bytes, ints, flags, long", "bytes, ints, fixed flags, long")
+@kernel("bytes, ints, flags, long")
 def fronts_summed(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
     """Continue the CRC-32C of the bytes of batches that their own CRC does not cover, see ``krepair.checks.parts``.
 

@@ -1,4 +1,4 @@
-"""What stays is written where it is read to, and what a window keeps is found by runs. Neither changes a byte."""
+"""What stays is written where it is read to. That changes no byte."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from krepair.formats.arrays import Uint8s
-from krepair.rewrite.compaction import log, written
+from krepair.rewrite.compaction import log
 from krepair.rewrite.compaction.headers import NOTHING_NOTED
 from krepair.rewrite.compaction.log import CompactedLog, Stay
 from tests.builders import NOW_MS, reading
@@ -70,15 +70,3 @@ def test_a_large_buffer_takes_what_stays_without_a_copy() -> None:
     between[:] = 0xEE
     assert streamed(stream, [1 << 20])
     assert (between == 0xEE).all()
-
-
-@pytest.mark.parametrize("count", range(1, 9))
-def test_runs_of_what_stays(count: int) -> None:
-    for pattern in itertools.product([False, True], repeat=count):
-        wanted, place = [], 0
-        for stays, run in itertools.groupby(pattern):
-            after = place + len(list(run))
-            if stays:
-                wanted.append((place, after))
-            place = after
-        assert written._runs(np.array(pattern)) == wanted

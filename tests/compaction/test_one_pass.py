@@ -25,7 +25,7 @@ from krepair.rewrite.compaction import log as compaction_log
 from krepair.rewrite.compaction import tasks as compaction_stays
 from krepair.rewrite.compaction.check import SourceProof
 from krepair.rewrite.compaction.items import CheckResult
-from krepair.rewrite.compaction.written import Written
+from krepair.rewrite.compaction.written import ProvenBytes
 from tests.builders import Batch, LogDir, data
 from tests.compaction import histories
 from tests.compaction.cases import OLD, batch, rec
@@ -224,13 +224,13 @@ def test_bytes_that_are_written_otherwise_than_they_were_proven_are_found(
 def test_bytes_that_a_wrong_stage_changes_before_they_are_proven_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take = Written.take
+    hold = ProvenBytes.hold_kept
 
-    def other(self: Written, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
+    def other(self: ProvenBytes, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         window[starts[0] + 12] ^= 1
-        take(self, window, end, starts, batch_classes)
+        hold(self, window, end, starts, batch_classes)
 
-    monkeypatch.setattr(Written, "take", other)
+    monkeypatch.setattr(ProvenBytes, "hold_kept", other)
     _refused(made(tmp_path), "a field of the header")
 
 

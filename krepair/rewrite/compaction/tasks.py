@@ -45,7 +45,7 @@ from krepair.rewrite.compaction.items import (
 from krepair.rewrite.compaction.keys import TABLE_ROWS, KeyWalk, TransactionError
 from krepair.rewrite.compaction.log import CompactedLog, Stay
 from krepair.rewrite.compaction.rows import BUCKETS, SCRATCH_NEEDED, NoScratchError, RowFile, Rows, put_rows
-from krepair.rewrite.compaction.written import Written
+from krepair.rewrite.compaction.written import ProvenBytes
 from krepair.rewrite.segments.stage import not_as_decided, not_as_planned
 from krepair.scan.scan import scan_beside
 from krepair.scan.segment_files import entry_pairs, pairs, sound_entries
@@ -247,7 +247,7 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
 
 def _staged(
     item: CompactStageItem, tree: Tree, proof: SourceProof | None
-) -> tuple[CompactResult, ScanResult, Written]:
+) -> tuple[CompactResult, ScanResult, ProvenBytes]:
     """What is left of a source, once it was written; the scan of the source; what wrote it.
 
     Raises:
@@ -270,7 +270,7 @@ def _staged(
             read_into,
         )
         log = CompactedLog(read_into, compact.size, stay_of(compact))
-        copy = Written(item, log.read_into, RealDisk(tree), proof, source)
+        copy = ProvenBytes(item, log.read_into, RealDisk(tree), proof, source)
         log.on_source = copy.take_source
         inputs = replace(
             inputs,
@@ -279,7 +279,7 @@ def _staged(
             last_position=item.source.last_position,
         )
         try:
-            summary = scan_segment(inputs, log.read_into, on_window=copy.take)
+            summary = scan_segment(inputs, log.read_into, on_window=copy.hold_kept)
         finally:
             log.on_source = None  # they know each other, and would keep their buffers after this
         copy.finish()

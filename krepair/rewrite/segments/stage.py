@@ -7,7 +7,6 @@ the proof looks at the same window.
 
 from __future__ import annotations
 
-import os
 from typing import Protocol
 
 import numpy as np
@@ -29,8 +28,9 @@ from krepair.formats.arrays import Bools, Int32s, Int64s, Uint8s
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name, segment_name
 from krepair.kernels.classes import CLASS_COUNT
+from krepair.kernels.compact_records import SLACK
 from krepair.kernels.gather import fronts_summed, gather_kept
-from krepair.kernels.scan import WINDOW_BYTES, ScanInputs, SegmentSummary, scan_segment
+from krepair.kernels.scan import WINDOW_BYTES, ReadInto, ScanInputs, SegmentSummary, scan_segment
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.plan.model import SourceSegment
@@ -70,8 +70,12 @@ def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
         )
         path = f"{item.place.path}/{log_name(source.base_offset)}"
         with opened_for_reading(path, tree) as descriptor:
-            copy = KeptBytes(item, descriptor, source, RealDisk(tree))
-            summary = scan_segment(inputs, read_into_from(descriptor), on_window=copy.take)
+            read_into = read_into_from(descriptor)
+            copy = KeptBytes(
+                source, item.target, item.out_position,
+                keeps_all=source.keeps, read_into=read_into, disk=RealDisk(tree), audits=True,
+            )  # fmt: skip
+            summary = scan_segment(inputs, read_into, on_window=copy.take)
             copy.finish()
     except WritingError as error:
         return Failed("disk", f"{error.filename}: {why(error)}")
@@ -140,55 +144,89 @@ class KeptBytes:
     """Takes the windows of a scan and writes their kept batches, side by side.
 
     Args:
-        item: what is staged; ``item.target`` is there already.
-        descriptor: of the source, open for reading.
         source: its part of the plan.
+        target: absolute path of the new log, which is there already.
+        position: in it, of the first byte that comes from this source.
+        keeps_all: whether markers and tombstones stay whatever their time.
+        read_into: reads what is scanned: the rest of a batch that passes the window.
         disk: writes.
+        audits: whether every window is audited.
 
     Attributes:
         problem: what is wrong, empty if nothing; then nothing more is written.
         written: bytes of the new log that came from this source, once ``finish`` was called.
         crc: of their fronts, see ``krepair.checks.parts``.
+        held: the bytes that are not written yet, and room for those of one more window.
+        holds: how many there are.
     """
 
-    def __init__(self, item: StageItem, descriptor: int, source: SourceSegment, disk: Disk) -> None:
+    def __init__(
+        self,
+        source: SourceSegment,
+        target: str,
+        position: int,
+        *,
+        keeps_all: bool,
+        read_into: ReadInto,
+        disk: Disk,
+        audits: bool,
+    ) -> None:
         self.problem = ""
         self.written = 0
         self.crc = 0
-        self._item = item
-        self._descriptor = descriptor
-        self._disk = disk
-        self._read = 0
-        self._stays = np.array(
-            [
-                stays(number, drop_unstamped=source.drop_unstamped, keeps_all=source.keeps)
-                for number in range(CLASS_COUNT)
-            ]
-        )
         self._last_position = source.last_position
-        self._held: Uint8s = np.empty(_AT_ONCE_BYTES + WINDOW_BYTES, np.uint8)
-        self._holds = 0
+        self._target = target
+        self._position = position
+        self._read_into = read_into
+        self._disk = disk
+        self._audits = audits
+        self._read = 0
+        self._stays = bytes(
+            stays(number, drop_unstamped=source.drop_unstamped, keeps_all=keeps_all)
+            for number in range(CLASS_COUNT)
+        ).ljust(1 << 8, b"\0")
+        room = _AT_ONCE_BYTES + WINDOW_BYTES
+        self.held: Uint8s = np.empty(room + SLACK, np.uint8)[:room]
+        self.holds = 0
 
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
         """Take one window; see ``scan_segment`` for the arguments."""
+        self.hold_kept(window, end, starts, batch_classes)
+        self.write_front()
+
+    def hold_kept(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
+        """Hold what stays of one window. Nothing is written where there is room for it."""
         if self.problem:
             return
-        kept = self._stays.take(batch_classes)
-        self.problem = audit_window(window, starts, end, kept)
-        if self.problem:
-            self.problem = f"position {self._read}: {self.problem}"
-            return
+        # a translation of bytes costs a tenth of looking each class up in an array
+        kept = np.frombuffer(bytearray(batch_classes).translate(self._stays), np.bool_)
+        if self._audits:
+            self.problem = audit_window(window, starts, end, kept)
+            if self.problem:
+                self.problem = f"position {self._read}: {self.problem}"
+                return
         if end > len(window):
-            self.crc = fronts_summed(window, starts, kept, self.crc)
-            self._copy_huge(end)
-        elif kept.any():
+            self._hold_huge(window, end, starts, kept)
+        else:
             self._gather(window, end, starts, kept)
         self._read += end
 
+    def write_front(self) -> None:
+        """Write what is held up to the last multiple of ``_AT_ONCE_BYTES`` in the new log, where it is so much."""
+        if self.holds >= _AT_ONCE_BYTES and not self.problem:
+            self.write(self.holds - (self._position + self.written + self.holds) % _AT_ONCE_BYTES)
+
     def finish(self) -> None:
         """Write what is still held."""
-        if self._holds and not self.problem:
-            self._write(self._holds)
+        if self.holds and not self.problem:
+            self.write(self.holds)
+
+    def write(self, count: int) -> None:
+        """Write the front of what is held."""
+        pieces = [self.held[:count].data]
+        self.written += self._disk.write_at(self._target, self._position + self.written, pieces)
+        self.held[: self.holds - count] = self.held[count : self.holds]
+        self.holds -= count
 
     def _gather(self, window: Uint8s, end: int, starts: Int32s, kept: Bools) -> None:
         last = self._last_batch(window, end, starts)
@@ -196,13 +234,16 @@ class KeptBytes:
             end = self._last_position - self._read
             starts, kept = starts[:-1], kept[:-1]
         if kept.any():
-            room = self._held[self._holds :]
+            if self.holds + end > len(self.held):
+                self.write_front()
+            room = self.held[self.holds :]
             count = max(gather_kept(window, starts, end, kept, room), 0)
-            self.problem = audit_gathered(window, starts, end, kept, room[:count])
+            if self._audits:
+                self.problem = audit_gathered(window, starts, end, kept, room[:count])
             self.crc = fronts_summed(window, starts, kept, self.crc)
-            self._holds += count
-        self.crc = crc32c(last[: batch_v2.CRC_START], self.crc)
-        self._hold(last)
+            self.holds += count
+        if last:
+            self._hold_made(last)
 
     def _last_batch(self, window: Uint8s, end: int, starts: Int32s) -> bytes:
         """The batch that stays as the last one, emptied; nothing if it is not here.
@@ -212,25 +253,31 @@ class KeptBytes:
         place = self._last_position - self._read
         return (batch_v2.emptied(window[place:end].tobytes()) or b"") if starts[-1] == place else b""
 
-    def _copy_huge(self, size: int) -> None:
-        for done in range(0, size, WINDOW_BYTES):
-            self._hold(os.pread(self._descriptor, min(WINDOW_BYTES, size - done), self._read + done))
+    def _hold_huge(self, window: Uint8s, size: int, starts: Int32s, kept: Bools) -> None:
+        """A batch larger than the window, which holds its front."""
+        if self._read == self._last_position:
+            header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
+            self._hold_made(batch_v2.empty_batch(header))
+        elif kept[0]:
+            self.crc = fronts_summed(window, starts, kept, self.crc)
+            self._hold(window)
+            done, piece = len(window), np.empty(WINDOW_BYTES, np.uint8)
+            while done < size:
+                got = self._read_into(piece.data[: min(WINDOW_BYTES, size - done)], self._read + done)
+                if got == 0:
+                    break
+                self._hold(piece[:got])
+                done += got
 
-    def _hold(self, piece: bytes) -> None:
-        self._held[self._holds : self._holds + len(piece)] = np.frombuffer(piece, np.uint8)
-        self._holds += len(piece)
-        if self._holds >= _AT_ONCE_BYTES and not self.problem:
-            past = (self._item.out_position + self.written + self._holds) % _AT_ONCE_BYTES
-            self._write(self._holds - past)
+    def _hold_made(self, batch: bytes) -> None:
+        self.crc = crc32c(batch[: batch_v2.CRC_START], self.crc)
+        self._hold(np.frombuffer(batch, np.uint8))
 
-    def _write(self, count: int) -> None:
-        """Write the front of what is held."""
-        held = self._held[:count]
-        self.written += self._disk.write_at(
-            self._item.target, self._item.out_position + self.written, [held.data]
-        )
-        self._held[: self._holds - count] = self._held[count : self._holds]
-        self._holds -= count
+    def _hold(self, piece: Uint8s) -> None:
+        if self.holds + len(piece) > len(self.held):
+            self.write_front()
+        self.held[self.holds : self.holds + len(piece)] = piece
+        self.holds += len(piece)
 
 
 @shown("verify")
