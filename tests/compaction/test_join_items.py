@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from krepair.formats.arrays import Int64s
+from krepair.kernels.compact_keys import ROW_WORDS
 from krepair.rewrite.compaction import partitions as compaction
 from krepair.rewrite.compaction.rows import BUCKETS
+from krepair.rewrite.compaction.tasks import _offsets_in
 
 ROWS = 1000
 
@@ -46,3 +48,17 @@ def test_tasks_hold_each_row_once_and_no_two_neighbours_could_be_one(
     assert np.all(covered <= 1)
     assert np.all(covered[total > 0] == 1)
     assert all(one.rows + other.rows > ROWS for one, other in pairwise(items))
+
+
+@pytest.mark.parametrize("apart", [1, 3, 1000])
+@pytest.mark.parametrize("count", [0, 1, 500])
+@pytest.mark.parametrize("base", [0, 10**15])
+def test_offsets_of_a_table_ascend_whether_they_lie_close_or_far_apart(
+    count: int, apart: int, base: int
+) -> None:
+    wanted = base + apart * np.arange(count)
+    table = np.zeros((1 << 10, ROW_WORDS), np.uint64)
+    table[np.random.default_rng(1).permutation(1 << 10)[:count], 2] = wanted + 1
+    found = _offsets_in(table)
+    assert found.dtype == np.int64
+    assert found.tolist() == wanted.tolist()

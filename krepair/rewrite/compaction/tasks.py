@@ -51,6 +51,8 @@ from krepair.scan.scan import scan_beside
 from krepair.scan.segment_files import entry_pairs, pairs, sound_entries
 
 _ANY_SIZE: Final = 1 << 40
+_CLOSE: Final = 4
+"""Marks for so many offsets take less memory than the offsets themselves."""
 
 
 @shown("transactions")
@@ -162,8 +164,7 @@ def join_keys(item: JoinItem) -> JoinResult:
     """Of each key of some buckets the last offset of all segments."""
     try:
         table = _joined(item, item.files, item.rows)
-        offsets: Int64s = table[table[:, 2] != 0, 2].astype(np.int64) - 1
-        offsets.sort()
+        offsets = _offsets_in(table)
         held: Int64s = np.empty(len(offsets) if item.elsewhere else 0, np.int64)
         if item.elsewhere:
             others = _joined(item, item.elsewhere, item.elsewhere_rows)
@@ -186,6 +187,23 @@ def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
     for file in files:
         k.merge_rows(file.rows(item.first_bucket, item.after_bucket), table, state)
     return table
+
+
+def _offsets_in(table: Rows) -> Int64s:
+    """The offsets in a table, ascending. Where they lie close, marks take a quarter of the time of a sort."""
+    numbers = table[:, 2]
+    offsets: Int64s = numbers[numbers != 0].view(np.int64)
+    offsets -= 1
+    first, last = (int(offsets.min()), int(offsets.max())) if len(offsets) else (0, 0)
+    if last - first >= _CLOSE * len(offsets):
+        offsets.sort()
+        return offsets
+    offsets -= first
+    marks = np.zeros(last - first + 1, np.bool_)
+    marks[offsets] = True
+    found: Int64s = np.flatnonzero(marks)
+    found += first
+    return found
 
 
 def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
