@@ -8,11 +8,14 @@ import pytest
 
 from krepair.cli.views.writers import markdown
 from krepair.errors import ExitCode, RefusedError
+from krepair.formats import txn_index
+from krepair.formats.txn_index import AbortedTxn
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan, make_preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from tests.builders import LogDir, abort, emptied
+from tests import naive
+from tests.builders import LogDir, abort, data, emptied
 from tests.compaction.cases import OLD, batch, small
 from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.fixture_dirs import unpack
@@ -214,3 +217,24 @@ def test_groups_of_keys_are_freed_together_once_all_of_them_are_proven(tmp_path:
     assert Verbs(log_dir, options(tmp_path, settings=several)).plan().partitions[0].changes == ()
     assert verbs.undo(plan).exit_code is not ExitCode.DONE
     assert logs(log_dir / "t-0") != before
+
+
+@pytest.mark.parametrize(("begins", "left"), [(4, [0, 1, 6, 7]), (0, [1, 6, 7])])
+def test_records_whose_commit_marker_a_cleaner_has_removed_stay_if_the_index_says_that_the_aborted_begin_later(
+    tmp_path: Path, begins: int, left: list[int]
+) -> None:
+    """Up to 2.2.1 a cleaner removes the marker at offset 3 (KAFKA-8351); a consumer still gets offset 0."""
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(0, 1, pid=7, txn=True), data(1, 2), data(4, 1, pid=7, txn=True), abort(5, pid=7), data(6)
+    ).segment(data(7))
+    log_dir = directory.write()
+    index = log_dir / "t-0" / f"{0:020d}.txnindex"
+    index.write_bytes(txn_index.encode([AbortedTxn(0, 7, begins, 5, 6)]))
+    verbs = Verbs(log_dir, options(tmp_path, only_replica=("*",)))
+    plan = verbs.plan()
+    assert verbs.apply(plan).exit_code == ExitCode.DONE
+    assert verbs.verify(plan).problems == ()
+    segments, _ = naive.read_partition(log_dir / "t-0")
+    batches = [batch for segment in segments for batch in naive.parse(segment.log)]
+    assert [batch.base_offset for batch in batches if batch.kind == "data"] == left

@@ -20,12 +20,20 @@ from krepair.durable.writing_error import WritingError
 from krepair.engine.items import Failed, FailureKind, LogsItem, ScanResult
 from krepair.engine.place import at_its_place, in_its_place, reached
 from krepair.engine.progress import shown
+from krepair.formats import txn_index
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
-from krepair.kernels.transactions import E_FIRST, E_HAS_DATA, E_LAST, E_PRODUCER, TransactionReplay
+from krepair.kernels.transactions import (
+    E_FIRST,
+    E_HAS_DATA,
+    E_LAST,
+    E_LATEST,
+    E_PRODUCER,
+    TransactionReplay,
+)
 from krepair.logdir.reading import opened_for_reading, read_into_from, why
 from krepair.rewrite.compaction.check import SourceProof
 from krepair.rewrite.compaction.content import ContentError
@@ -60,6 +68,9 @@ _CLOSE: Final = 4
 def find_aborted(item: LogsItem, tree: Tree) -> bytes:
     """Replay the markers of all segments in offset order; their bytes are those of valid batches.
 
+    Where the commit marker of an earlier transaction may be gone (``krepair.kernels.transactions``), its records are
+    not aborted if the ``.txnindex`` says that the aborted one began behind them: so brokers and consumers see it.
+
     Returns:
         int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two, as bytes.
     """
@@ -69,10 +80,22 @@ def find_aborted(item: LogsItem, tree: Tree) -> bytes:
     for base_offset, size in item.segments:
         with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
             entries = replay.segment(size, read_into_from(descriptor)).entries
-        found.append(entries[entries[:, E_HAS_DATA] == 1][:, [E_PRODUCER, E_FIRST, E_LAST]])
+        entries = entries[entries[:, E_HAS_DATA] == 1]
+        if (entries[:, E_FIRST] < entries[:, E_LATEST]).any():
+            _begin_as_indexed(entries, sound_entries(item.place, base_offset, tree)[0])
+        found.append(entries[:, [E_PRODUCER, E_FIRST, E_LAST]])
     ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
     return np.ascontiguousarray(ranges).tobytes()
+
+
+def _begin_as_indexed(entries: Int64s, on_disk: bytes) -> None:
+    """Let transactions begin where a ``.txnindex`` says, if that may be."""
+    said = {(one.producer_id, one.last_offset): one.first_offset for one in txn_index.decode(on_disk)}
+    for row in entries:
+        first = said.get((int(row[E_PRODUCER]), int(row[E_LAST])), -1)
+        if row[E_FIRST] < first <= row[E_LATEST]:
+            row[E_FIRST] = first
 
 
 @shown("keys")
