@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace as with_fields
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 
 from msgspec import Struct
@@ -45,6 +44,7 @@ def run_and_finish(
     page: Callable[[Made], View],
     options: Options,
     *,
+    browser: Callable[[Made], View] | None = None,
     fill: Filling | None = None,
     same: Next | None = None,
 ) -> NoReturn:
@@ -56,6 +56,7 @@ def run_and_finish(
         run: the verb.
         page: of its report.
         options: what was typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
+        browser: the page that ``--html`` writes, if it is another one.
         fill: fills in the next command, of the report and of an error.
         same: what comes next where only the moment or the user was wrong.
 
@@ -67,12 +68,12 @@ def run_and_finish(
     made: Made | None = None
     code, began = int(ExitCode.DONE), time.monotonic()
     try:
-        with ProgressOf(quiet=options.quiet) as progress, _exact_errors(fill, same):
+        with _progress(quiet=options.quiet) as progress, _exact_errors(fill, same):
             made = report = run(progress)
         if hasattr(report, "next_command"):
             report = replace(report, next_command=fill(report.next_command))
         if page_file:
-            _write_page(page_file, report)
+            _write_page(page_file, (browser or page)(report))
         finish(verb, report, lambda: page(report), options)
     except BaseException as error:
         code = exit_code_of(error, verb)
@@ -88,45 +89,43 @@ def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
     Raises:
         KrepairError: see ``krepair.durable.output_file.check_place``.
     """
+    from krepair.durable.output_file import check_place
+
     metrics_file = page_file = ""
     if options.html:
         from krepair.cli.views.page import PAGE
-        from krepair.durable import output_file
 
-        page_file = output_file.check_place(PAGE, options.html, log_dirs)
+        page_file = check_place(PAGE, options.html, log_dirs)
     if options.metrics:
-        from krepair.ops import metrics
+        from krepair.ops.metrics import METRICS
 
-        metrics_file = metrics.check_place(options.metrics, log_dirs)
+        metrics_file = check_place(METRICS, options.metrics, log_dirs)
     return metrics_file, page_file
 
 
 def _write_metrics(target: str, made: object, verb: str, code: int, duration_s: float) -> None:
     """The result of a run, however it ended. What the verb did is done: its exit code stays."""
+    from krepair.durable import output_file
     from krepair.ops import metrics
 
     ended = metrics.Ended(verb, code, time.time(), duration_s)
     try:
-        metrics.write(target, metrics.render(metrics.families(made, ended)))
+        output_file.write(metrics.METRICS, target, metrics.render(metrics.families(made, ended)))
     except OSError as problem:
         text = f"krepair: {target}: cannot write the metrics: {problem.strerror or problem}"
         sys.stderr.write(visible(text) + "\n")
 
 
-def _write_page(target: str, report: object) -> None:
+def _write_page(target: str, view: View) -> None:
     """The page for a browser, whole, or what was there.
 
     Raises:
         KrepairError: see ``krepair.durable.output_file.not_written``.
     """
-    from krepair.cli.views.page import PAGE, check_page, compare_page
+    from krepair.cli.views.page import PAGE, found_page
     from krepair.durable import output_file
-    from krepair.ops.compare import CompareReport
-    from krepair.ops.reports import CheckReport
 
-    assert isinstance(report, CheckReport | CompareReport)
-    page = check_page(report) if isinstance(report, CheckReport) else compare_page(report)
-    data = page.encode()
+    data = found_page(view).encode()
     try:
         output_file.write(PAGE, target, data)
     except OSError as problem:
@@ -225,11 +224,11 @@ def carry_out(
         typer.Exit: always, with the report's exit code, unless there is an error.
     """
     from krepair.cli.views.reports import apply_view
-    from krepair.ops import show
     from krepair.ops.show import check_digest
+    from krepair.plan.planfile import read_plan
 
     with without_plan_file(verb, path):
-        plan = show.load(path)
+        plan = read_plan(path)
     if options.expect:
         check_digest(plan, options.expect, path)
 
@@ -433,21 +432,11 @@ class LineProgress:
         """The next task begins anew."""
 
 
-class ProgressOf:
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Progress]:
     """The progress of one verb; leaves no bar behind, however the verb ends."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._progress: Progress = (
-            SilentProgress() if quiet else BarProgress() if sys.stderr.isatty() else LineProgress()
-        )
-
-    def __enter__(self) -> Progress:
-        return self._progress
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._progress.finish()
+    progress = SilentProgress() if quiet else BarProgress() if sys.stderr.isatty() else LineProgress()
+    try:
+        yield progress
+    finally:
+        progress.finish()

@@ -67,6 +67,7 @@ def check(
         lambda progress: as_typed(ops.check(paths, options, progress), options),
         lambda report: check_view(report, options, terminal_width()),
         options,
+        browser=partial(check_view, options=Options(every=True), browser=True),
         fill=Filling(log_dir=only, options=options),
     )
 
@@ -121,17 +122,17 @@ def plan(
 
 
 def _made_and_saved(log_dir: str, options: Options, progress: Progress) -> Plan:
-    if options.out is not None:
-        from krepair.plan.planfile import check_place
+    from krepair.plan import planfile
 
-        check_place(options.out, log_dir)
+    if options.out is not None:
+        planfile.check_place(options.out, log_dir)
     from krepair.ops import plan as ops
 
     made = (ops.make_preview if options.preview else ops.make_plan)(log_dir, options, progress)
     if options.out is not None:
-        from krepair.ops.show import save
+        from krepair.durable.real_disk import RealDisk
 
-        save(options.out, made)
+        planfile.write_plan(options.out, made, RealDisk())
     return made
 
 
@@ -147,7 +148,7 @@ def show(plan: PlanArgument, *, options: Options) -> None:
 
     Example: krepair show offsets.krplan --section risks
     """
-    from krepair.ops.show import load
+    from krepair.plan.planfile import read_plan
 
     if options.output_format != "text" and options.json:
         raise UsageError(
@@ -155,7 +156,7 @@ def show(plan: PlanArgument, *, options: Options) -> None:
         )
     if options.section and options.output_format not in _IN_SECTIONS:
         raise UsageError(f"--section goes with --format {' and '.join(_IN_SECTIONS)}")
-    read = load(plan)
+    read = read_plan(plan)
     observed = "" if options.json or options.output_format == "json" else _observed(read)
     if options.output_format == "text":
         page = partial(_view, read, plan, observed, options.section)
@@ -183,7 +184,7 @@ def _text(read: Plan, path: str, output_format: str, observed: Observed | str, p
     if output_format == "html":
         from krepair.cli.views.page import plan_page
 
-        return plan_page(read, _view(read, path, observed), observed)
+        return plan_page(read, _view(read, path, observed))
     if output_format == "md":
         from krepair.cli.views.writers import markdown
 
@@ -223,11 +224,11 @@ def verify(
     if plan and len(targets) > 1:
         raise UsageError(f"{plan}: is no folder; give log directories, or one plan file alone")
     from krepair.cli.views.reports import verify_each_view, verify_view
-    from krepair.ops import show
+    from krepair.plan.planfile import read_plan
 
     if plan:
         with without_plan_file("verify", plan):
-            read = show.load(plan)
+            read = read_plan(plan)
     from krepair.ops import verify as ops
 
     if plan:
@@ -257,7 +258,7 @@ def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     carry_out("undo", plan, ops.undo, options)
 
 
-@takes("plan_id engine master json quiet")
+@takes("plan_id json quiet")
 def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Free the kept originals of a plan that was applied. There is no undo after it.
 
@@ -286,9 +287,9 @@ def diff(
     """
     from krepair.cli.views.comparisons import diff_view
     from krepair.ops.diff import diff_plans
-    from krepair.ops.show import load
+    from krepair.plan.planfile import read_plan
 
-    found = diff_plans(load(first), load(second))
+    found = diff_plans(read_plan(first), read_plan(second))
     finish("diff", found, lambda: diff_view(found, first, second), options)
 
 
@@ -333,8 +334,8 @@ def groups(log_dir: LogDirArgument, *, options: Options) -> None:
     run_and_finish(
         "groups",
         (log_dir,),
-        partial(ops.groups, log_dir, options, options.group),
-        partial(groups_view, detailed=bool(options.group), wanted=options.group),
+        partial(ops.groups, log_dir, options),
+        partial(groups_view, wanted=options.group),
         options,
     )
 
@@ -355,8 +356,8 @@ def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
     run_and_finish(
         "transactions",
         (log_dir,),
-        partial(ops.transactions, log_dir, options, options.transactional_id),
-        partial(transactions_view, detailed=bool(options.transactional_id), wanted=options.transactional_id),
+        partial(ops.transactions, log_dir, options),
+        partial(transactions_view, wanted=options.transactional_id),
         options,
     )
 
@@ -383,7 +384,6 @@ def compare(
     Example: krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka,/mnt/b2/kafka2 3=b3.facts
     """
     from krepair.cli.views.comparisons import compare_view
-    from krepair.errors import UsageError
     from krepair.fixes.replicas import parse_sides
     from krepair.ops import compare as ops
 
@@ -418,7 +418,6 @@ def facts(
     Example: krepair facts /var/lib/kafka --out b3.facts
     """
     from krepair.cli.views.comparisons import facts_view
-    from krepair.errors import UsageError
     from krepair.ops import facts as ops
     from krepair.ops.log_dirs_given import log_dirs_asked_for
 

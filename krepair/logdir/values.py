@@ -201,6 +201,11 @@ class Partition(NamedTuple):
         return tuple((segment.base_offset, segment.log.size) for segment in self.segments)
 
     @property
+    def log_bytes(self) -> int:
+        """Bytes of all its ``.log`` files."""
+        return sum(segment.log.size for segment in self.segments)
+
+    @property
     def special_logs(self) -> tuple[Special, ...]:
         """Entries with the name of a ``.log`` that are not regular files; a broker would try to open them."""
         named = [(special, parse_file_name(special.name)) for special in self.specials]

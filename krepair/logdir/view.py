@@ -634,7 +634,7 @@ def replica_state(view: LogDir, partition: Partition) -> ReplicaState:
         damage=partition.unreadable or damage,
         log_dir=view.path,
         segments=tuple(segment.base_offset for segment in partition.segments),
-        log_bytes=sum(segment.log.size for segment in partition.segments),
+        log_bytes=partition.log_bytes,
     )
 
 

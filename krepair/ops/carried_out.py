@@ -12,12 +12,12 @@ from krepair.commit.result import ChangeResult, failed
 from krepair.durable.tree import Tree
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode, KrepairError
+from krepair.formats.words import names_text
 from krepair.logdir.space import taken_below
 from krepair.next_command import NOTHING, Next
 from krepair.ops.reports import ApplyReport
 from krepair.plan.model import PartitionPlan
 
-_MOST_NAMED: Final = 3
 _MAY_HAVE_CHANGED: Final = frozenset({ExitCode.DONE, ExitCode.PARTLY, ExitCode.INTERRUPTED})
 
 NOT_PUT_BACK: Final = "The clean-shutdown marker was not put back"
@@ -72,7 +72,7 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
     if not not_given_back:
         return ()
     text = (
-        f"{NOT_PUT_BACK} (fence of {', '.join(not_given_back[:3])}): active segments have "
+        f"{NOT_PUT_BACK} (fence of {names_text(not_given_back)}): active segments have "
         "changed since krepair set it aside. A broker was started since, or a copy of the directory has lost the times "
         "of its files. So the next start recovers the active segments."
     )
@@ -86,8 +86,7 @@ def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyRepo
     """
     if not taken_back or report.exit_code in _MAY_HAVE_CHANGED:
         return report
-    named = ", ".join(taken_back[:_MOST_NAMED]) + (", ..." if len(taken_back) > _MOST_NAMED else "")
-    note = f"An earlier run was interrupted. What it had left was taken back: {named}."
+    note = f"An earlier run was interrupted. What it had left was taken back: {names_text(taken_back)}."
     return replace(report, taken_back=tuple(taken_back), notes=(*report.notes, note))
 
 

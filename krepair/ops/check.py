@@ -221,7 +221,7 @@ def _summary(survey: Survey) -> PartitionSummary:
     return PartitionSummary(
         partition=partition.folder,
         segments=len(partition.segments),
-        log_bytes=sum(segment.log.size for segment in partition.segments),
+        log_bytes=partition.log_bytes,
         batches=int(tallies[:, c.T_BATCHES].sum()),
         markers=int(markers[c.T_BATCHES]),
         marker_bytes=int(markers[c.T_BYTES]),

@@ -6,18 +6,17 @@ Plans are compared field by field in the form of their files, so that fields of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Struct
 
 from krepair.errors import ExitCode, UsageError
-from krepair.formats.java_numbers import INT64_MAX
-from krepair.formats.words import count_text, time_text
+from krepair.formats.words import count_text, names_text, time_text
 from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
-from krepair.plan.view import size_text
+from krepair.plan.view import asked_horizon, expected_text, horizon_text, size_text
 from krepair.rules.reasons import told_of
 
 PlaceOf = Literal["both", "first", "second"]
@@ -31,21 +30,23 @@ _NOT_IN_A_PREVIEW: Final = frozenset({"commit"})
 """Fields of a plan that cannot be known while a broker is running."""
 _SEEN_OR_SAID: Final = frozenset(
     {
-        *(
-            "files",
-            "high_watermark",
-            "log_start_offset",
-            "log_end_offset",
-            "log_bytes_before",
-            "log_bytes_after",
-            "span",
-        ),
-        *("horizons", "notes", "why", "next_command"),
+        "files",
+        "high_watermark",
+        "log_start_offset",
+        "log_end_offset",
+        "log_bytes_before",
+        "log_bytes_after",
+        "span",
+        "horizons",
+        "notes",
+        "why",
+        "next_command",
     }
 )
 """Facts and texts about a partition. Apply does the same, whatever they are."""
 _DECIDED: Final = frozenset({"status", "code", "kept_last", "keeper"})
-_NAMED_BY: Final = ("name", "reason", "code", "key")
+_NAMED_BY: Final = ("name", "reason", "code", "key", "base_offset")
+_SETTINGS: Final = "settings"
 
 
 class Difference(Struct, frozen=True, kw_only=True):
@@ -56,7 +57,8 @@ class Difference(Struct, frozen=True, kw_only=True):
         first: its value in the first plan, as short text; empty if it has none.
         second: its value in the second plan.
         label: the field in words.
-        before: its value in the first plan as a person reads it, with its unit.
+        before: its value in the first plan as a person reads it, with its unit; empty if there is none, or only that
+            it differs is of use to a person.
         after: its value in the second plan, likewise.
     """
 
@@ -192,11 +194,10 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
     if "commit" in fields:
         fields["commit"].pop("looked_at", None)  # a digest of files, not a decision
     settings = {
-        f"{topic or 'broker'}.{setting['key']}": setting["value"]
+        topic or "broker": {setting["key"]: setting["value"] for setting in members}
         for topic, members in policy.pop("settings").items()
-        for setting in members
     }
-    return fields | policy | {"settings": settings}
+    return fields | policy | {_SETTINGS: settings}
 
 
 def _partition(
@@ -208,20 +209,16 @@ def _partition(
         return None
     before, after = msgspec.to_builtins(first), msgspec.to_builtins(second)
     changes = tuple(_changes(before.pop("changes"), after.pop("changes")))
-    differences = tuple(_differences(before, after))
-    same = not changes and not any(one.what in _DECIDED for one in differences)
+    fields = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    same = not changes and not fields & _DECIDED
     return PartitionDiff(
         folder=folder,
         where="both",
         decisions_same=same,
-        only_seen=same and all(_is_seen_or_said(one) for one in differences),
-        differences=differences,
+        only_seen=same and fields <= _SEEN_OR_SAID,
+        differences=tuple(_differences(before, after)),
         changes=changes,
     )
-
-
-def _is_seen_or_said(one: Difference) -> bool:
-    return one.what.partition(".")[0] in _SEEN_OR_SAID
 
 
 def _changes(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> Iterator[ChangeDiff]:
@@ -236,29 +233,31 @@ def _changes(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, A
 
 
 def _differences(
-    first: Mapping[str, Any], second: Mapping[str, Any], within: str = ""
+    first: Mapping[str, Any], second: Mapping[str, Any], within: tuple[str, ...] = ()
 ) -> Iterator[Difference]:
     for name in (*first, *(name for name in second if name not in first)):
         before, after = first.get(name), second.get(name)
         if before == after:
             continue
-        what = f"{within}{name}"
+        path = (*within, name)
         named_before, named_after = _by_name(before), _by_name(after)
-        if named_before is not None and named_after is not None:
-            yield from _differences(named_before, named_after, f"{what}.")
+        told_whole = bool(within) and within[-1] in _MEMBERS
+        if named_before is not None and named_after is not None and not told_whole:
+            yield from _differences(named_before, named_after, path)
         else:
-            yield _difference(what, before, after)
+            yield _difference(path, before, after)
 
 
-def _difference(what: str, first: Any, second: Any) -> Difference:
-    before, after = words(what, first), words(what, second)
-    if before == after:  # they differ by less than the unit shows
+def _difference(path: tuple[str, ...], first: Any, second: Any) -> Difference:
+    told = told_of_field(path)
+    before, after = told.text(first), told.text(second)
+    if before == after and before:  # they differ by less than the unit shows
         before, after = exact(first), exact(second)
     return Difference(
-        what=what,
+        what=".".join(path),
         first=_short(first),
         second=_short(second),
-        label=label(what),
+        label=told.label,
         before=before,
         after=after,
     )
@@ -274,8 +273,6 @@ def _by_name(value: Any) -> Mapping[str, Any] | None:
         names = [member.get(key) for member in value]
         if None not in names and len(set(names)) == len(names):
             return {str(name): member for name, member in zip(names, value, strict=True)}
-    if value and all("base_offset" in member for member in value):
-        return {str(member["base_offset"]): member for member in value}
     return None
 
 
@@ -288,133 +285,159 @@ def _short(value: Any) -> str:
 
 # -- differences in the words and units of a person
 
-_LABELS: Final = {
-    "now_ms": "clock of the decisions",
-    "horizon": "delete horizon",
-    "horizon_ms": "delete horizon",
-    "keep": "originals (--keep)",
-    "freed_at_apply": "freed by apply, before purge",
-    "freed_at_purge": "freed after purge",
-    "peak_extra_bytes": "needed while apply runs",
-    "log_bytes_before": ".log before",
-    "log_bytes_after": ".log after",
-    "log_bytes": ".log of the new segment",
-    "index_bytes_at_most": "indexes of the new segment, at most",
-    "batches": "batches of the new segment",
-    "kept_bytes": "bytes that stay",
-    "kept_batches": "batches that stay",
-    "kept_markers": "markers that stay",
-    "compaction": "records by key",
-    "compacted": "records by key",
-    "log_end_offset": "log end offset",
-    "log_start_offset": "log start offset",
-    "high_watermark": "high watermark",
-    "drop_unstamped": "markers without a stamp may go",
-    "looked_at": "files that were looked at",
-    "undo": "way back",
-    "type": "kind",
-    "expected_seconds": "expected time of apply",
-}
-_DIGESTS: Final = ("digest", "headers", "crc")
-_FIRST_CLOCK_MS: Final = 10**11
-"""Numbers of milliseconds below this are lengths of time, and not moments since 1970."""
-_NAMED: Final = 3
 _LETTERS: Final = 80
-
-
-def label(what: str) -> str:
-    """What a field is called; a field of a later version keeps its name, without underscores."""
-    first, _, rest = what.partition(".")
-    above, _, name = what.rpartition(".")
-    if first == "settings" and "." in rest:
-        topic, _, key = rest.partition(".")
-        return f"setting {key} of {topic}"
-    if above == "risks":
-        return f"risk {name}"
-    if above.endswith("reasons"):
-        return _reason(name)
-    if above.endswith("undo"):
-        return _LABELS["undo"]
-    return _LABELS.get(name, name.replace("_", " "))
-
-
-def _reason(code: str) -> str:
-    known = told_of(code)
-    return f"{code}, {known.text}" if known else code
-
-
-def words(what: str, value: Any) -> str:
-    """A value of a plan as a person reads it; empty where there is none.
-
-    Args:
-        what: name of the field, with dots between the levels.
-        value: as it stands in the plan file.
-    """
-    if value is None or value == "":
-        return ""
-    if isinstance(value, Mapping):
-        return _members(what, value)
-    return _list(what, value) if isinstance(value, list | tuple) else _plain(what.rpartition(".")[2], value)
-
-
-def _plain(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return number(name, value)
-    return f"{value:,.1f}" if isinstance(value, float) else _text(name, str(value))
-
-
-def number(name: str, value: int) -> str:
-    """A whole number of a field, with its unit."""
-    if name.endswith("_ns"):
-        return time_text(value // 1_000_000)
-    if name.endswith("_ms"):
-        if value >= INT64_MAX:
-            return "any time"
-        return time_text(value) if value >= _FIRST_CLOCK_MS else f"{value:,} ms"
-    if "bytes" in name.split("_") or name.startswith(("freed_at", "size_")):
-        return f"{size_text(-value)} taken" if value < 0 else size_text(value)
-    return f"{value:,}"
 
 
 def exact(value: Any) -> str:
     """A value in full, for two that look the same in a large unit."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    text = "" if value is None else str(value)
-    return text if len(text) <= _LETTERS else "differs"
+    text = str(value)
+    return text if len(text) <= _LETTERS and not isinstance(value, Mapping) else "differs"
 
 
-def _text(name: str, value: str) -> str:
-    if name in {"horizon", *_LABELS} and value.isascii() and value.isdigit():
-        return time_text(int(value)) if len(value) < len(str(INT64_MAX)) else "any time"
-    if name.startswith(_DIGESTS):
-        return f"{value[:8]}..." if len(value) > len("12345678...") else value
-    return value if len(value) <= _LETTERS else f"{value[:_LETTERS]}..."
+def words(value: Any) -> str:
+    """A value without a unit as a person reads it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, Mapping):
+        fields = {name: told_of_field((name,)) for name in value}
+        plain = [
+            f"{told.label} {told.text(value[name])}"
+            for name, told in fields.items()
+            if not isinstance(value[name], Mapping | list | tuple)
+        ]
+        return names_text(plain)
+    if isinstance(value, list | tuple):
+        members = [
+            "-".join(map(str, member)) if isinstance(member, list | tuple) else words(member)
+            for member in value
+        ]
+        return names_text(members) or "none"
+    text = str(value)
+    return text if len(text) <= _LETTERS else f"{text[:_LETTERS]}..."
 
 
-def _members(what: str, value: Mapping[str, Any]) -> str:
-    if "text" in value:
-        return _text("", str(value["text"]))
-    if {"batches", "bytes"} <= value.keys():
-        return f"{count_text(value['batches'], 'batch', 'batches')}, {size_text(value['bytes'])}"
-    if {"records", "kept"} <= value.keys():
-        return f"{value['kept']:,} of {count_text(value['records'], 'record')} stay"
-    plain = [
-        f"{_LABELS.get(name, name.replace('_', ' '))} {words(f'{what}.{name}', member)}"
-        for name, member in value.items()
-        if not isinstance(member, Mapping | list | tuple)
-    ]
-    return ", ".join(plain[:_NAMED]) + (", ..." if len(plain) > _NAMED else "")
+def _bytes(value: int) -> str:
+    return f"{size_text(-value)} taken" if value < 0 else size_text(value)
 
 
-def _list(what: str, value: Sequence[Any]) -> str:
-    if not value:
-        return "none"
-    shown = [
-        "-".join(str(part) for part in member) if isinstance(member, list | tuple) else words(what, member)
-        for member in value[:_NAMED]
-    ]
-    more = f" and {len(value) - _NAMED:,} more" if len(value) > _NAMED else ""
-    return ", ".join(shown) + more
+def _tally(value: Mapping[str, Any]) -> str:
+    return f"{count_text(value['batches'], 'batch', 'batches')}, {size_text(value['bytes'])}"
+
+
+class Told(NamedTuple):
+    """How a field is told.
+
+    Attributes:
+        label: what it is called.
+        words: its value as a person reads it.
+    """
+
+    label: str
+    words: Callable[[Any], str] = words
+
+    def text(self, value: Any) -> str:
+        """A value, empty where there is none."""
+        return "" if value is None or value == "" else self.words(value)
+
+
+def _differs(label: str) -> Told:
+    """Of what it is of use to know only that it differs."""
+    return Told(label, lambda _value: "")
+
+
+_OF_A_PART: Final = {
+    "files": _differs("files"),
+    "horizons": _differs("what other horizons would give"),
+    "notes": _differs("notes"),
+    "reasons": _differs("counts by reason"),
+}
+"""Field of a partition or of the root -> how everything in it is told."""
+
+_OTHER_BYTES: Final = [
+    "always_bytes",
+    "later_bytes",
+    "by_time_bytes",
+    "dropped_bytes",
+    "uncleanable_bytes",
+    "file_bytes",
+    "front_bytes",
+    "scratch_bytes",
+    "block_bytes",
+    "free_bytes",
+    "reserve_bytes",
+    "start_bytes",
+    "bytes",
+    "bytes_before",
+    "bytes_after",
+    "size",
+    "size_before",
+    "size_after",
+]
+_BY_KEY: Final = Told(
+    "records by key",
+    lambda value: f"{value['kept']:,} of {count_text(value['records'], 'record')} stay",
+)
+_FIELDS: Final = {
+    "now_ms": Told("clock of the decisions", time_text),
+    "horizon": Told("delete horizon", asked_horizon),
+    "horizon_ms": Told("delete horizon", horizon_text),
+    "mtime_ns": Told("modification time", lambda value: time_text(value // 1_000_000)),
+    "keep": Told("originals (--keep)"),
+    "compaction": _BY_KEY,
+    "compacted": _BY_KEY,
+    "batches": Told("batches of the new segment"),
+    "kept_batches": Told("batches that stay"),
+    "kept_markers": Told("markers that stay"),
+    "log_end_offset": Told("log end offset"),
+    "drop_unstamped": Told("markers without a stamp may go"),
+    "undo": Told("way back"),
+    "type": Told("kind"),
+    "expected_seconds": Told("expected time of apply", expected_text),
+    "freed_at_apply": Told("freed by apply, before purge", _bytes),
+    "freed_at_purge": Told("freed after purge", _bytes),
+    "peak_extra_bytes": Told("needed while apply runs", _bytes),
+    "log_bytes_before": Told(".log before", _bytes),
+    "log_bytes_after": Told(".log after", _bytes),
+    "log_bytes": Told(".log of the new segment", _bytes),
+    "index_bytes_at_most": Told("indexes of the new segment, at most", _bytes),
+    "kept_bytes": Told("bytes that stay", _bytes),
+    **{name: Told(name.replace("_", " "), _bytes) for name in _OTHER_BYTES},
+}
+"""Field -> how it is told, if not by its name, without a unit."""
+
+
+def _of_reason(code: str) -> Told:
+    known = told_of(code)
+    return Told(f"{code}, {known.text}" if known else code, _tally)
+
+
+_MEMBERS: Final[dict[str, Callable[[str], Told]]] = {
+    "risks": lambda code: Told(f"risk {code}", lambda risk: str(risk["text"])),
+    "reasons": _of_reason,
+    "undo": lambda _name: _FIELDS["undo"],
+}
+"""Field with members that have names -> how each is told, as a whole."""
+
+
+def told_of_field(path: Sequence[str]) -> Told:
+    """How a field is told.
+
+    Args:
+        path: names of the fields that it is in, and its own; one of a later version keeps its name.
+    """
+    first, name = path[0], path[-1]
+    if first == _SETTINGS:
+        topic, *key = path[1:]
+        return Told(f"setting {key[0]} of {topic}" if key else f"settings of {topic}")
+    if first in _OF_A_PART:
+        return _OF_A_PART[first]
+    above = path[-2] if len(path) > 1 else ""
+    if above in _MEMBERS:
+        return _MEMBERS[above](name)
+    return _FIELDS.get(name) or Told(name.replace("_", " "))

@@ -21,18 +21,6 @@ EVIDENCE: Final = "EVIDENCE"
 """What the ways of ``WAYS`` are called."""
 
 
-def _known(code: str) -> str:
-    wanted = code.strip().upper()
-    if wanted in RULES or wanted in OBJECTIONS or wanted in set(Reason) or wanted == EVIDENCE:
-        return wanted
-    if wanted in GONE:
-        raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
-    raise UsageError(
-        f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
-        next_command=Next.of("explain"),
-    )
-
-
 class ReasonRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reason"):
     """A reason in a plan.
 
@@ -64,6 +52,16 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
 Row = Rule | ReasonRow | ObjectionRow
 
 
+def _table() -> dict[str, Row]:
+    reasons = {
+        reason.value: ReasonRow(code=reason.value, verdict=verdict.value, text=text, source=source)
+        for reason in Reason
+        for verdict, text, source in (REASONS[reason],)
+    }
+    objections = {code: ObjectionRow(code=code, text=text) for code, text in OBJECTIONS.items()}
+    return {**RULES, **reasons, **objections}
+
+
 def row(code: str) -> Row | tuple[Way, ...]:
     """What a code means, as a value.
 
@@ -74,22 +72,23 @@ def row(code: str) -> Row | tuple[Way, ...]:
     Raises:
         UsageError: no such code, or it is gone.
     """
-    wanted = _known(code)
-    if wanted in RULES:
-        return RULES[wanted]
+    wanted = code.strip().upper()
     if wanted == EVIDENCE:
         return WAYS
-    if wanted in OBJECTIONS:
-        return ObjectionRow(code=wanted, text=OBJECTIONS[wanted])
-    verdict, text, source = REASONS[Reason(wanted)]
-    return ReasonRow(code=wanted, verdict=verdict.value, text=text, source=source)
+    if wanted in GONE:
+        raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
+    found = _table().get(wanted)
+    if found is None:
+        raise UsageError(
+            f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
+            next_command=Next.of("explain"),
+        )
+    return found
 
 
 def rows() -> tuple[Row, ...]:
     """Every row of the tables of rules, reasons and objections."""
-    codes = [*RULES, *(reason.value for reason in Reason), *OBJECTIONS]
-    found = (row(code) for code in codes)
-    return tuple(one for one in found if not isinstance(one, tuple))
+    return tuple(_table().values())
 
 
 def explain_all() -> View:

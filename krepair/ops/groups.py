@@ -82,15 +82,12 @@ class GroupsReport(Report, frozen=True, kw_only=True):
         return tuple(name for name, rows in alive.items() if rows > 1)
 
 
-def groups(
-    log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
-) -> GroupsReport:
+def groups(log_dir: str, options: Options, progress: Progress | None = None) -> GroupsReport:
     """Read every partition of ``__consumer_offsets`` in a log directory, in one job.
 
     Args:
         log_dir: its path.
-        options: engine, partitions and clock.
-        wanted: group ids to show; empty for all.
+        options: engine, partitions, clock, and the groups to show.
         progress: told how far it is.
 
     Raises:
@@ -102,7 +99,7 @@ def groups(
     view = read_log_dir(log_dir)
     check_named([view], options)
     chosen = partitions_of(view, OFFSETS_TOPIC, options.wants)
-    items = [_item(view, partition, wanted) for partition in chosen]
+    items = [_item(view, partition, options.group) for partition in chosen]
     read = sum(item.bytes_to_read for item in items)
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, read_groups, items, "groups")
@@ -129,12 +126,12 @@ def groups(
     )
 
 
-def _item(view: LogDir, partition: Partition, wanted: Sequence[str]) -> GroupsItem:
+def _item(view: LogDir, partition: Partition, wanted: tuple[str, ...]) -> GroupsItem:
     return GroupsItem(
         place=place_of(view, partition),
         segments=partition.log_sizes,
         log_start=view.log_start.offsets.get(partition.key, 0),
-        groups=tuple(wanted),
+        groups=wanted,
     )
 
 
@@ -301,11 +298,6 @@ def partitions_of(view: LogDir, topic: str, wants: Callable[[str, int], bool]) -
     if unreadable:
         raise UnreadableError(unreadable)
     return chosen
-
-
-def log_bytes(partition: Partition) -> int:
-    """Bytes of ``.log`` of a partition."""
-    return sum(segment.log.size for segment in partition.segments)
 
 
 def read_partitions(

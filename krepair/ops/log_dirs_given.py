@@ -10,6 +10,7 @@ from typing import Final
 from krepair.errors import KrepairError, NotALogDirError, UsageError
 from krepair.fixes.context import OtherDirs
 from krepair.fixes.replicas import Side
+from krepair.formats.words import names_text
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
@@ -18,7 +19,6 @@ from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 
 _NAMED_AT_MOST: Final = 5
-_SHOWN: Final = 3
 _OF_TOPICS: Final = frozenset({"topic", "--only-replica"})
 
 
@@ -87,8 +87,7 @@ def _like(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, 1)
     if close:
         return f" (did you mean {close[0]}?)"
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f" (there are {', '.join(names[:_SHOWN])}{more})" if names else ""
+    return f" (there are {names_text(names)})" if names else ""
 
 
 def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from krepair.checks.catalogue import severity_of
-from krepair.durable import output_file
-from krepair.durable.disk import Disk
 from krepair.durable.output_file import OutputKind
 from krepair.formats.words import printable
 from krepair.ops.compare import CompareReport
@@ -75,11 +73,6 @@ class Ended(NamedTuple):
     exit_code: int
     at_s: float
     duration_s: float
-
-
-def check_place(path: str, log_dirs: Iterable[str]) -> str:
-    """Prove, before any work, that metrics may be written to a path; see ``durable.output_file.check_place``."""
-    return output_file.check_place(METRICS, path, log_dirs)
 
 
 def families(report: Any, ended: Ended) -> list[Family]:
@@ -185,17 +178,3 @@ def render(found: Iterable[Family]) -> bytes:
 
 def _escaped(text: str) -> str:
     return printable(text).translate(_ESCAPES)
-
-
-def write(target: str, data: bytes, disk: Disk | None = None) -> None:
-    """Write metrics so that the collector sees the old ones or the new ones, whole.
-
-    Args:
-        target: from ``check_place``.
-        data: from ``render``.
-        disk: does it.
-
-    Raises:
-        OSError: the operating system refused.
-    """
-    output_file.write(METRICS, target, data, disk)

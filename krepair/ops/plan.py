@@ -257,9 +257,7 @@ def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Opti
     for partition in partitions:
         kinds = {fix.work for fix in fixes if fix.reads_whole(partition, fix.way(options.fixes))}
         if kinds:
-            work[max(kinds, key=SECONDS_PER_GB.__getitem__)] += sum(
-                segment.log.size for segment in partition.segments
-            )
+            work[max(kinds, key=SECONDS_PER_GB.__getitem__)] += partition.log_bytes
     return work
 
 
@@ -444,7 +442,7 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         log_end_offset=max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)]),
         high_watermark=survey.high_watermark,
         files=fingerprints(survey),
-        log_bytes_before=sum(segment.log.size for segment in partition.segments),
+        log_bytes_before=partition.log_bytes,
         changes=changes,
         notes=(*_private_notes(partition), *left_notes, *notes),
     )

@@ -22,7 +22,7 @@ from krepair.fixes.gone_ends import gone_of
 from krepair.fixes.leftovers import LEFTOVERS
 from krepair.fixes.table import asked
 from krepair.formats.filenames import private_folder
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import configured_id, why_of_another_broker
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
@@ -314,10 +314,8 @@ def not_mended(plan: Plan) -> Section:
             if fix.takes
         ]
     elif unseen := _named_and_not_there(plan):
-        others = len(unseen) - _MOST
-        more = f", and {others} more" if others > 0 else ""
         lines.append(
-            f"Nothing was looked at of {', '.join(unseen[:_MOST])}{more}: it is not in this directory, or "
+            f"Nothing was looked at of {names_text(unseen)}: it is not in this directory, or "
             f"--fix {names} does not take it."
         )
     nothing = plan.root is None and not any(partition.changes for partition in plan.partitions)

@@ -1,4 +1,4 @@
-"""``krepair show``, and how every other verb reads and saves a plan file."""
+"""``krepair show``: what is around a plan, and the commands that make it again, in whole or in part."""
 
 from __future__ import annotations
 
@@ -7,28 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from krepair.durable.real_disk import RealDisk
 from krepair.errors import StalePlanError, UsageError
 from krepair.formats.words import time_text
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.options import Options
-from krepair.plan import planfile
 from krepair.plan.model import Plan, Preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.plan.short import Around, Observed
 from krepair.plan.view import View
 from krepair.rules.evidence import WITH_CLUSTER
-
-
-def load(path: str) -> Plan:
-    """Read a plan file; see ``krepair.plan.planfile.read_plan`` for what it raises."""
-    return planfile.read_plan(path)
-
-
-def save(path: str, plan: Plan) -> None:
-    """Write a sealed plan outside of the log directory; see ``krepair.plan.planfile.write_file``."""
-    planfile.write_file(path, planfile.dumps(plan), plan.log_dir, RealDisk())
 
 
 def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
@@ -165,7 +153,6 @@ def plan_command(
     plan: Plan,
     *,
     keep: str | None = None,
-    only: Sequence[tuple[str, int]] = (),
     at: Options | None = None,
 ) -> Next:
     """What to type for the same plan: the same options, and the same clock.
@@ -173,14 +160,11 @@ def plan_command(
     Args:
         plan: any plan; of a preview, the command makes a preview.
         keep: where originals stay instead, as ``--keep`` takes it.
-        only: the partitions (topic, number) to plan instead of all.
         at: where the work is done: of these options, the engine and the scratch folder count.
     """
     options = options_of(plan)
     if keep is not None:
         options = replace(options, keep=keep)
-    if only:
-        options = replace(options, topics=(), partitions=tuple(only))
     where = at.words("scratch", "place") if at is not None else ()
     return _command(
         plan.log_dir, options, *options.words("clock"), *where, preview=isinstance(plan.preview, Preview)

@@ -27,7 +27,6 @@ from krepair.next_command import NOTHING, Next
 from krepair.ops.broker_clock import LastWrite
 from krepair.ops.groups import (
     PassedOver,
-    log_bytes,
     partitions_of,
     passed_over,
     read_partitions,
@@ -164,17 +163,15 @@ class TransactionsReport(Report, frozen=True, kw_only=True):
         return ExitCode.FOUND if self.findings or self.damages or self.not_judged else ExitCode.DONE
 
 
-def transactions(
-    log_dir: str, options: Options, wanted: Sequence[str] = (), progress: Progress | None = None
-) -> TransactionsReport:
+def transactions(log_dir: str, options: Options, progress: Progress | None = None) -> TransactionsReport:
     """Read every partition of ``__transaction_state``, and look for transactions without a marker in every log.
 
     A directory is judged by itself: the coordinator of a transaction may be on another broker.
 
     Args:
         log_dir: its path.
-        options: configuration, broker version, engine, clock, and the partitions whose logs are looked at.
-        wanted: transactional ids to show; empty for all.
+        options: configuration, broker version, engine, clock, the partitions whose logs are looked at, and the
+            transactional ids to show.
         progress: told how far it is.
 
     Raises:
@@ -187,7 +184,7 @@ def transactions(
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     view = read_log_dir(log_dir)
     check_named([view], options)
-    total = sum(log_bytes(partition) for partition in _partitions_of(view, options))
+    total = sum(partition.log_bytes for partition in _partitions_of(view, options))
     coordinators = partitions_of(view, TRANSACTIONS_TOPIC, lambda *_: True)
     with (
         closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine,
@@ -209,6 +206,7 @@ def transactions(
         for partition, result in zip(coordinators, results, strict=True)
     }
     version = next_version(view, options)
+    wanted = options.transactional_id
     judged = [pair for survey in surveys for pair in _judged(survey, judging, logs, version, wanted)]
     rows = [row for _, row in judged]
     by_producer: dict[int, list[int]] = {}
@@ -240,7 +238,7 @@ def transactions(
         damages=damages,
         not_judged=not_judged,
         unknown=sum(result.unknown for result in results),
-        bytes_read=sum(log_bytes(survey.partition) for survey in surveys),
+        bytes_read=sum(survey.partition.log_bytes for survey in surveys),
         engine=engine.why,
         next_command=_next_command(
             view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=version

@@ -191,13 +191,12 @@ def check_place(path: str, log_dir: str) -> str:
     return target
 
 
-def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
-    """Write the file of a plan, in such a way that the complete file is there, or none.
+def write_plan(path: str, plan: Plan, disk: Disk) -> None:
+    """Write a sealed plan, in such a way that the complete file is there, or none.
 
     Args:
         path: path of the file; an older plan there is replaced.
-        data: the whole file.
-        log_dir: log directory of the plan.
+        plan: the plan.
         disk: writes the file.
 
     Raises:
@@ -205,7 +204,7 @@ def write_file(path: str, data: bytes, log_dir: str, disk: Disk) -> None:
         UnwritableError: there is too little space, or an I/O error.
         UsageError: see ``check_place``.
     """
-    target = check_place(path, log_dir)
+    target, data = check_place(path, plan.log_dir), dumps(plan)
     try:
         put_whole_or_nothing(disk, target, lambda new: disk.create(new, data))
     except OSError as error:

@@ -9,7 +9,6 @@ from typing import Final
 from msgspec import UnsetType
 
 from krepair.formats.broker_version import why_not_tried
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import Next
 from krepair.plan.change_words import LISTINGS, by_kind, words_of
@@ -40,7 +39,7 @@ from krepair.plan.short import (
     left_out_bytes,
     short_page,
 )
-from krepair.plan.space import add_tallies, apply_order, fit_of, plan_copy_bytes, verify_seconds, without_undo
+from krepair.plan.space import add_tallies, apply_order, fit_of, plan_copy_bytes, verify_seconds
 from krepair.plan.view import (
     NAMES_AND_VALUES,
     PARTS,
@@ -48,13 +47,14 @@ from krepair.plan.view import (
     Section,
     Table,
     View,
+    asked_horizon,
     bytes_text,
     bytes_words,
     expected_text,
     folded,
     horizon_text,
     like_it,
-    share_bar,
+    share_text,
     size_text,
     table_of,
 )
@@ -103,7 +103,7 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
         _what_happens(plan),
         *_listings(plan),
         _partitions_section(plan.changing),
-        *keys_sections(plan),
+        _records(plan),
         _left_alone_section(plan),
         around.unmended,
         _notes_section(plan),
@@ -112,7 +112,6 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
         _how_it_was_made(plan, around),
         _settings_section(plan),
         replicas_section(plan, around.with_evidence),
-        _room_section(plan),
         _space_and_time(plan, around),
         _commit_and_undo(plan),
         *_refusals(plan, around),
@@ -128,15 +127,12 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
 def _how_it_was_made(plan: Plan, around: Around) -> Section:
     policy = plan.policy
     rows = [
-        ("host", plan.host),
-        ("log directory", plan.log_dir),
         ("cluster id, broker id", f"{plan.cluster_id or '-'}, {plan.broker_id or '-'}"),
         ("krepair, rules", f"{plan.tool_version}, {policy.rules}"),
         ("broker version", _broker_version(policy.broker_version)),
         ("fixes", ", ".join(policy.fixes)),
         ("clock of the decisions", time_text(policy.now_ms)),
         ("delete horizon", _chosen_horizon(plan)),
-        ("digest", plan.digest),
     ]
     return Section(
         title="How it was made",
@@ -147,8 +143,8 @@ def _how_it_was_made(plan: Plan, around: Around) -> Section:
 
 
 def _space_and_time(plan: Plan, around: Around) -> Section:
-    title, changing = "Space and time", plan.changing
-    seen = around.observed if isinstance(around.observed, Observed) else None
+    changing, seen, room = plan.changing, around.observed, plan.policy.room
+    lines = list(seen.lines) if isinstance(seen, Observed) and seen.fits else []
     rows = []
     if changes_of(plan):
         rows += [
@@ -161,14 +157,19 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
             ("expected time of apply", expected_text(plan.expected_seconds)),
             ("expected time of verify", expected_text(verify_seconds(plan))),
         ]
+    if isinstance(room, Room) and changing:
+        fit = fit_of(plan, room, plan_copy_bytes(plan))
+        free = size_text(max(room.free_bytes, 0))
+        rows.append(("needed to begin", f"{size_text(fit.begin)}; {free} were free when it was made"))
+        if fit.left:
+            lines.append(f"There is no room for {names_text(fit.left)}; apply leaves them, and ends with 3.")
     if plan.uncleanable_partitions:
         partitions = count_text(plan.uncleanable_partitions, "partition")
         rows.append(("uncleanable (KIP-346)", f"{partitions}, {size_text(plan.uncleanable_bytes)}"))
     return Section(
-        title=title,
-        lines=() if seen is None else seen.lines,
+        title="Space and time",
+        lines=tuple(lines),
         table=table_of(NAMES_AND_VALUES, rows),
-        commands=() if seen is None else seen.commands,
         part="commit",
     )
 
@@ -179,40 +180,21 @@ def _more_or_less(count: int) -> str:
 
 
 def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
-    """Why apply would refuse the plan, or why a person should not type it."""
+    """Why apply would refuse the plan, where the short page has no room for all of it."""
     if isinstance(plan.preview, Preview):
         yield Section(
             title="This is a preview: apply refuses it",
             lines=(
-                "It was made while a broker may have been running.",
-                "After the stop type the same command without --preview. Then krepair diff shows what has changed.",
-                "What could not be known:",
+                "It was made while a broker may have been running. What could not be known:",
                 *(f"- {line}" for line in plan.preview.unknown),
             ),
-            commands=(around.after_stop,) if around.after_stop else (),
             part="risks",
-            warns=True,
         )
     rows = tuple((one.code, one.where or "plan", one.text) for one in around.objections)
     yield Section(
         title="The review objects: apply will refuse this plan",
         table=table_of("code | where | what", rows),
         part="risks",
-        warns=True,
-    )
-    if around.lack is not None:
-        yield Section(
-            title="It does NOT fit on the disk: apply will refuse it",
-            lines=around.lack.lines,
-            commands=around.lack.commands,
-            part="risks",
-            warns=True,
-        )
-    yield Section(
-        title="The configuration is of another broker",
-        lines=(f"{around.doubt}. Is the right file in --config?",) if around.doubt else (),
-        part="risks",
-        warns=True,
     )
 
 
@@ -238,14 +220,9 @@ def _broker_version(text: str) -> str:
     return f"{text} ({later})" if later else text or "not given (--broker-version)"
 
 
-def _asked_horizon(text: str) -> str:
-    is_time = text.isascii() and text.isdigit() and len(text) <= len(str(INT64_MAX))
-    return time_text(int(text)) if is_time else text
-
-
 def _chosen_horizon(plan: Plan) -> str:
     """The delete horizon of the whole plan: what was asked for, and where it is not used."""
-    asked = _asked_horizon(plan.policy.horizon)
+    asked = asked_horizon(plan.policy.horizon)
     chosen = Counter(choice.name for one in plan.partitions for choice in one.horizons if choice.chosen)
     if not chosen[NONE]:
         return asked
@@ -269,12 +246,13 @@ def _listings(plan: Plan) -> Iterator[Section]:
             if (words := words_of(change)).listing is listing
             for row in words.rows(change)
         )
-        shown = tuple(rows[:_MOST_LISTED])
-        lines = [listing.note] if rows and listing.note else []
-        if len(rows) > len(shown):
-            lines.append(f"The first {len(shown)}; {len(rows) - len(shown)} more are in the plan file.")
-        table = table_of(listing.columns, shown)
-        yield Section(title=listing.title, lines=tuple(lines), table=table, part="partitions")
+        note = (listing.note,) if rows and listing.note else ()
+        yield Section(
+            title=listing.title,
+            lines=(*note, *_left_out(rows, _MOST_LISTED)),
+            table=table_of(listing.columns, rows[:_MOST_LISTED]),
+            part="partitions",
+        )
 
 
 def _reasons(plan: Plan) -> Section:
@@ -299,22 +277,10 @@ def _reasons(plan: Plan) -> Section:
 
 
 def _horizons(plan: Plan, later_command: Next) -> Section:
-    with_choices = [partition for partition in plan.partitions if partition.horizons]
-    if len(with_choices) <= _FEW_PARTITIONS:
-        rows: list[tuple[Cell, ...]] = [
-            (
-                partition.folder,
-                choice.name,
-                horizon_text(choice.horizon_ms),
-                size_text(choice.log_bytes_after),
-                choice.markers_dropped,
-                "chosen" if choice.chosen else "",
-            )
-            for partition in with_choices
-            for choice in partition.horizons
-        ]
-    else:
-        rows = list(_summed_horizons(with_choices))
+    """What each choice would give: of each partition if they are few, else of all together."""
+    some = [partition for partition in plan.partitions if partition.horizons]
+    alone = len(some) <= _FEW_PARTITIONS
+    groups = [(one.folder, [one]) for one in some] if alone else [(f"{len(some)} together", some)]
     later = later_bytes(plan)
     lines = list(earlier_than_asked(plan).values())
     if later > 0 and later_command:
@@ -327,31 +293,27 @@ def _horizons(plan: Plan, later_command: Next) -> Section:
         commands=(later_command,) if later > 0 and later_command else (),
         part="horizons",
         table=table_of(
-            "partition | horizon | markers may be removed up to | # .log after, up to there | # markers that go | ",
-            rows,
+            "partition | horizon | markers may be removed up to | # .log after, up to there | # markers that go | "
+            "# tombstones that go | # tombstones that stay | ",
+            (row for called, partitions in groups for row in _by_horizon(called, partitions)),
         ),
     )
 
 
-def _summed_horizons(partitions: Iterable[PartitionPlan]) -> Iterable[tuple[Cell, ...]]:
-    sums: dict[str, tuple[int, int, int, bool]] = {}
-    for partition in partitions:
-        for choice in partition.horizons:
-            count, size, markers, chosen = sums.get(choice.name, (0, 0, 0, False))
-            sums[choice.name] = (
-                count + 1,
-                size + choice.log_bytes_after,
-                markers + choice.markers_dropped,
-                chosen or choice.chosen,
-            )
-    for name, (count, size, markers, chosen) in sums.items():
+def _by_horizon(called: str, partitions: Sequence[PartitionPlan]) -> Iterator[tuple[Cell, ...]]:
+    by_key = [one.compaction for one in partitions if isinstance(one.compaction, KeyCompaction)]
+    for name in dict.fromkeys(choice.name for one in partitions for choice in one.horizons):
+        choices = [choice for one in partitions for choice in one.horizons if choice.name == name]
+        tombstones = [choice for keys in by_key for choice in keys.horizons if choice.name == name]
         yield (
-            f"{count} together",
+            called,
             name,
-            "by partition",
-            size_text(size),
-            markers,
-            "chosen" if chosen else "",
+            horizon_text(choices[0].horizon_ms) if len(partitions) == 1 else "by partition",
+            size_text(sum(choice.log_bytes_after for choice in choices)),
+            sum(choice.markers_dropped for choice in choices),
+            sum(choice.dropped for choice in tombstones),
+            sum(choice.kept for choice in tombstones),
+            "chosen" if any(choice.chosen for choice in choices) else "",
         )
 
 
@@ -380,17 +342,17 @@ def _commit_and_undo(plan: Plan) -> Section:
             "the root would keep every broker from starting. A damaged one is replaced first and put back last; lines "
             "change last, and are taken back first."
         )
-    lines += _shortened(
-        [
-            f"{change.change_id} cannot be undone: {change.undo.why}"
-            for change in changes
-            if isinstance(change.undo, NotReversible)
-        ]
+    never = [
+        f"{change.change_id} cannot be undone: {change.undo.why}"
+        for change in changes
+        if isinstance(change.undo, NotReversible)
+    ]
+    return Section(
+        title="Commit and undo", lines=(*lines, *never[:MOST_ROWS], *_left_out(never)), part="commit"
     )
-    return Section(title="Commit and undo", lines=tuple(lines), part="commit")
 
 
-# -- the part of a plan's page about key compaction: what is removed per partition, and what each horizon would do
+# -- the part of a plan's page about key compaction: what is removed per partition
 
 _SUMMED: Final = (
     "keys",
@@ -406,16 +368,11 @@ _SUMMED: Final = (
 )
 
 
-def keys_sections(plan: Plan) -> Iterator[Section]:
-    """The sections for records by key and for tombstones by horizon; none if there is no key compaction."""
+def _records(plan: Plan) -> Section:
+    """What goes and what stays by key; empty if there is no key compaction."""
     found = [
         (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
     ]
-    yield _records(found)
-    yield _tombstones(found)
-
-
-def _records(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
     shown = sorted(found, key=lambda one: (one[1].bytes_after - one[1].bytes_before, one[0].folder))[
         :MOST_ROWS
     ]
@@ -471,32 +428,6 @@ def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
             f"{count_text(sum(one.kept for one in named), 'record stays', 'records stay')}. apply goes by that, and "
             "proves it against the log before anything is changed."
         )
-
-
-def _tombstones(found: Sequence[tuple[PartitionPlan, KeyCompaction]]) -> Section:
-    with_some = [(part, keys) for part, keys in found if keys.tombstones_dropped or keys.tombstones_kept]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            part.folder,
-            choice.name,
-            horizon_text(choice.horizon_ms),
-            choice.dropped,
-            choice.kept,
-            "chosen" if choice.chosen else "",
-        )
-        for part, keys in with_some[:MOST_ROWS]
-        for choice in keys.horizons
-    ]
-    lines = (f"The first {MOST_ROWS} are shown. {IN_FULL}",) if len(with_some) > MOST_ROWS else ()
-    return Section(
-        title="What each delete horizon would do to tombstones",
-        lines=lines,
-        table=table_of(
-            "partition | horizon | without a stamp up to | # tombstones that go | # tombstones that stay | ",
-            folded(rows),
-        ),
-        part="horizons",
-    )
 
 
 # -- the part of a plan's page about other replicas: what they decide, and what more could go
@@ -639,7 +570,7 @@ def _partitions_section(changing: Sequence[PartitionPlan]) -> Section:
         title="Partitions that change",
         lines=lines,
         table=table_of(
-            "partition | # .log now | # .log after | left | # back | # needed | up to",
+            "partition | # .log now | # .log after | # left | # back | # needed | up to",
             rows,
         ),
         part="partitions",
@@ -657,27 +588,24 @@ def _sizes_of(partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
     return (
         size_text(before),
         size_text(after),
-        share_bar(after, before),
+        share_text(after, before),
         size_text(sum(partition.freed_at_purge for partition in partitions)),
         size_text(sum(partition.peak_extra_bytes for partition in partitions)),
     )
 
 
 def _left_alone_section(plan: Plan) -> Section:
-    """Partitions that are left alone. If there are many, the rest is summed up by code."""
+    """Partitions that are left alone, each with its command. How many there are of each code is on the short page."""
     alone = [partition for partition in plan.partitions if partition.status == "left alone"]
-    shown, rest = alone[:MOST_ROWS], alone[MOST_ROWS:]
-    rows = [(partition.folder, partition.code, partition.why) for partition in shown]
-    codes = Counter(partition.code for partition in rest)
-    rows += [(f"{count:,} others", code, "see the plan file") for code, count in sorted(codes.items())]
-    lines = (f"The first {len(shown)} are shown. {IN_FULL}",) if rest else ()
-    if any(partition.what_next.accepts_loss for partition in alone):
-        lines = (OTHERS_FIRST, *lines)
-    commands = dict.fromkeys(partition.what_next.filled(log_dir=plan.log_dir) for partition in shown)
+    rows = folded((partition.folder, partition.code, partition.why) for partition in alone)
+    first = (OTHERS_FIRST,) if any(partition.what_next.accepts_loss for partition in alone) else ()
+    commands = dict.fromkeys(
+        partition.what_next.filled(log_dir=plan.log_dir) for partition in alone[:MOST_ROWS]
+    )
     return Section(
         title="Partitions left alone",
-        lines=lines,
-        table=table_of("partition | code | why", folded(rows)),
+        lines=(*first, *_left_out(rows)),
+        table=table_of("partition | code | why", rows[:MOST_ROWS]),
         commands=tuple(command for command in commands if command),
         part="partitions",
     )
@@ -691,13 +619,13 @@ def _notes_section(plan: Plan) -> Section:
             folders.setdefault(note, []).append(partition.folder)
     lines = [f"{names_text(names)}: {note}" for note, names in folders.items()]
     of_root = plan.root.notes if plan.root is not None else ()
-    return Section(title="Notes", lines=(*_shortened(lines), *of_root), part="partitions")
+    return Section(title="Notes", lines=(*lines[:MOST_ROWS], *_left_out(lines), *of_root), part="partitions")
 
 
-def _shortened(lines: Sequence[str]) -> tuple[str, ...]:
-    """The first lines, and how many more the plan file has."""
-    more = len(lines) - MOST_ROWS
-    return (*lines[:MOST_ROWS], f"{more:,} more like these. {IN_FULL}") if more > 0 else tuple(lines)
+def _left_out(rows: Sequence[object], most: int = MOST_ROWS) -> tuple[str, ...]:
+    """Of how many rows only the plan file tells, where the first ones are shown."""
+    left = len(rows) - most
+    return (f"{left:,} more like these. {IN_FULL}",) if left > 0 else ()
 
 
 def _settings_section(plan: Plan) -> Section:
@@ -710,12 +638,10 @@ def _settings_section(plan: Plan) -> Section:
         for settings, names in topics.items()
         for setting in settings
     ]
-    shown = rows[: MOST_ROWS * 4]
-    more = len(rows) - len(shown)
     return Section(
         title="Settings used",
-        lines=(f"Rows shown: {len(shown):,}; in the plan file {more:,} more.",) if more else (),
-        table=table_of("topic | key | value | from", shown),
+        lines=_left_out(rows, _MOST_LISTED),
+        table=table_of("topic | key | value | from", rows[:_MOST_LISTED]),
         part="settings",
     )
 
@@ -746,46 +672,19 @@ def _keep_text(plan: Plan) -> str:
     return "are freed by apply after the new files are verified (--keep until-verified)"
 
 
-def _room_section(plan: Plan) -> Section:
-    """First of a plan with ``--keep auto``: what it needs to begin, what comes back when, and what has no undo."""
-    title, room = "What it needs, and what comes back", plan.policy.room
-    if not isinstance(room, Room) or not plan.changing:
-        return Section(title=title)
-    fit = fit_of(plan, room, plan_copy_bytes(plan))
-    freed = without_undo(plan)
-    folders = dict.fromkeys(change.change_id.partition("/")[0] for change in freed)
-    back = plan.freed_at_purge - plan.freed_at_apply
-    lines = [
-        f"To begin it needs {bytes_text(fit.begin)}; {bytes_text(max(room.free_bytes, 0))} were free when it was made.",
-        f"Apply gives back {bytes_text(plan.freed_at_apply)}, and purge {bytes_text(back)} more.",
-        f"{count_text(len(freed), 'change')} of {len(_all_changes(plan)):,} have no undo"
-        + (f": those of {names_text(tuple(folders))}." if freed else "."),
-    ]
-    if fit.left:
-        lines.append(f"There is no room for {names_text(fit.left)}; apply leaves them, and ends with 3.")
-    return Section(title=title, lines=tuple(lines), part="commit")
-
-
-def _all_changes(plan: Plan) -> list[Change]:
-    return [change for one in plan.changing for change in one.changes]
-
-
 def _keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
     """What apply itself frees, what undo can do then, and the order of the partitions."""
     freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
-    lines = []
-    if freed:
-        lines.append(
-            f"{_part_text(freed, len(changes), 'does not keep', 'do not keep')} the originals. A group of "
-            f"segments is staged, committed, "
-            "read again from the disk and compared with its originals. Then the originals are freed, and the next "
-            "group begins. Other changes of a partition are verified and freed at its end. A change whose originals "
-            "are freed cannot be undone: undo takes back the changes of a partition, the last one first, and stops "
-            "there."
-        )
-    if freed:
-        names = [partition.folder for partition in apply_order(plan)]
-        lines.append(
-            f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first."
-        )
-    return lines
+    if not freed:
+        return []
+    names = [partition.folder for partition in apply_order(plan)]
+    return [
+        (
+            f"{_part_text(freed, len(changes), 'does not keep', 'do not keep')} the originals. A group of segments is "
+            "staged, committed, read again from the disk and compared with its originals. Then the originals are "
+            "freed, and the next group begins. Other changes of a partition are verified and freed at its end. A "
+            "change whose originals are freed cannot be undone: undo takes back the changes of a partition, the last "
+            "one first, and stops there."
+        ),
+        f"Partitions are changed in this order: {names_text(names)}. Those that need the least space come first.",
+    ]

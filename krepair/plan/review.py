@@ -31,10 +31,8 @@ from krepair.plan.model import (
     RootPlan,
     Undo,
 )
-from krepair.plan.objection import OBJECTIONS, Objection, is_plain_name
+from krepair.plan.objection import Objection, is_plain_name
 from krepair.rules.checkpoints import KIND_OF
-
-__all__ = ["OBJECTIONS", "Objection", "review"]
 
 _FOLDER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}-[0-9]{1,10}")
 _NEVER: Final = frozenset({"__cluster_metadata"})

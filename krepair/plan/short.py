@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import RULES, Severity
@@ -130,18 +130,6 @@ class _Row(NamedTuple):
     short: str = ""
 
 
-class Step(NamedTuple):
-    """A step of what to type.
-
-    Attributes:
-        line: when, and as whom.
-        commands: one line each.
-    """
-
-    line: str
-    commands: tuple[Next, ...]
-
-
 def changes_of(plan: Plan) -> list[Change]:
     """Every change, those of the root first."""
     of_root = plan.root.changes if plan.root is not None else ()
@@ -156,14 +144,14 @@ def short_page(plan: Plan, around: Around) -> View:
     last = _last(plan, around)
     # A terminal breaks a long command anywhere.
     fixed = sum(-(-len(f"  {command}") // WIDTH) for step in steps for command in step.commands)
-    fixed += sum(map(_rows_of, (visible(title), last, *(step.line for step in steps))))
+    fixed += sum(map(_rows_of, (visible(title), last, *(line for step in steps for line in step.lines))))
     seen = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
     rows = _fitted(seen, ROWS - fixed)
     return View(
         title=title,
         sections=(
             Section(title="", table=table_of(NAMES_AND_VALUES, [(row.label, row.text) for row in rows])),
-            *(Section(title="", lines=(step.line,), commands=step.commands) for step in steps),
+            *steps,
             Section(title="", lines=(last,)),
         ),
     )
@@ -251,7 +239,7 @@ def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
     if is_preview(plan):
         yield _Row("Preview", "apply refuses it; after the stop make the plan, without --preview")
     if around.doubt:
-        yield _Row("Doubt", f"{around.doubt}. Is the right file in --config?")
+        yield _Row("Doubt", f"{around.doubt}. Is the right file in --config?", _WHOLE)
 
 
 def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
@@ -494,34 +482,38 @@ def _if_not_applied(changes: Sequence[Change]) -> str:
 # -- what is next
 
 
-def next_of(plan: Plan, around: Around) -> tuple[Step, ...]:
+def next_of(plan: Plan, around: Around) -> tuple[Section, ...]:
     """What to type after a look at the plan, step by step."""
     if is_preview(plan):
         diff = Next.of("diff", around.path, PLAN)
-        return (Step("After the stop:", tuple(filter(None, (around.after_stop, diff)))),)
+        return (_step("After the stop:", (around.after_stop, diff)),)
     if around.lack is not None:
-        return (Step("Next (apply would refuse this plan):", around.lack.commands),)
+        return (_step("Next (apply would refuse this plan):", around.lack.commands),)
     if around.objections:
-        return (Step("Next:", (Next.of("show", around.path, "--section", "risks"),)),)
+        return (_step("Next:", (Next.of("show", around.path, "--section", "risks"),)),)
     changes = changes_of(plan)
     if changes:
-        first = Step(
+        first = _step(
             "Next, with the broker stopped, as the broker's user or as root:",
-            tuple(Next.of(verb, around.path, *around.place) for verb in ("apply", "verify")),
+            (Next.of(verb, around.path, *around.place) for verb in ("apply", "verify")),
         )
         if not any(isinstance(change.undo, KeepOriginal) for change in changes):
             return (first,)
-        purge = Step(
+        purge = _step(
             "Then start the broker. When it is healthy, remove the originals (no undo then):",
             (Next.of("purge", around.path),),
         )
         return first, purge
     if left_out_bytes(plan) and around.with_evidence:
-        return (Step("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence)),)
+        return (_step("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence)),)
     if around.unmended.commands or not later_bytes(plan):
-        return (Step("Next:", around.unmended.commands),)
-    later = tuple(filter(None, (around.with_later_horizon,)))
-    return (Step("If no consumer and no replica is further behind:", later),)
+        return (_step("Next:", around.unmended.commands),)
+    return (_step("If no consumer and no replica is further behind:", (around.with_later_horizon,)),)
+
+
+def _step(when: str, commands: Iterable[Next]) -> Section:
+    """What to type, after when, and as whom."""
+    return Section(title="", lines=(when,), commands=tuple(filter(None, commands)))
 
 
 def _last(plan: Plan, around: Around) -> str:

@@ -33,7 +33,6 @@ _QUOTED: Final = re.compile("\"'\"|'[^']*'")
 """Pieces of a command as ``shlex.quote`` makes them."""
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
-_BAR_CELLS: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,29 +43,25 @@ class Table:
         columns: headings; all empty for names and values.
         rows: cells, as many as headings.
         right: places of the columns that hold numbers.
-        kind: place of the column of which each value has to be seen, though there are many rows; -1: none.
     """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[int] = frozenset()
-    kind: int = -1
 
 
-def table_of(columns: str, rows: Iterable[Sequence[Cell]], *, kind: int = -1) -> Table:
+def table_of(columns: str, rows: Iterable[Sequence[Cell]]) -> Table:
     """A table by its headings.
 
     Args:
         columns: divided by `` | ``; what begins with ``#`` holds numbers: ``partition | # bytes | why``.
         rows: cells, as many as headings; a whole number is written with a comma for each thousand.
-        kind: see ``Table``.
     """
     headings = columns.split(" | ")
     return Table(
         columns=tuple(heading.removeprefix("# ") for heading in headings),
         rows=tuple(tuple(cell if isinstance(cell, str) else f"{cell:,}" for cell in row) for row in rows),
         right=frozenset(place for place, heading in enumerate(headings) if heading.startswith("# ")),
-        kind=kind,
     )
 
 
@@ -93,7 +88,6 @@ class Section:
         table: or None.
         commands: to type, one line each.
         part: of ``PARTS``, which is folded where a writer can; empty: it is always in sight.
-        warns: whether a browser shows it before everything else.
     """
 
     title: str
@@ -101,7 +95,6 @@ class Section:
     table: Table | None = None
     commands: tuple[Next, ...] = ()
     part: str = ""
-    warns: bool = False
 
     @property
     def empty(self) -> bool:
@@ -211,27 +204,16 @@ def horizon_text(milliseconds: int) -> str:
     return time_text(milliseconds) if milliseconds > 0 else "never"
 
 
-class ShareBar(str):
-    """A share as text; a page for a browser draws it.
-
-    Attributes:
-        share: 0 to 1.
-    """
-
-    __slots__ = ("share",)
-    share: float
+def asked_horizon(text: str) -> str:
+    """A delete horizon as it was asked for: a name, or a moment."""
+    is_time = text.isascii() and text.isdigit() and len(text) <= len(str(INT64_MAX))
+    return time_text(int(text)) if is_time else text
 
 
-def share_bar(part: int, whole: int) -> ShareBar:
-    """How much of something is left, as ``##........  17%``."""
-    share = part / whole if whole > 0 else 0.0
-    share = min(max(share, 0.0), 1.0)
-    filled = round(share * _BAR_CELLS)
-    if part > 0:
-        filled = max(filled, 1)
-    bar = ShareBar(f"{'#' * filled}{'.' * (_BAR_CELLS - filled)} {share:4.0%}")
-    bar.share = share
-    return bar
+def share_text(part: int, whole: int) -> str:
+    """How much of something is left, as ``17%``; of what is left nothing is shown as nothing."""
+    share = min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
+    return "<1%" if part > 0 and share < 0.01 else f"{share:.0%}"
 
 
 # -- lines no longer than a width

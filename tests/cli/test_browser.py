@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import Finding
-from krepair.cli.views.page import check_page, plan_page
+from krepair.cli.views.check import check_view
+from krepair.cli.views.page import found_page, plan_page
 from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.ops.show import show_view
+from krepair.options import Options
 from tests.cli.reported import summary
 from tests.conftest import in_ci
 from tests.plan.plans import good_plan, left_alone, numbered, partition
@@ -108,7 +110,7 @@ addEventListener("load", () => {
 </script>FRAMES</body>"""
 
 
-def found_page() -> str:
+def checked() -> str:
     """What check found, with each severity, codes, names and shares."""
     rules = ("KR202", "KR401", "KR101", "KR409", "KR605", "KR703")
     findings = tuple(
@@ -133,16 +135,15 @@ def found_page() -> str:
         )
         for number in range(9)
     )
-    return check_page(
-        CheckReport(log_dirs=(LogDirReport(log_dir="/data", findings=findings, partitions=made),))
-    )
+    report = CheckReport(log_dirs=(LogDirReport(log_dir="/data", findings=findings, partitions=made),))
+    return found_page(check_view(report, Options(every=True), browser=True))
 
 
 def test_no_name_code_severity_or_number_is_broken_in_two(tmp_path: Path):
     plan = good_plan(
         *(partition(partition=n, folder=f"__consumer_offsets-{n}") for n in range(9)), left_alone()
     )
-    pages = (found_page(), plan_page(plan, show_view(plan, "p.krplan")))
+    pages = (checked(), plan_page(plan, show_view(plan, "p.krplan")))
     frames = "".join(
         f'<iframe width="{width}" height="900" srcdoc="{html.escape(one)}"></iframe>'
         for width in (400, 900, 1400)

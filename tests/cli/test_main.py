@@ -414,7 +414,7 @@ def test_results_of_changes_make_the_exit_code(
             verb=verb, plan_id="abc", log_dir="/d", results=results, next_command=Next.read("krepair x")
         ),
     )
-    result = run(verb, plan_path, "--engine", "inline")
+    result = run(verb, plan_path)
     assert result.exit_code == code
     assert ("0.log at 5 changed" in result.stdout) is (code != 0)
     assert fakes.calls[0][0] == good_plan()

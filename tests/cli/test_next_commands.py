@@ -18,6 +18,7 @@ from krepair.logdir.reading import why
 from krepair.ops import ready
 from tests.hostile.verbs import Ran, run
 from tests.ops.conftest import memory_dir
+from tools.torture.runs import inline
 from tools.torture.scenes import Placed, build
 
 __all__ = ["memory_dir"]
@@ -31,7 +32,7 @@ def site(memory_dir: Path) -> Placed:
 
 
 def typed(verb: str, plan: object, *more: str) -> Ran:
-    return run(verb, str(plan), "--engine", "inline", *more)
+    return run(verb, str(plan), *inline(verb), *more)
 
 
 def next_of(ran: Ran) -> str:

@@ -13,7 +13,6 @@ from krepair.cli.views.page import (
     Cell,
     Strip,
     merged,
-    steps_of,
     strips_of,
 )
 from krepair.ops.by_rule import by_rule
@@ -127,11 +126,6 @@ def test_joined_cells_lose_no_byte_and_no_segment(sizes: list[int], most: int):
     assert [cell.first_base for cell in joined] == sorted(cell.first_base for cell in joined)
 
 
-def test_space_goes_down_partition_by_partition():
-    plan = good_plan(*(partition(partition=n, folder=f"__consumer_offsets-{n}") for n in range(4)))
-    assert steps_of(plan) == [(0, 0), (0.25, -8192), (0.5, -16384), (0.75, -24576), (1, -32768)]
-
-
 def of_another_size(number: int) -> PartitionPlan:
     """A partition whose active segment differs from those of all others."""
     longer = 1000 * number
@@ -151,9 +145,6 @@ def test_thousands_of_partitions_draw_a_few_and_count_the_rest():
     plan = good_plan(*map(of_another_size, range(1000)))
     strips, more = strips_of(plan)
     assert (len(strips), more) == (MOST_STRIPS, 1000 - MOST_STRIPS)
-    steps = steps_of(plan)
-    assert len(steps) <= 202
-    assert steps[-1] == (1, -8192 * 1000)
 
 
 def test_rules_are_counted_the_worst_first():

@@ -290,7 +290,6 @@ def grouped(count: int) -> View:
             bytes_read=1_308_238 * count,
             engine="inline: less than 1 s of work",
         ),
-        detailed=False,
     )
 
 
@@ -326,7 +325,6 @@ def hanging(count: int) -> View:
             bytes_read=1_308_238 * count,
             engine="inline: less than 1 s of work",
         ),
-        detailed=False,
     )
 
 

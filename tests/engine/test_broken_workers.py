@@ -19,13 +19,14 @@ from pathlib import Path
 import pytest
 
 import krepair
+from krepair.durable.real_disk import RealDisk
 from krepair.engine.spark import SparkEngine
 from krepair.errors import ExitCode, LockedError, RefusedError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
-from krepair.ops.show import save
 from krepair.ops.undo import undo
 from krepair.options import EngineName
+from krepair.plan.planfile import write_plan
 from krepair.scan.scan import scan
 from tests.engine.cluster import Cluster, why_no_hosts
 from tests.ops.scene import BLOAT, scene, tree
@@ -142,9 +143,9 @@ def test_an_executor_that_asks_for_more_memory_than_a_worker_has_is_said_with_th
 DRIVER = """
 import sys
 from krepair.ops.apply import apply
-from krepair.ops.show import load
+from krepair.plan.planfile import read_plan
 from krepair.options import EngineName, Options
-print(int(apply(load(sys.argv[1]), Options(engine=EngineName.SPARK, master=sys.argv[2])).exit_code))
+print(int(apply(read_plan(sys.argv[1]), Options(engine=EngineName.SPARK, master=sys.argv[2])).exit_code))
 """
 
 
@@ -175,7 +176,7 @@ def test_a_driver_that_is_killed_is_run_again_and_a_second_one_is_refused_while_
     before = tree(one.path, private=False)
     given = one.options()
     plan = make_plan(str(one.path), given)
-    save(str(tmp_path / "a.krplan"), plan)
+    write_plan(str(tmp_path / "a.krplan"), plan, RealDisk())
     assert apply(plan, given).exit_code == ExitCode.DONE
     made = tree(one.path, private=False)
     assert undo(plan, given).exit_code == ExitCode.DONE

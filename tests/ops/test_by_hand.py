@@ -14,13 +14,13 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.logdir.lock import hold_lock
-from krepair.ops import show
 from krepair.ops.apply import apply
 from krepair.ops.kept import COPY_NAME, kept_report
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
+from krepair.plan.planfile import write_plan
 from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.flips import flip
 from tests.hostile.verbs import run
@@ -309,7 +309,7 @@ def test_a_kept_file_that_rotted_is_not_put_back(memory_dir: Path) -> None:
 def test_a_page_shows_the_lines_one_below_the_other_and_the_next_command(memory_dir: Path) -> None:
     _, placed, before = applied("partitions", memory_dir)
     plan = str(memory_dir / "j.krplan")
-    show.save(plan, placed.plan)
+    write_plan(plan, placed.plan, RealDisk())
     os.truncate(journals(placed)[0], 200)
     ran = run("undo", plan)
     assert ran.code == ExitCode.PARTLY

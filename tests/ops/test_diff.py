@@ -15,13 +15,14 @@ from krepair.cli.views.comparisons import diff_view
 from krepair.cli.views.writers import plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError, UsageError
-from krepair.ops.diff import diff_plans, words
+from krepair.ops.diff import diff_plans, told_of_field, words
 from krepair.ops.show import check_digest
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal
 from tests.ops.conftest import memory_dir
 from tests.ops.scene import TV2, Scene, scene
 from tests.plan.plans import good_plan, write_plan
+from tools.docs import DOCS
 
 __all__ = ["memory_dir"]
 
@@ -201,8 +202,10 @@ def test_a_difference_is_told_in_words_units_and_dates_and_never_as_raw_json(
         ("freed_at_purge", 1, "1 byte"),
         ("horizon_ms", 2**63 - 1, "any time"),
         ("horizon_ms", 1_699_000_000_000, "2023-11-03T08:26:40.000Z"),
-        ("delete_retention_ms", 86_400_000, "86,400,000 ms"),
-        ("files.x.mtime_ns", 1_699_000_000_000_000_000, "2023-11-03T08:26:40.000Z"),
+        ("horizon_ms", 0, "never"),
+        ("horizon", "1699000000000", "2023-11-03T08:26:40.000Z"),
+        ("mtime_ns", 1_699_000_000_000_000_000, "2023-11-03T08:26:40.000Z"),
+        ("files.x.mtime_ns", 1_699_000_000_000_000_000, ""),
         ("sources.0.reasons.K03", {"reason": "K03", "batches": 1, "bytes": 78}, "1 batch, 78 bytes"),
         ("partitions", [["t", 0], ["t", 1], ["t", 2], ["t", 3]], "t-0, t-1, t-2 and 1 more"),
         ("partitions", [], "none"),
@@ -213,7 +216,20 @@ def test_a_difference_is_told_in_words_units_and_dates_and_never_as_raw_json(
     ],
 )
 def test_values_of_a_plan_have_words(what: str, value: object, said: str) -> None:
-    assert words(what, value) == said
+    assert told_of_field(what.split(".")).text(value) == said
+
+
+def test_every_size_and_time_of_a_plan_is_told_with_its_unit() -> None:
+    schema = json.loads((DOCS / "schemas" / "plan.schema.json").read_text())
+    names = {
+        name
+        for kind in schema["$defs"].values()
+        for name, field in kind.get("properties", {}).items()
+        if field.get("type") == "integer"
+    }
+    with_unit = {name for name in names if re.search(r"(^|_)(bytes|size|ms|ns)(_|$)|^freed_at", name)}
+    assert len(with_unit) > 20
+    assert {name for name in with_unit if told_of_field((name,)).words is words} == set()
 
 
 def test_two_figures_that_look_the_same_are_told_in_full(made: tuple[Scene, Plan]) -> None:

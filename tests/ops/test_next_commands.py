@@ -13,7 +13,8 @@ from krepair.errors import ExitCode
 from krepair.logdir.lock import Holder
 from krepair.ops import plan as plan_module
 from krepair.ops.room import planned_view
-from krepair.ops.show import load, plan_command, show_view
+from krepair.ops.show import plan_command, show_view
+from krepair.plan.planfile import read_plan
 from krepair.plan.view import View
 from tests.compaction.directories import Verbs
 from tests.hostile.verbs import run
@@ -100,12 +101,12 @@ def test_a_saved_plan_says_from_any_folder_what_makes_it_again(
     (tmp_path / "topics.json").write_text('{"t": {"cleanup.policy": "compact"}}')
     monkeypatch.chdir(tmp_path)
     run("plan", str(log_dir), *words.split(), "--out", "first")
-    first = load("first")
+    first = read_plan("first")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     again = shlex.split(str(plan_command(first)))
     run(*again[1:-1], "second")
-    second = load("second")
+    second = read_plan("second")
     assert second.asked == first.asked
     assert replace(second.policy, room=UNSET) == replace(first.policy, room=UNSET)
     assert second.partitions == first.partitions

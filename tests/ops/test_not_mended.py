@@ -46,6 +46,6 @@ def test_a_name_that_is_not_there_is_told_beside_one_that_is(ordinary_topics: Pa
     )
     line, *_ = not_mended(make_plan(str(ordinary_topics), options)).lines
     assert line == (
-        "Nothing was looked at of topic order, topic b, topic c, and 1 more: it is not in this directory, or "
+        "Nothing was looked at of topic order, topic b, topic c and 1 more: it is not in this directory, or "
         "--fix epochs does not take it."
     )

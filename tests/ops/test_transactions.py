@@ -51,8 +51,9 @@ def said(log_dir: Path, *wanted: str, version: str = "3.9.2", **more: str) -> Tr
         now_ms=NOW_MS,
         broker_version=version,
         settings=(("retention.ms", "-1"), *given),
+        transactional_id=wanted,
     )
-    return transactions(str(log_dir), options, wanted)
+    return transactions(str(log_dir), options)
 
 
 def opened(report: TransactionsReport) -> OpenInLog:

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, LockedError
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
-from krepair.ops.show import save
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
+from krepair.plan.planfile import write_plan
 from tests.lab.waiting import LIMIT_S
 from tests.ops.replicas_read import broker, verbs, whole
 from tests.ops.scene import tree
@@ -30,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 FIRST_DRIVER = """
 import sys
 from krepair.ops.{verb} import {verb}
-from krepair.ops.show import load
+from krepair.plan.planfile import read_plan
 from krepair.options import EngineName, Options
 from tests.durable.disks import FILE_CHANGING, PassingDisk
 from tests.commit.scene import UnsyncedDisk
@@ -44,7 +45,7 @@ class Pausing(PassingDisk):
             print("here", flush=True)
             sys.stdin.readline()
 
-report = {verb}(load(sys.argv[1]), Options(engine=EngineName.INLINE), disk=Pausing(UnsyncedDisk()))
+report = {verb}(read_plan(sys.argv[1]), Options(engine=EngineName.INLINE), disk=Pausing(UnsyncedDisk()))
 print(int(report.exit_code), flush=True)
 """
 
@@ -59,7 +60,7 @@ class Scene:
         self.other = make_plan(str(self.log_dir), replace(self.given, merge=False, keep="until-verified"))
         assert self.plan.plan_id != self.other.plan_id
         self.path = root / "first.krplan"
-        save(str(self.path), self.plan)
+        write_plan(str(self.path), self.plan, RealDisk())
 
     @contextmanager
     def first_driver(self, verb: str, at: int) -> Iterator[subprocess.Popen[str]]:

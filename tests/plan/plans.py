@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from krepair.durable.disk import Disk
 from krepair.options import Options
+from krepair.plan import planfile
 from krepair.plan.build import build_plan
 from krepair.plan.model import (
     Commit,
@@ -28,7 +29,6 @@ from krepair.plan.model import (
     SourceSegment,
     Span,
 )
-from krepair.plan.planfile import dumps, write_file
 
 FOLDER = "__consumer_offsets-3"
 DIGEST = "0123456789abcdef0123456789abcdef"
@@ -284,4 +284,4 @@ def words_of(made: Policy) -> tuple[str, ...]:
 
 def write_plan(path: str, plan: Plan, disk: Disk) -> None:
     """Write a plan file, as ``plan`` does."""
-    write_file(path, dumps(plan), plan.log_dir, disk)
+    planfile.write_plan(path, plan, disk)

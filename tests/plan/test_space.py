@@ -26,7 +26,7 @@ from krepair.plan.space import (
     space_of,
     without_undo,
 )
-from tests.pages import titled
+from tests.pages import facts, titled
 from tests.plan.plans import (
     COMMIT,
     DIGEST,
@@ -125,17 +125,15 @@ def test_a_partition_that_never_fits_is_named_and_the_others_are_changed() -> No
     plan = planned(*PARTS, part(7, 1, 90 * MIB, 80 * MIB), free=2 * MIB)
     assert fit(plan) == (0, ("__consumer_offsets-7",))
     assert freed(plan)[:3] == ["fkkk", "fkkk", "fkkk"]
-    first = titled(plan_view(plan), "What it needs")
+    first = titled(plan_view(plan), "Space and time")
     assert "There is no room for __consumer_offsets-7; apply leaves them, and ends with 3." in first.lines
 
 
-def test_the_first_lines_say_what_it_needs_what_comes_back_and_what_has_no_undo() -> None:
-    plan = planned(*PARTS, free=2 * MIB)
-    first = titled(plan_view(plan), "What it needs")
-    names = [one.folder for one in apply_order(plan)]
-    assert first.lines[0].startswith("To begin it needs 1,")
-    assert first.lines[1] == (f"Apply gives back 0, and purge {36 * MIB:,} (36.0 MiB) more.")
-    assert first.lines[2] == f"3 changes of 12 have no undo: those of {', '.join(names)}."
+def test_the_page_says_what_it_needs_to_begin_and_what_has_no_undo() -> None:
+    page = plan_view(planned(*PARTS, free=2 * MIB))
+    told = facts(titled(page, "Space and time"))
+    assert told["needed to begin"].endswith("; 2.0 MiB were free when it was made")
+    assert facts(page.sections[0])["No undo"].startswith("3 of 12 changes, in ")
 
 
 def test_the_same_directory_policy_and_free_bytes_give_the_same_plan() -> None:

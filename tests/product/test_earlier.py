@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.torture.earlier import Kept, put, read_kept, the_place
-from tools.torture.runs import run_here
+from tools.torture.runs import inline, run_here
 from tools.torture.scenes import Tree, differences, look, private, visible
 
 KEPT = {one.name: one for one in read_kept("1.0.0")}
@@ -21,7 +21,7 @@ def tree_of(kept: Kept, steps: str, place: Path) -> Tree:
 
 
 def run(verb: str, *words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = run_here([verb, *words, "--engine", "inline"])
+    code = run_here([verb, *words, *inline(verb)])
     said = capsys.readouterr()
     assert code == 0, f"{verb} {words}: {code}\n{said.out}{said.err}"
 

@@ -16,7 +16,7 @@ from tests.torture.kills import PREFACE
 from tests.torture.programme import IN_THE_GATE, ROOT, of_scenes, run_part, run_script, wrong_of
 from tools.torture import faults
 from tools.torture.faults import Control, Fault, Kind, Mode
-from tools.torture.runs import Step, installed_command, parse_step
+from tools.torture.runs import Step, inline, installed_command, parse_step
 from tools.torture.scenes import SCENES, build, every_keep, look
 from tools.torture.state import State
 
@@ -142,7 +142,7 @@ def test_every_call_that_changes_a_file_below_the_folder_is_counted(memory_dir: 
         control.set(placed.path, Fault())
         control.arm()
         trace = memory_dir / "trace"
-        command = [*installed_command(), verb, str(placed.plan_file), "--engine", "inline"]
+        command = [*installed_command(), verb, str(placed.plan_file), *inline(verb)]
         subprocess.run(
             ["strace", "-f", "-y", "-s", "0", "-o", str(trace), *command],
             env=faults.environment(control.path) | {"PYTHONPATH": str(ROOT)},

@@ -374,7 +374,12 @@ def installed_command() -> list[str]:
 
 def _arguments(verb: str, placed: Placed) -> list[str]:
     plan = placed.by or (str(placed.plan_file),)
-    return [verb, *plan, "--engine", "inline", "--json"]
+    return [verb, *plan, *inline(verb), "--json"]
+
+
+def inline(verb: str) -> tuple[str, ...]:
+    """What is typed so that a verb does not take Spark; ``purge`` never does."""
+    return () if verb == "purge" else ("--engine", "inline")
 
 
 @functools.cache

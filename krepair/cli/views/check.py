@@ -13,14 +13,14 @@ from krepair.checks.recovery_time import recovery_text
 from krepair.checks.retention import WHAT_TELLS
 from krepair.cli.views.reports import place_text
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, names_text
 from krepair.next_command import NOTHING, Next
 from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
 from krepair.plan.risks import OTHERS_FIRST
-from krepair.plan.view import Cell, Section, View, bytes_words, share_bar, size_text, table_of
+from krepair.plan.view import Cell, Section, View, bytes_words, share_text, size_text, table_of
 from krepair.rules.evidence import DESCRIBE
 from krepair.start.line import Expected, ForecastLine
 
@@ -47,7 +47,7 @@ class _Asked(NamedTuple):
 
 
 def check_view(
-    report: CheckReport, options: Options | None = None, width: int = 0, *, sums: bool = True
+    report: CheckReport, options: Options | None = None, width: int = 0, *, browser: bool = False
 ) -> View:
     """What ``check`` found.
 
@@ -57,19 +57,21 @@ def check_view(
         report: what was found.
         options: as typed.
         width: columns of the terminal; 0: it goes into a file.
-        sums: also the table by rule; a page with pictures has one of its own.
+        browser: the rows by rule are a table, which a browser fits to its window.
     """
     asked = _Asked(options or Options(), width)
-    return View(title="krepair check", sections=tuple(_sections(report, asked, sums=sums)))
+    return View(title="krepair check", sections=tuple(_sections(report, asked, browser=browser)))
 
 
-def _sections(report: CheckReport, asked: _Asked, *, sums: bool) -> Iterator[Section]:
+def _sections(report: CheckReport, asked: _Asked, *, browser: bool) -> Iterator[Section]:
     rule, every = asked.options.rule, asked.options.every
     told = Section(title="Verdict", lines=(*verdict(report), *_of_a_later_version(asked.options)))
     rules = [row for row in rules_of(report) if not rule or row.rule == rule]
     if not asked.screen:
         yield told
-    if sums:
+    if browser:
+        yield from map(_table_by_rule, report.log_dirs)
+    else:
         yield _by_rule(report, rules, asked)
     if rule and not rules:
         yield Section(title="", lines=(_none_of(rule),))
@@ -119,6 +121,26 @@ def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: _Asked) -
     partitions = count_text(sum(len(one.partitions) for one in dirs), "partition")
     title = f"{partitions}, {size_text(sum(one.scanned_bytes for one in dirs))} read, in {where}"
     return Section(title=title, lines=tuple(_rule_lines(rules, asked)))
+
+
+def _table_by_rule(report: LogDirReport) -> Section:
+    rows = [
+        (
+            rule.severity,
+            rule.rule,
+            rule.title,
+            rule.findings,
+            len(rule.partitions),
+            size_text(rule.bytes) if rule.bytes else "-",
+            rule.fix,
+        )
+        for rule in by_rule(report.findings)
+    ]
+    return Section(
+        title=report.log_dir,
+        lines=() if rows else ("Nothing found.",),
+        table=table_of("how bad | rule | what | # findings | # partitions | # bytes | fix", rows),
+    )
 
 
 def _rule_lines(rules: Sequence[RuleSummary], asked: _Asked) -> Iterator[str]:
@@ -185,8 +207,8 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
 def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     names = [name for one in dirs for name in one.retention_not_known]
     if names:
-        shown = ", ".join(names[:_WORST]) + _and_more(len(names) - _WORST)
-        yield f"cleanup.policy is not known of {shown}: nothing is foretold of retention there. {WHAT_TELLS}."
+        known = f"cleanup.policy is not known of {names_text(names)}"
+        yield f"{known}: nothing is foretold of retention there. {WHAT_TELLS}."
 
 
 # -- each row
@@ -244,13 +266,12 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
         table=table_of(
             "how bad | rule | partition | file | evidence | fix",
             map(_finding, sorted(report.findings, key=_worst_first)),
-            kind=1,
         ),
     )
     yield Section(
         title=f"Partitions in {name}",
         table=table_of(
-            "partition | # segments | # .log bytes | # markers | # emptied | markers and emptied",
+            "partition | # segments | # .log bytes | # markers | # emptied | # markers and emptied",
             ((one.partition, *_made_of(one)) for one in report.partitions),
         ),
     )
@@ -284,7 +305,7 @@ def _made_of(one: PartitionSummary) -> tuple[Cell, ...]:
         one.log_bytes,
         one.markers,
         one.emptied,
-        share_bar(one.marker_bytes + one.emptied_bytes, one.log_bytes),
+        share_text(one.marker_bytes + one.emptied_bytes, one.log_bytes),
     )
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.cli.views.reports import end_of_page
-from krepair.formats.words import count_text, names_text, time_text
+from krepair.formats.words import count_text, time_text
 from krepair.next_command import Next
 from krepair.ops.compare import CompareReport, SideSummary, WayBack
-from krepair.ops.diff import Difference, PartitionDiff, PlanDiff, number, words
+from krepair.ops.diff import ChangeDiff, Difference, PartitionDiff, PlanDiff
 from krepair.ops.facts import FactsReport
-from krepair.plan.view import Section, Table, View, bytes_words, table_of
+from krepair.plan.view import Section, Table, View, bytes_words, folded, table_of
 from krepair.rules.replicas import model as m
 
 _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER, m.MISSING, m.CANNOT_TELL})
@@ -240,16 +239,8 @@ def facts_view(report: FactsReport) -> View:
 
 
 _ONLY: Final = {"first": "only in the first plan", "second": "only in the second plan", "both": ""}
-_FILES: Final = "files."
-_SETTINGS: Final = "settings."
-_IN_A_WORD: Final = {
-    "horizons": "what other horizons would give",
-    "notes": "notes",
-    "reasons": "counts by reason",
-}
 _NAMED_AT_MOST: Final = 4
 _MOST_ROWS: Final = 200
-_SAME_AT_LEAST: Final = 10
 
 
 def diff_view(found: PlanDiff, first: str, second: str) -> View:
@@ -260,45 +251,47 @@ def diff_view(found: PlanDiff, first: str, second: str) -> View:
         first: path of the first plan.
         second: path of the second plan.
     """
-    rows = (("first", found.first, first), ("second", found.second, second))
-    head = Section(
-        title=f"Two plans of {found.log_dir}",
-        lines=tuple(_head(found)),
-        table=table_of(
-            "plan | digest | file", ((_name(found, place), digest, path) for place, digest, path in rows)
-        ),
-    )
-    return View(title="krepair diff", sections=(head, *_sections(found)))
-
-
-def _sections(found: PlanDiff) -> tuple[Section, ...]:
-    """Clock, options, settings and sums; then partitions, then changes."""
-    columns = ("what", "first", "second")
     others = [one for one in found.partitions if not one.decisions_same]
     same = [one for one in found.partitions if one.decisions_same]
-    shown = [*others[:_MOST_ROWS], *same[: max(_MOST_ROWS - len(others), _SAME_AT_LEAST)]]
-    left = len(found.partitions) - len(shown)
-    changes = [row for partition in others if partition.where == "both" for row in _change_rows(partition)]
-    return (
-        Section(
-            title="Clock, options, settings and sums",
-            table=Table(columns=columns, rows=tuple(_heads(found.differences))),
-        ),
-        Section(
-            title="Partitions",
-            lines=(f"{left:,} more are in krepair diff --json.",) if left > 0 else (),
-            table=table_of(
+    plans = (("first", found.first, first), ("second", found.second, second))
+    return View(
+        title="krepair diff",
+        sections=(
+            Section(
+                title=f"Two plans of {found.log_dir}",
+                lines=tuple(_head(found)),
+                table=table_of(
+                    "plan | digest | file",
+                    ((_name(found, place), digest, path) for place, digest, path in plans),
+                ),
+            ),
+            _rows_of_diff(
+                "Clock, options, settings and sums",
+                "what | first | second",
+                ((one.label, one.before or "-", one.after or "-") for one in found.differences),
+            ),
+            _rows_of_diff(
+                "Partitions",
                 "partition | changes | what differs",
-                ((one.folder, _decisions(one), _summary(one)) for one in shown),
+                ((one.folder, _decisions(one), _summary(one)) for one in (*others, *same)),
+            ),
+            _rows_of_diff(
+                "Changes that differ",
+                "change | what | first | second",
+                (row for one in others for change in one.changes for row in _change_rows(change)),
             ),
         ),
-        Section(
-            title="Changes that differ",
-            lines=(f"{count_text(len(changes) - _MOST_ROWS, 'more row')}: see krepair diff --json.",)
-            if len(changes) > _MOST_ROWS
-            else (),
-            table=Table(columns=("change", *columns), rows=tuple(changes[:_MOST_ROWS])),
-        ),
+    )
+
+
+def _rows_of_diff(title: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Section:
+    """Rows, of which those that are equal but for their first cell are one."""
+    alike = folded(rows)
+    left = len(alike) - _MOST_ROWS
+    return Section(
+        title=title,
+        lines=(f"{count_text(left, 'more row')}: see krepair diff --json.",) if left > 0 else (),
+        table=table_of(columns, alike[:_MOST_ROWS]),
     )
 
 
@@ -350,90 +343,34 @@ def _decisions(partition: PartitionDiff) -> str:
 
 
 def _summary(partition: PartitionDiff) -> str:
-    """In a few words: changes by where they are, files by count, every other value by its name."""
+    """In a few words: changes by where they are, every other value by its name."""
     if partition.where != "both":
         return "-"
     counts = Counter(change.where for change in partition.changes)
     parts = [f"changes {_ONLY[where]}: {counts[where]}" for where in ("first", "second") if counts[where]]
     if counts["both"]:
         parts.append(f"changes that differ: {counts['both']}")
-    files = {one.what[len(_FILES) :].rsplit(".", 1)[0] for one in partition.differences if _is_of_file(one)}
-    if files:
-        parts.append(f"files that differ: {len(files)}")
-    others = [
+    values = [
         f"{one.label}: {one.before or '-'} -> {one.after or '-'}"
         for one in partition.differences
-        if not _is_of_file(one) and _top(one) not in _IN_A_WORD
+        if one.before or one.after
     ]
-    said = {_IN_A_WORD[_top(one)]: None for one in partition.differences if _top(one) in _IN_A_WORD}
-    more = [f"and {len(others) - _NAMED_AT_MOST} more"] if len(others) > _NAMED_AT_MOST else []
-    return "; ".join([*parts, *others[:_NAMED_AT_MOST], *more, *said])
+    said = dict.fromkeys(one.label for one in partition.differences if not (one.before or one.after))
+    more = [f"and {len(values) - _NAMED_AT_MOST} more"] if len(values) > _NAMED_AT_MOST else []
+    return "; ".join([*parts, *values[:_NAMED_AT_MOST], *more, *said])
 
 
-def _top(one: Difference) -> str:
-    """The field of a partition that a difference is in."""
-    return one.what.partition(".")[0]
+def _change_rows(change: ChangeDiff) -> Iterator[tuple[str, ...]]:
+    if change.where != "both":
+        yield change.change_id, _ONLY[change.where], "", ""
+    by_label: dict[str, list[Difference]] = defaultdict(list)
+    for one in change.differences:
+        by_label[one.label].append(one)
+    for name, found in by_label.items():
+        places = f", in {count_text(len(found), 'place')}" if len(found) > 1 else ""
+        before, after = ({getattr(one, side) for one in found} for side in ("before", "after"))
+        yield change.change_id, f"{name}{places}", _one_of(before), _one_of(after)
 
 
-def _is_of_file(one: Difference) -> bool:
-    return one.what.startswith(_FILES)
-
-
-def _change_rows(partition: PartitionDiff) -> Iterator[tuple[str, ...]]:
-    for change in partition.changes:
-        if change.where != "both":
-            yield change.change_id, _ONLY[change.where], "", ""
-        else:
-            by_label: dict[str, list[Difference]] = {}
-            for one in change.differences:
-                by_label.setdefault(one.label, []).append(one)
-            for name, found in by_label.items():
-                yield change.change_id, name, *_together(found)
-
-
-def _together(found: Sequence[Difference]) -> tuple[str, str]:
-    """The same field in several segments: the sum of numbers; of anything else in how many it differs."""
-    if len(found) == 1:
-        return found[0].before or "-", found[0].after or "-"
-    sums = [_summed(found[0].what, [getattr(one, side) for one in found]) for side in ("first", "second")]
-    if "" not in sums:
-        return sums[0], sums[1]
-    if len({(one.before, one.after) for one in found}) == 1:
-        return f"{found[0].before or '-'} ({len(found):,} times)", f"{found[0].after or '-'}"
-    times = f"in {count_text(len(found), 'place')}"
-    if not any(one.after for one in found):
-        return times, "-"
-    return ("-", times) if not any(one.before for one in found) else (times, "another value")
-
-
-def _summed(what: str, values: Iterable[str]) -> str:
-    """The sum of values of one field as text; empty where one is no number and no tally."""
-    numbers, tallies = 0, Counter[str]()
-    for value in values:
-        try:
-            read = json.loads(value or "0")
-        except ValueError:
-            return ""
-        if isinstance(read, dict) and {"batches", "bytes"} <= read.keys():
-            tallies.update(batches=read["batches"], bytes=read["bytes"])
-        elif isinstance(read, int) and not isinstance(read, bool):
-            numbers += read
-        else:
-            return ""
-    if tallies:
-        return words(what, dict(tallies))
-    return number(what.rpartition(".")[2], numbers) if numbers else "-"
-
-
-def _heads(differences: Iterable[Difference]) -> Iterator[tuple[str, ...]]:
-    """Differences of the whole plan; settings of topics that only one plan has to do with are one row."""
-    topics: dict[str, set[str]] = {"first": set(), "second": set()}
-    for one in differences:
-        if one.what.startswith(_SETTINGS) and not (one.first and one.second):
-            topics["second" if one.second else "first"].add(one.what.split(".")[1])
-        else:
-            yield one.label, one.before or "-", one.after or "-"
-    for side, names in topics.items():
-        if names:
-            told = (f"given, for {names_text(sorted(names))}", "-")
-            yield "settings", *(told if side == "first" else reversed(told))
+def _one_of(values: set[str]) -> str:
+    return f"{len(values):,} values" if len(values) > 1 else values.pop() or "-"

@@ -8,7 +8,7 @@ from krepair.checks.catalogue import Finding
 from krepair.cli.views.reports import end_of_page
 from krepair.formats.damage import shown
 from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from krepair.formats.words import count_text, time_text
+from krepair.formats.words import count_text, names_text, time_text
 from krepair.look.coordinators.groups import Group
 from krepair.next_command import Next
 from krepair.ops.groups import GroupsReport, PassedOver
@@ -18,13 +18,12 @@ from krepair.plan.view import Section, View, bytes_words, size_text, table_of
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
-def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] = ()) -> View:
+def groups_view(report: GroupsReport, wanted: Sequence[str] = ()) -> View:
     """The groups one a line; each with its members and commits where they were asked for by name.
 
     Args:
         report: what was found.
-        detailed: whether members and commits are shown.
-        wanted: groups that were asked for by name.
+        wanted: groups that were asked for by name: members and commits are shown.
     """
     alive = [group for group in report.groups if group.state != "Dead"]
     dead = len(report.groups) - len(alive)
@@ -35,14 +34,14 @@ def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] =
         lines = ["There is no partition of __consumer_offsets here."]
     there = {group.group for group in report.groups}
     lines += [not_there("group", name, OFFSETS_TOPIC) for name in wanted if name not in there]
-    if dead and not detailed:
+    if dead and not wanted:
         lines.append(f"Deleted groups whose tombstones are still in the log: {dead}.")
     if report.unknown:
         lines.append(f"Records with a key that this version does not know: {report.unknown}.")
     lines += _misplaced(report) + _out_of_range(report)
     if report.damages:
         lines.append(f"Damaged parts passed over: {report.damages}. The answer may lack what they said.")
-    listed = report.groups if detailed else alive
+    listed = report.groups if wanted else alive
     sections = [
         Section(
             title=f"Groups in {report.log_dir}",
@@ -54,7 +53,7 @@ def groups_view(report: GroupsReport, *, detailed: bool, wanted: Sequence[str] =
             ),
         )
     ]
-    if detailed:
+    if wanted:
         for group in report.groups:
             sections += _group(group, report.now_ms)
     sections += [
@@ -118,10 +117,6 @@ def _out_of_range(report: GroupsReport) -> list[str]:
     return [text] if commits else []
 
 
-def _known(offset: int) -> str:
-    return "-" if offset < 0 else str(offset)
-
-
 def _group(group: Group, now_ms: int) -> list[Section]:
     name = f"{group.group} ({group.partition})"
     history = group.history
@@ -146,8 +141,8 @@ def _group(group: Group, now_ms: int) -> list[Section]:
             commit.topic,
             str(commit.partition),
             commit.problem or str(commit.offset),
-            _known(commit.log_start),
-            _known(commit.log_end),
+            _number(commit.log_start),
+            _number(commit.log_end),
             "yes" if commit.out_of_range else "",
             age_text(commit.commit_timestamp, now_ms),
             time_text(commit.commit_timestamp),
@@ -226,7 +221,6 @@ def age_text(then_ms: int, now_ms: int) -> str:
     return " ".join(parts) or "0 s"
 
 
-_MOST_PARTITIONS = 5
 _THE_PAST = "A log directory shows the past. Brokers of 3.0 and later answer these; older ones do not."
 _ONLY_THEN = (
     "__transaction_state here proves that these are over for the coordinator. But if this directory was written a "
@@ -238,18 +232,17 @@ _OLD_BROKERS = (
 )
 
 
-def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Sequence[str] = ()) -> View:
+def transactions_view(report: TransactionsReport, wanted: Sequence[str] = ()) -> View:
     """Transactions that go on, those without a marker, and what to type on a live cluster.
 
     Args:
         report: what was found.
-        detailed: whether ids are shown that have no open transaction, too.
-        wanted: ids that were asked for by name.
+        wanted: ids that were asked for by name: they are shown without an open transaction, too.
     """
     shown = [
         transaction
         for transaction in report.transactions
-        if detailed or transaction.goes_on or transaction.open_in
+        if wanted or transaction.goes_on or transaction.open_in
     ]
     aborts = [row for row in report.open if row.abort]
     return View(
@@ -279,7 +272,7 @@ def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Seq
             ),
             Section(
                 title="Abort what find-hanging still names, and nothing else",
-                lines=_on_aborts(aborts),
+                lines=(_ONLY_THEN, _OLD_BROKERS) if aborts else (),
                 commands=tuple(Next.by_hand(row.abort) for row in aborts),
             ),
             Section(
@@ -300,14 +293,6 @@ def transactions_view(report: TransactionsReport, *, detailed: bool, wanted: Seq
             ),
             *end_of_page(report.next_command),
         ),
-    )
-
-
-def _on_aborts(aborts: list[OpenInLog]) -> tuple[str, ...]:
-    if not aborts:
-        return ()
-    return (
-        (_ONLY_THEN, _OLD_BROKERS) if any("--producer-id" in row.abort for row in aborts) else (_ONLY_THEN,)
     )
 
 
@@ -345,8 +330,8 @@ def _id_row(each: Transaction) -> tuple[str, ...]:
         state.problem or state.state,
         "-" if each.age_ms < 0 else age_text(0, each.age_ms),
         "-" if state.timeout_ms < 0 else age_text(0, state.timeout_ms),
-        _some(names),
-        _some(each.open_in),
+        names_text(names) or "-",
+        names_text(each.open_in) or "-",
         size_text(each.held_back_bytes),
     )
 
@@ -367,8 +352,3 @@ def _open_row(row: OpenInLog) -> tuple[str, ...]:
 
 def _number(value: int) -> str:
     return "-" if value < 0 else str(value)
-
-
-def _some(names: tuple[str, ...] | list[str]) -> str:
-    more = f" and {len(names) - _MOST_PARTITIONS} more" if len(names) > _MOST_PARTITIONS else ""
-    return ", ".join(names[:_MOST_PARTITIONS]) + more or "-"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Final
 
 from krepair.checks.recovery_time import duration_text
-from krepair.commit.result import ChangeOutcome, ChangeResult
+from krepair.commit.result import ChangeOutcome
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.formats.words import count_text, time_text
+from krepair.formats.words import count_text, names_text, time_text
 from krepair.next_command import Next
 from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachReport, VerifyReport
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
@@ -21,9 +21,6 @@ _MOST_ROWS = 8
 _MOST_KINDS = 3
 """Kinds of files of which it is said how they were checked."""
 
-_DONE_WORDS = {"apply": "applied", "undo": "taken back", "purge": "purged"}
-_NOT_BEFORE = {"undo": "not applied here", "purge": "nothing kept here"}
-"""Of a plan of which nothing is here: nobody knows whether it was ever applied."""
 _NOTHING_LEFT = {
     "apply": "Done: every change is in place already.",
     "undo": "Done: nothing of this plan is applied here, so there is nothing to take back.",
@@ -40,10 +37,7 @@ def place_text(file: str, position: int) -> str:
 
 
 def apply_view(report: ApplyReport) -> View:
-    """What ``apply``, ``undo`` or ``purge`` did, by partition; every failure on its own line."""
-    by_partition: dict[str, list[ChangeResult]] = {}
-    for result in report.results:
-        by_partition.setdefault(result.partition, []).append(result)
+    """What ``apply``, ``undo`` or ``purge`` did; every failure on its own line."""
     failed = tuple(
         (result.change_id, result.outcome, str(result.exit_code), _with_next(result.why, result.next_command))
         for result in report.results
@@ -65,12 +59,7 @@ def apply_view(report: ApplyReport) -> View:
             f"{bytes_text(report.uncleanable_bytes)}."
         )
     sections = (
-        Section(
-            title=f"Plan {report.plan_id}, {_what_was_done(report)}, in {report.log_dir}",
-            lines=tuple(lines),
-            # Where all is done, the line above says of how many.
-            table=table_of("partition | changes | # freed", _partition_rows(by_partition) if failed else ()),
-        ),
+        Section(title=f"Plan {report.plan_id} in {report.log_dir}", lines=tuple(lines)),
         Section(
             title="Deleted by the broker",
             lines=tuple(result.why for result in report.results if result.outcome == "gone"),
@@ -95,44 +84,23 @@ def _with_next(why: str, command: Next) -> str:
     return f"{why}; next: {command}" if command else why
 
 
-def _partition_rows(by_partition: dict[str, list[ChangeResult]]) -> tuple[tuple[str, ...], ...]:
-    """Each partition, if they are few; else those with something that is not done, and one row for all others."""
-    told = [name for name, results in by_partition.items() if not all(map(_is_done, results))]
-    if len(by_partition) <= _MOST_ROWS:
-        told = list(by_partition)
-    told = told[:_MOST_ROWS]
-    rest = [result for name, results in by_partition.items() if name not in told for result in results]
-    rows = [(name, _outcomes(by_partition[name]), _freed(by_partition[name])) for name in told]
-    if rest:
-        others = count_text(len(by_partition) - len(told), f"{'other ' if told else ''}partition")
-        rows.append((others, _outcomes(rest), _freed(rest)))
-    return tuple(rows)
-
-
-def _is_done(result: ChangeResult) -> bool:
-    return result.outcome not in {"failed", "skipped"}
-
-
 def _ended(report: ApplyReport) -> str:
     """How it ended, in a sentence: what was done, and not what could have been.
 
     It tells of every outcome that is there: who reads no further takes it for what is so of all of the plan.
     """
+    counts = Counter(result.outcome for result in report.results)
+    told = "; ".join(_counted(report, counts))
+    missed = counts["failed"] + counts["skipped"]
+    left = f"; {missed:,} not done, each with its reason below. What is done stays done." if missed else "."
     if report.exit_code not in (ExitCode.DONE, ExitCode.PARTLY):
         meaning = EXIT_CODE_MEANING[report.exit_code]
-        return f"{meaning[0].upper()}{meaning[1:]}."
-    counts = Counter(result.outcome for result in report.results)
-    missed = counts["failed"] + counts["skipped"]
-    told = "; ".join(_counted(report, counts))
+        return f"{meaning[0].upper()}{meaning[1:]}.{f' Done so far: {told}{left}' if told else ''}"
     if missed:
-        return f"Partly done: {told}; {_missed(missed)} What is done stays done."
+        return f"Partly done: {told}{left}"
     if set(counts) == {"already"}:
         return _NOTHING_LEFT[report.verb]
     return f"Done: {told}." if told else "Done."
-
-
-def _missed(count: int) -> str:
-    return f"{count:,} not done, each with its reason below."
 
 
 def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterator[str]:
@@ -167,41 +135,13 @@ def freed_in_all(verb: str, count: int) -> str:
     return f"{more}." if verb == "undo" else f"{more}; purge frees the originals."
 
 
-def _what_was_done(report: ApplyReport) -> str:
-    """The heading's word: it promises nothing that was not done."""
-    outcomes = {result.outcome for result in report.results}
-    missed = bool(outcomes & {"failed", "skipped"}) or report.interrupted
-    word = _DONE_WORDS[report.verb]
-    done = outcomes & {_DONE_OUTCOMES[report.verb]}
-    # What was not applied was not taken back, and what was not kept was not purged.
-    before = outcomes & {"already"} if report.verb == "apply" else set()
-    if missed:
-        return f"{word} in part" if done or before else f"not {word}"
-    if done:
-        return word
-    if before:
-        return f"{word} before"
-    told = [_NOT_BEFORE[report.verb]] if "already" in outcomes else []
-    told += ["deleted by the broker"] if "gone" in outcomes else []
-    return ", or ".join(told) or "nothing to do"
-
-
-def _outcomes(results: list[ChangeResult]) -> str:
-    counts = Counter(result.outcome for result in results)
-    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts.items())
-
-
-def _freed(results: list[ChangeResult]) -> str:
-    return size_text(sum(result.bytes_freed for result in results))
-
-
 def kept_view(verb: str, report: KeptReport) -> View:
     """What each plan keeps; the one that was written last comes first."""
     rows = tuple(
         (
             plan.plan_id,
             plan.state,
-            ", ".join(plan.partitions[:3]) + (", ..." if len(plan.partitions) > 3 else ""),
+            names_text(plan.partitions),
             f"{plan.bytes:,}",
             time_text(plan.last_written_ms) if plan.last_written_ms >= 0 else "-",
             duration_text(plan.age_seconds) if plan.age_seconds >= 0 else "-",

@@ -17,7 +17,7 @@ from krepair import __version__
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.formats.words import all_printable, json_for_terminals
 from krepair.next_command import Next
-from krepair.plan.view import PARTS, Section, ShareBar, Table, View, typable, unbroken, visible, wrapped
+from krepair.plan.view import PARTS, Section, Table, View, typable, unbroken, visible, wrapped
 
 COLUMNS: Final = 110
 """Of a page where no terminal is; the variable ``COLUMNS`` counts as everywhere."""
@@ -132,8 +132,7 @@ def _widths(rows: Sequence[tuple[str, ...]], table: Table, width: int) -> list[i
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     least = list(widths)
     for place in range(1, len(widths)):
-        cells = [row[place] for row in table.rows]
-        if place not in table.right and not any(isinstance(cell, ShareBar) for cell in cells):
+        if place not in table.right:
             longest = max(len(piece) for row in rows for piece in unbroken(row[place]))
             least[place] = min(widths[place], max(longest, _WORDS))
     room = width - len(_GAP) * (len(widths) - 1)

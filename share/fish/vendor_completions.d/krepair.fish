@@ -89,8 +89,6 @@ complete -c krepair -n '__fish_seen_subcommand_from undo' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from undo' -F
 complete -c krepair -n __fish_use_subcommand -a purge -d 'Free the kept originals of a plan that was applied'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
-complete -c krepair -n '__fish_seen_subcommand_from purge' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
-complete -c krepair -n '__fish_seen_subcommand_from purge' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l json -d 'One JSON document on standard output.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l quiet -s q -d 'No progress, no page; the exit code tells.'
 complete -c krepair -n '__fish_seen_subcommand_from purge' -l help -d 'Show this message and exit.'
