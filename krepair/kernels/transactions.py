@@ -41,12 +41,14 @@ from krepair.kernels.scan_window import (
 from krepair.kernels.words import be16, be32, be64
 
 NEED_BYTES, TABLE_FULL, OUTPUT_FULL, STOPPED = range(4)
-(T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS, T_HOLES) = range(8)
-_STATE_SIZE = 8
+(T_POSITION, T_ROWS, T_ENTRIES, T_HEAD, T_TAIL, T_NEXT_OFFSET, T_GAPS, T_HOLES, T_WAITING, T_WAITS) = range(
+    10
+)
+_STATE_SIZE = 10
 _ID, _FIRST, _BEFORE, _AFTER, _MARKER, _LATEST, _HOLES = range(7)
 _ROW_SIZE = 7
-E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_HAS_DATA, E_MARKER, E_LATEST = range(7)
-_ENTRY_SIZE = 7
+E_PRODUCER, E_FIRST, E_LAST, E_STABLE, E_HAS_DATA, E_MARKER, E_LATEST, E_NEXT = range(8)
+_ENTRY_SIZE = 8
 WINDOW_BYTES = 1 << 18  # fits the second-level cache, so that what was read is not read from memory again
 _FIRST_ROWS = 64
 _FIRST_ENTRIES = 256
@@ -97,6 +99,26 @@ def _unlink(rows: Any, row: int, state: Any) -> None:
         state[T_TAIL] = before
 
 
+@inlined
+def _note_next(entries: Any, state: Any, producer_id: int, base_offset: int) -> None:
+    """A transaction begins: the next one for the entries of other producers that wait for it.
+
+    ``T_WAITING`` is the first entry that waits, ``T_WAITS`` the producer id of all that wait, -1 if they have several:
+    a producer that aborts again and again does not look at its own entries each time.
+    """
+    if state[T_WAITS] == producer_id:
+        return
+    waiting = state[T_ENTRIES]
+    for entry in range(state[T_WAITING], state[T_ENTRIES]):
+        if entries[entry, E_NEXT] < 0:
+            if entries[entry, E_PRODUCER] != producer_id:
+                entries[entry, E_NEXT] = base_offset
+            elif waiting == state[T_ENTRIES]:
+                waiting = entry
+    state[T_WAITING] = waiting
+    state[T_WAITS] = producer_id
+
+
 @kernel("ints, rows, long")
 def rehash(slots: Any, rows: Any, count: int) -> None:
     """Enter rows 0..count-1 into empty hash slots; see ``transactions_window`` for the shapes."""
@@ -118,10 +140,10 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
         filled: bytes of it that are valid.
         origin: file position of place 0.
         file_size: bytes of the log; all of them must be valid batches with ascending offsets.
-        state: int64[8]; ``T_POSITION`` is the next batch and may lie past the window.
+        state: int64[10]; ``T_POSITION`` is the next batch and may lie past the window.
         rows: int64[R, 7], one per producer id.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
-        entries: int64[N, 7], out, see ``SegmentTransactions``.
+        entries: int64[N, 8], out, see ``SegmentTransactions``.
 
     Returns:
         NEED_BYTES at the end of the window; TABLE_FULL or OUTPUT_FULL if ``rows`` or ``entries`` must grow; STOPPED if
@@ -166,6 +188,7 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
                 if rows[row, _FIRST] < 0:
                     rows[row, _FIRST] = rows[row, _LATEST] = base_offset
                     _link(rows, row, state)
+                    _note_next(entries, state, producer_id, base_offset)
                 elif rows[row, _HOLES] != state[T_HOLES]:
                     rows[row, _LATEST] = base_offset
                 rows[row, _HOLES] = state[T_HOLES]
@@ -190,6 +213,11 @@ def transactions_window(buf: Any, filled: int, origin: int, file_size: int, stat
                         entries[entry, E_LATEST] = base_offset
                         if first >= 0 and rows[row, _HOLES] == state[T_HOLES]:
                             entries[entry, E_LATEST] = rows[row, _LATEST]
+                        entries[entry, E_NEXT] = -1
+                        if state[T_WAITING] == entry:
+                            state[T_WAITS] = producer_id
+                        elif state[T_WAITS] != producer_id:
+                            state[T_WAITS] = -1
                         state[T_ENTRIES] = entry + 1
                     rows[row, _FIRST] = -1
                     rows[row, _MARKER] = base_offset
@@ -206,10 +234,10 @@ class SegmentTransactions:
     """Result of the replay of one segment.
 
     Attributes:
-        entries: int64[N, 7] (producer id, first offset, offset of the abort marker, last stable offset, whether the
+        entries: int64[N, 8] (producer id, first offset, offset of the abort marker, last stable offset, whether the
             transaction has data; without, its first offset is that of the marker; offset of the producer's marker
-            before, -1 if none; offset at which the transaction may have begun at the latest), in the order of the
-            abort markers.
+            before, -1 if none; offset at which the transaction may have begun at the latest; offset at which the next
+            transaction of another producer begins in the segment, -1 if none does), in the order of the abort markers.
         gaps: number of batches with missing offsets, before the batch or in it; the log was compacted.
         valid_bytes: position at which the replay ended.
     """
@@ -246,7 +274,7 @@ class TransactionReplay:
             OSError: ``read_into`` has raised it.
         """
         state = self._state
-        state[T_POSITION] = state[T_ENTRIES] = state[T_GAPS] = 0
+        state[T_POSITION] = state[T_ENTRIES] = state[T_GAPS] = state[T_WAITING] = 0
         entries: Int64s = np.empty((_FIRST_ENTRIES, _ENTRY_SIZE), np.int64)
         view = memoryview(self._window)
         while state[T_POSITION] < file_size:

@@ -17,7 +17,7 @@ from tests.old_messages import mixed_logs, plain
 from tests.strategies import History, histories
 
 Entry = tuple[int, ...]
-"""Producer id, first offset, offset of the marker, last stable offset, offset of the marker before, latest begin."""
+"""Producer id, first offset, offset of the marker, last stable offset, marker before, latest begin, next begin."""
 
 
 @dataclass
@@ -30,9 +30,12 @@ class Twin:
 
     def entries(self, batches: Sequence[Batch]) -> list[Entry]:
         found: list[Entry] = []
+        begins: list[tuple[int, int]] = []
         for batch in batches:
             pid = batch.producer_id
             if pid >= 0 and batch.transactional and not batch.control:
+                if pid not in self.open_from:
+                    begins.append((batch.base_offset, pid))
                 self.open_from.setdefault(pid, batch.base_offset)
             elif pid >= 0 and batch.marker is not None:
                 first = self.open_from.pop(pid, batch.base_offset)
@@ -42,7 +45,10 @@ class Twin:
                     found.append((pid, first, batch.base_offset, stable, marker, latest))
                 self.markers[pid] = batch.base_offset
             self.before.append(batch)
-        return found
+        return [
+            (*entry, next((at for at, pid in begins if at > entry[2] and pid != entry[0]), -1))
+            for entry in found
+        ]
 
     def latest_begin(self, marker: Batch) -> int:
         """First data of the producer behind the last place at which another marker of it may have been."""
@@ -118,4 +124,20 @@ def test_a_transaction_begins_before_its_first_data_behind_the_last_place_of_ano
     batches.append(builders.abort(batches[-1].last_offset + 1, pid=7))
     [entry] = replayed(TransactionReplay(0), batches)
     assert [entry] == Twin().entries(batches)
-    assert entry[-1] == latest
+    assert entry[-2] == latest
+
+
+def test_each_abort_knows_where_the_next_transaction_of_another_producer_begins() -> None:
+    """One producer aborts again and again, another one has been open all the time."""
+    batches = [builders.data(0, 1, pid=2, txn=True)]
+    for offset in range(1, 2001, 2):
+        batches += [builders.data(offset, 1, pid=1, txn=True), builders.abort(offset + 1, pid=1)]
+    batches += [
+        builders.abort(2001, pid=2),
+        builders.data(2002, 1, pid=1, txn=True),
+        builders.abort(2003, pid=1),
+    ]
+    batches += [builders.data(2004, 1, pid=2, txn=True), builders.abort(2005, pid=2)]
+    found = replayed(TransactionReplay(0), batches)
+    assert found == Twin().entries(batches)
+    assert [entry[-1] for entry in found] == [*[2004] * 1000, 2002, 2004, -1]

@@ -173,6 +173,32 @@ def test_an_entry_that_begins_behind_a_batch_is_believed_where_a_marker_may_be_g
     assert (text == "", found == [begins_late]) == (believed, believed)
 
 
+@pytest.mark.parametrize(
+    ("begins", "opened", "stable", "believed"),
+    [
+        (3, 8, 2, True),
+        (3, 8, 3, True),
+        (3, 8, 4, False),
+        (3, 7, 3, False),  # of the same producer: a broker leaves it out
+        (2, 9, 3, False),  # another one begins before
+    ],
+)
+def test_a_follower_says_where_the_next_transaction_of_another_producer_begins(
+    tmp_path: Path, begins: int, opened: int, stable: int, believed: bool
+) -> None:
+    """It looks when all batches of an append are entered, and a leader when there is nothing behind the marker."""
+    folder = tmp_path / "logs" / "f-t-0"
+    folder.mkdir(parents=True)
+    batches = [builders.data(0, 1, pid=7, txn=True), builders.abort(1, pid=7)]
+    batches += [
+        builders.data(offset, 1, **({"pid": opened, "txn": True} if offset == begins else {}))
+        for offset in (2, 3)
+    ]
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batch.raw for batch in batches))
+    (folder / f"{0:020d}.txnindex").write_bytes(txn_index.encode([AbortedTxn(0, 7, 0, 1, stable)]))
+    assert (looked_at(folder).problems == ()) is believed
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_where_nothing_is_missing_what_is_on_disk_is_not_believed(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -33,6 +33,7 @@ from krepair.kernels.transactions import (
     E_LAST,
     E_LATEST,
     E_MARKER,
+    E_NEXT,
     E_PRODUCER,
     E_STABLE,
     TransactionReplay,
@@ -42,6 +43,22 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.scan.segment_files import read_entries
 
 
+class Limits(NamedTuple):
+    """What an entry can say, where that is not what a replay gives.
+
+    Attributes:
+        first: the lowest first offset.
+        latest: the highest first offset.
+        next_begins: where the next transaction of another producer begins behind the marker, in the same segment; -1 if
+            none does. A follower takes many batches in one append, and says that as last stable offset if nothing else
+            was open: it looks for open transactions when all of them are entered (``UnifiedLog.append``, 3.9).
+    """
+
+    first: int
+    latest: int
+    next_begins: int
+
+
 class ReplayedSegment(NamedTuple):
     """What a replay finds in one segment.
 
@@ -49,7 +66,7 @@ class ReplayedSegment(NamedTuple):
         base_offset: of the segment.
         size: bytes of its ``.log`` as asked for.
         entries: of all its abort markers, those without data too.
-        begins: of each entry the lowest and the highest first offset that it can have.
+        limits: what each entry can say.
         compacted: whether records are missing from the log, in this segment or one before it.
         valid_bytes: bytes that were replayed; less than the size where the log is not valid, or its offsets go back.
     """
@@ -57,7 +74,7 @@ class ReplayedSegment(NamedTuple):
     base_offset: int
     size: int
     entries: tuple[AbortedTxn, ...]
-    begins: tuple[tuple[int, int], ...]
+    limits: tuple[Limits, ...]
     compacted: bool
     valid_bytes: int
 
@@ -86,8 +103,8 @@ def replayed(
             AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
             for row in rows
         )
-        begins = tuple((row[E_MARKER] + 1, row[E_LATEST]) for row in rows)
-        yield ReplayedSegment(base_offset, size, entries, begins, compacted, found.valid_bytes)
+        limits = tuple(Limits(row[E_MARKER] + 1, row[E_LATEST], row[E_NEXT]) for row in rows)
+        yield ReplayedSegment(base_offset, size, entries, limits, compacted, found.valid_bytes)
 
 
 class TxnItem(LogsItem, frozen=True, kw_only=True):
@@ -200,13 +217,13 @@ def judged(
     text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
     position = damage[0].position if damage else 0
     true = []
-    for entry, begins in zip(found.entries, found.begins, strict=True):
+    for entry, limits in zip(found.entries, found.limits, strict=True):
         number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
         if number < 0:
             if entry.first_offset != entry.last_offset:
                 true.append(entry)
                 text = text or f"the transaction of producer {_of(entry)} was aborted and is missing"
-        elif _agrees(disk[number], entry, begins, log_start, compacted=found.compacted):
+        elif _agrees(disk[number], entry, limits, log_start, compacted=found.compacted):
             true.append(disk[number])
         else:
             true.append(entry)
@@ -220,7 +237,7 @@ def judged(
 
 
 def _agrees(
-    found: AbortedTxn, replayed: AbortedTxn, begins: tuple[int, int], log_start: int, *, compacted: bool
+    found: AbortedTxn, replayed: AbortedTxn, limits: Limits, log_start: int, *, compacted: bool
 ) -> bool:
     """Whether an entry is right, as far as the log shows.
 
@@ -231,7 +248,7 @@ def _agrees(
     What lies below the log start, or was compacted away, is not seen by a replay. Another transaction that was open
     from there lowered the last stable offset when the entry was written.
     """
-    if not begins[0] <= found.first_offset <= begins[1]:
+    if not limits.first <= found.first_offset <= limits.latest:
         return False
     if compacted:
         return True
@@ -239,6 +256,8 @@ def _agrees(
         return False
     if found.last_stable_offset == replayed.last_stable_offset:
         return True
+    if found.last_stable_offset == limits.next_begins:
+        return replayed.last_stable_offset == replayed.last_offset + 1
     begins_below = min(found.first_offset, found.last_stable_offset) < log_start
     return begins_below and 0 <= found.last_stable_offset <= replayed.last_stable_offset
 
