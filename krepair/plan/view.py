@@ -241,7 +241,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def unbroken(text: str) -> list[str]:
-    """The words of a text; those of a command are one."""
+    """The words of a text; those of a command are one, and so are a size and its unit."""
     pieces: list[str] = []
     for word in text.split(" "):
         if pieces and _belongs_to(pieces[-1], word):
@@ -252,8 +252,10 @@ def unbroken(text: str) -> list[str]:
 
 
 def _belongs_to(piece: str, word: str) -> bool:
-    """Whether a word goes on with a command, or is the value of an option."""
+    """Whether a word goes on with a command, is the value of an option, or the unit of a size."""
     last = piece.rpartition(" ")[2]
+    if word.startswith(_UNITS) and last[-1:].isdigit():
+        return True
     if last.endswith(_ENDS):
         return False
     if last.startswith("--"):

@@ -14,8 +14,8 @@ from krepair.plan.planfile import dumps
 from tests.plan.plans import good_plan, left_alone, partition
 
 BARS = """
-from krepair.cli.one_run import ProgressOf
-with ProgressOf(quiet=QUIET) as progress:
+from krepair.cli.one_run import _progress
+with _progress(quiet=QUIET) as progress:
     progress.start("scan", 1000)
     progress.advance(500)
     progress.finish()

@@ -40,7 +40,7 @@ def test_page_of_a_plan_says_what_goes_by_key_and_what_each_horizon_would_do(tmp
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "| t-0 |" in line
     ]
     assert ["t-0", "6", "10", "4", "0", "2", "0", "0", "6"] in [row[:9] for row in cells]
-    assert ["t-0", "unlimited", "any time", "2", "0", ""] in cells
+    assert ["t-0", "unlimited", "any time", "305 bytes", "0", "2", "0", ""] in cells
     assert "Records go that have a later record of their key" in text
     assert "Every record that stays is carried over byte for byte" in text
     assert "--scratch DIR" in text
