@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
 import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, StalePlanError
 from krepair.ops.apply import apply
 from krepair.ops.kept import kept_report
@@ -20,11 +21,12 @@ from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
-from tests.flips import flip
 from tests.ops.full_disks import file_system
-from tests.ops.stops import stops
-from tools.torture.scenes import Placed, Scene, Tree, build, differences, look, private, visible
+from tests.ops.journeys import built
+from tests.ops.stops import calls_of, stopped, stops
+from tools.torture.copies import FIRST, Case, Copied, try_unit, ways
+from tools.torture.copies import VERBS as AFTER_A_COPY
+from tools.torture.scenes import Placed, Scene, Tree, differences, look, private, visible
 
 VERBS = {"apply": apply, "undo": undo, "purge": purge}
 NAMES = ("markers", "everything", "leftovers", "tail-cut", "excise", "set-aside", "indexes", "recovery")
@@ -53,31 +55,6 @@ def moved(path: Path, how: tuple[str, ...] = WHOLE) -> None:
     shutil.rmtree(old)
 
 
-def stopped(scene: Scene, placed: Placed, verb: str, call: int) -> None:
-    with pytest.raises(SimulatedCrash):
-        run(verb, scene, placed, StoppingDisk(RealDisk(), call))
-
-
-@pytest.fixture(scope="module")
-def scenes() -> dict[str, Scene]:
-    return {name: build(name) for name in NAMES}
-
-
-def ends_of(scene: Scene, folder: Path) -> tuple[Tree, Tree, dict[str, int]]:
-    """Trees before and after, and how many calls each verb makes."""
-    folder.mkdir()
-    placed, calls = scene.place(folder), {}
-    before = seen(placed)
-    recording = RecordingDisk(RealDisk())
-    assert run("apply", scene, placed, recording).exit_code == ExitCode.DONE
-    calls["apply"] = sum(call.kind in FILE_CHANGING for call in recording.calls)
-    after = seen(placed)
-    recording = RecordingDisk(RealDisk())
-    assert run("undo", scene, placed, recording).exit_code == ExitCode.DONE
-    calls["undo"] = sum(call.kind in FILE_CHANGING for call in recording.calls)
-    return before, after, calls
-
-
 def fresh(scene: Scene, folder: Path) -> Placed:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -92,13 +69,14 @@ HOW = pytest.mark.parametrize(
 @HOW
 @pytest.mark.parametrize("name", NAMES)
 def test_what_was_applied_is_verified_taken_back_and_purged_in_a_copy(
-    memory_dir: Path, scenes: dict[str, Scene], name: str, how: tuple[str, ...]
+    memory_dir: Path, name: str, how: tuple[str, ...]
 ) -> None:
-    scene = scenes[name]
-    before, after, _ = ends_of(scene, memory_dir / "whole")
+    scene = built(name)
     for verb in ("undo", "purge", "apply"):
         placed = fresh(scene, memory_dir / "try")
+        before = seen(placed)
         run("apply", scene, placed)
+        after = seen(placed)
         moved(placed.path, how)
         assert verify_plan(placed.plan, scene.options).problems == ()
         report = run(verb, scene, placed)
@@ -111,73 +89,27 @@ def test_what_was_applied_is_verified_taken_back_and_purged_in_a_copy(
         assert private(look(placed.path)) == []
 
 
-@pytest.mark.parametrize("name", ["markers", "leftovers", "everything"])
-def test_by_id_undo_and_purge_work_in_a_copy(memory_dir: Path, scenes: dict[str, Scene], name: str) -> None:
-    scene = scenes[name]
-    for number, verb in enumerate((undo_by_id, purge_by_id)):
-        placed = fresh(scene, memory_dir / str(number))
-        before = seen(placed)
-        run("apply", scene, placed)
-        after = seen(placed)
-        moved(placed.path)
-        assert [one.undo for one in kept_report(str(placed.path), scene.options.now_ms).plans] == ["yes"]
-        report = verb(str(placed.path), placed.plan.plan_id, scene.options)
-        assert report.exit_code == ExitCode.DONE, report.results
-        assert differences(seen(placed), after if number else before) == ""
-        assert private(look(placed.path)) == []
-
-
-@pytest.mark.slow
-@HOW
-@pytest.mark.parametrize("first", ["apply", "undo"])
-@pytest.mark.parametrize("name", NAMES)
-def test_copied_at_any_call_apply_and_undo_end_as_without_the_copy(
-    memory_dir: Path, scenes: dict[str, Scene], name: str, first: str, how: tuple[str, ...]
-) -> None:
-    scene = scenes[name]
-    before, after, calls = ends_of(scene, memory_dir / "whole")
-    most = int(os.environ.get("KREPAIR_MOVED", "8"))
-    for stop in stops(calls[first], most):
-        for verb in ("apply", "undo"):
-            placed = fresh(scene, memory_dir / "try")
-            if first == "undo":
-                run("apply", scene, placed)
-            stopped(scene, placed, first, stop)
-            if not private(look(placed.path)):
-                continue  # nothing was begun, or all is undone: a new plan is needed
-            moved(placed.path, how)
-            report = run(verb, scene, placed)
-            where = (name, first, stop, verb, report.results)
-            if (first, verb) == ("undo", "apply") and report.exit_code != ExitCode.DONE:
-                assert report.exit_code in {ExitCode.REFUSED, ExitCode.PARTLY}, where
-                assert any("undo" in one.why for one in report.results), where
-            else:
-                assert report.exit_code == ExitCode.DONE, where
-                assert differences(seen(placed), after if verb == "apply" else before) == "", where
-            if private(look(placed.path)):
-                report = run("undo", scene, placed)
-                assert report.exit_code == ExitCode.DONE, (where, report.results)
-            assert differences(seen(placed), before) == "", where
-            assert private(look(placed.path)) == [], where
-
-
-@pytest.mark.parametrize("how", [TIMELESS, ("-r", "--preserve=mode,ownership")])
 @pytest.mark.parametrize("first", ["apply", "undo"])
 @pytest.mark.parametrize("name", NAMES)
 def test_in_a_copy_without_times_no_verb_ends_well_on_what_is_wrong(
-    memory_dir: Path, scenes: dict[str, Scene], name: str, first: str, how: tuple[str, ...]
+    memory_dir: Path, name: str, first: str
 ) -> None:
-    scene = scenes[name]
-    before, after, calls = ends_of(scene, memory_dir / "whole")
-    wanted = {"apply": after, "undo": before, "verify": after}
-    for stop in (*stops(calls[first], int(os.environ.get("KREPAIR_MOVED", "3"))), 0):
+    """With its hard links as they were for the first scene, and without any for the others."""
+    how = TIMELESS if name == NAMES[0] else ("-r", "--preserve=mode,ownership")
+    scene = built(name)
+    placed = fresh(scene, memory_dir / "try")
+    before, calls = seen(placed), {}
+    calls["apply"] = len(calls_of(partial(run, "apply", scene, placed)))
+    wanted = {"apply": seen(placed), "undo": before}
+    calls["undo"] = len(calls_of(partial(run, "undo", scene, placed)))
+    for stop in (*stops(calls[first], 3), 0):
         for verb in ("apply", "undo"):
             placed = fresh(scene, memory_dir / "try")
             kept = {path.read_bytes() for path in placed.path.rglob("*") if path.is_file()}
             if first == "undo":
                 run("apply", scene, placed)
             if stop:
-                stopped(scene, placed, first, stop)
+                stopped(partial(run, first, scene, placed), stop)
             else:
                 run(first, scene, placed)
             moved(placed.path, how)
@@ -197,37 +129,20 @@ def test_in_a_copy_without_times_no_verb_ends_well_on_what_is_wrong(
                 assert logs <= kept, (stop, verb)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_other_owners_are_no_reason(memory_dir: Path, scenes: dict[str, Scene]) -> None:
-    scene = scenes["everything"]
-    placed = fresh(scene, memory_dir / "try")
-    run("apply", scene, placed)
-    moved(placed.path)
-    for path in [placed.path, *placed.path.rglob("*")]:
-        os.chown(path, 4711, 4712, follow_symlinks=False)
-    assert run("undo", scene, placed).exit_code == ExitCode.DONE
-    assert all(one.owner == (4711, 4712) for one in seen(placed).values())
-
-
-@pytest.mark.parametrize("name", ["markers", "everything", "excise", "set-aside", "leftovers", "indexes"])
-def test_a_kept_file_with_other_bytes_is_named_and_does_not_come_back(
-    memory_dir: Path, scenes: dict[str, Scene], name: str
+@pytest.mark.slow
+@pytest.mark.parametrize("way", [way for way in ways() if way != "timeless"])
+@pytest.mark.parametrize("name", NAMES)
+def test_copied_at_a_call_of_apply_or_undo_each_verb_ends_right(
+    memory_dir: Path, name: str, way: str
 ) -> None:
-    scene = scenes[name]
-    placed = fresh(scene, memory_dir / "try")
-    run("apply", scene, placed)
-    files = [path for path in placed.path.rglob("keep/*") if path.stat().st_size > 20]
-    for victim in (files[0], files[-1]):
-        shutil.rmtree(placed.path)
-        placed = fresh(scene, memory_dir / "try")
-        run("apply", scene, placed)
-        victim = next(placed.path.rglob(f"{victim.parent.parent.parent.name}/*/keep/{victim.name}"))
-        moved(placed.path)
-        flip(victim)
-        report = run("undo", scene, placed)
-        assert report.exit_code == ExitCode.PARTLY or report.exit_code == ExitCode.VERIFY_FAILED
-        assert any(victim.name in one.why for one in report.results)
-        assert victim.exists()
+    """With and without links, with other owners; ``make torture`` copies at every call."""
+    copied = Copied(name, 0, memory_dir)
+    tried = 0
+    for first, verb in itertools.product(FIRST, AFTER_A_COPY):
+        cases, wrong = try_unit(copied, Case(name, 0, first, 0, way, verb), most=2)
+        assert wrong == []
+        tried += cases
+    assert tried
 
 
 def with_ids(path: Path, **ids: str) -> None:
@@ -250,9 +165,9 @@ PLANS = {"version": "1", "cluster_id": "abc", "broker_id": "1"}
     ],
 )
 def test_of_a_directory_cluster_and_node_are_the_plans_and_its_own_id_where_both_have_one(
-    memory_dir: Path, scenes: dict[str, Scene], was: dict[str, str], now: dict[str, str], wrong: str
+    memory_dir: Path, was: dict[str, str], now: dict[str, str], wrong: str
 ) -> None:
-    scene = scenes["markers"]
+    scene = built("markers")
     placed = fresh(scene, memory_dir / "try")
     if was:
         with_ids(placed.path, **was)
@@ -272,28 +187,26 @@ def test_of_a_directory_cluster_and_node_are_the_plans_and_its_own_id_where_both
         assert undo(plan, scene.options).exit_code == ExitCode.DONE
 
 
-@pytest.mark.parametrize("name", ["markers", "everything"])
-def test_at_another_path_the_copy_of_the_plan_undoes_and_purges(
-    memory_dir: Path, scenes: dict[str, Scene], name: str
-) -> None:
-    scene = scenes[name]
+@pytest.mark.parametrize("name", ["markers", "leftovers", "everything"])
+def test_at_another_path_the_copy_of_the_plan_undoes_and_purges(memory_dir: Path, name: str) -> None:
+    scene = built(name)
     for number, verb in enumerate((undo_by_id, purge_by_id)):
         placed = fresh(scene, memory_dir / str(number))
         before = seen(placed)
         run("apply", scene, placed)
         after, beside = look(placed.path), memory_dir / f"copy-{number}"
         subprocess.run(["cp", *WHOLE, str(placed.path), str(beside)], check=True)
+        assert [one.undo for one in kept_report(str(beside), scene.options.now_ms).plans] == ["yes"]
         report = verb(str(beside), placed.plan.plan_id, scene.options)
         assert report.exit_code == ExitCode.DONE, report.results
         assert differences(visible(look(beside)), visible(after) if number else before) == ""
+        assert private(look(beside)) == []
         assert look(placed.path) == after  # the one that the plan names is not touched
 
 
-def test_two_mounts_whose_roots_have_one_inode_are_told_apart(
-    tmp_path: Path, scenes: dict[str, Scene]
-) -> None:
+def test_two_mounts_whose_roots_have_one_inode_are_told_apart(tmp_path: Path) -> None:
     """The root of every ext4 file system is inode 2; files copied in one order get equal numbers, too."""
-    scene = scenes["markers"]
+    scene = built("markers")
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with (
@@ -324,10 +237,8 @@ def test_two_mounts_whose_roots_have_one_inode_are_told_apart(
 
 
 @pytest.mark.parametrize("how", [WHOLE, TORN])
-def test_a_plan_that_was_never_applied_is_applied_to_a_copy(
-    memory_dir: Path, scenes: dict[str, Scene], how: tuple[str, ...]
-) -> None:
-    scene = scenes["everything"]
+def test_a_plan_that_was_never_applied_is_applied_to_a_copy(memory_dir: Path, how: tuple[str, ...]) -> None:
+    scene = built("everything")
     placed = fresh(scene, memory_dir / "try")
     before = seen(placed)
     moved(placed.path, how)
@@ -336,13 +247,12 @@ def test_a_plan_that_was_never_applied_is_applied_to_a_copy(
     assert differences(seen(placed), before) == ""
 
 
-def test_a_host_may_have_another_name(
-    memory_dir: Path, scenes: dict[str, Scene], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene = scenes["markers"]
+def test_a_host_may_have_another_name(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = built("markers")
     placed = fresh(scene, memory_dir / "try")
     before = seen(placed)
     monkeypatch.setattr(socket, "gethostname", lambda: "another")
     assert run("apply", scene, placed).exit_code == ExitCode.DONE
+    monkeypatch.setattr(socket, "gethostname", lambda: "a third one")
     assert run("undo", scene, placed).exit_code == ExitCode.DONE
     assert differences(seen(placed), before) == ""

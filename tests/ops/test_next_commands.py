@@ -1,22 +1,36 @@
-"""What ``plan`` says is to be typed next works when it is typed: no refused command again, and nothing of it twice."""
+"""What ``check`` and ``plan`` say is to be typed next works when it is typed, and is said once."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from krepair.checks.catalogue import Finding
+from krepair.cli.views.check import check_view
+from krepair.cli.views.writers import plain
 from krepair.errors import ExitCode
+from krepair.formats.broker_version import why_not_tried
 from krepair.logdir.lock import Holder
 from krepair.ops import plan as plan_module
-from krepair.ops.room import planned_view
+from krepair.ops.apply import apply
+from krepair.ops.check import check
+from krepair.ops.plan import make_plan
+from krepair.ops.reports import CheckReport
+from krepair.ops.room import not_mended, planned_view
 from krepair.ops.show import plan_command, show_view
+from krepair.options import LOSS_RULES, EngineName, Options, parse_delete_horizon
 from krepair.plan.planfile import read_plan
 from krepair.plan.view import View
+from krepair.rules.evidence import DESCRIBE
+from tests import builders
 from tests.compaction.directories import Verbs
+from tests.fixture_dirs import unpack
+from tests.flips import flip
 from tests.hostile.verbs import run
 from tests.ops.replica_scenes import directory, given, watermark
 
@@ -110,3 +124,174 @@ def test_a_saved_plan_says_from_any_folder_what_makes_it_again(
     assert second.asked == first.asked
     assert replace(second.policy, room=UNSET) == replace(first.policy, room=UNSET)
     assert second.partitions == first.partitions
+
+
+# -- After markers went as far as they may without evidence, ``check`` names the evidence that is missing.
+
+NOW_MS = 1_795_658_400_000
+WITH_FILE = "--cluster cluster.txt --out PLAN"
+CLUSTER = "Topic: __consumer_offsets\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: \n" + "".join(
+    f"\tTopic: __consumer_offsets\tPartition: {number}\tLeader: 2\tReplicas: 1,2\tIsr: 2\n"
+    for number in (0, 1)
+)
+
+
+def options_now(**given: object) -> Options:
+    return Options(engine=EngineName.INLINE, now_ms=NOW_MS, **given)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def cleaned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bloated directory of which a plan without evidence was applied."""
+    log_dir = unpack("offsets-bloat-2.2.0-clean", tmp_path_factory.mktemp("bloat"))
+    before = check([str(log_dir)], options_now())
+    assert str(before.next_command) == f"krepair plan {log_dir} --out PLAN"
+    assert apply(make_plan(str(log_dir), options_now()), options_now()).exit_code is ExitCode.DONE
+    return log_dir
+
+
+def bloat(report: CheckReport) -> list[Finding]:
+    return [one for one in report.log_dirs[0].findings if one.rule == "KR101"]
+
+
+def test_where_only_a_later_horizon_frees_something_the_next_command_names_both(
+    cleaned: Path, tmp_path: Path
+) -> None:
+    report = check([str(cleaned)], options_now())
+    command = f"krepair plan {cleaned} --delete-horizon 2026-11-26T02:00:00.000Z {WITH_FILE}"
+    assert str(report.next_command) == command
+    assert {str(one.command) for one in bloat(report)} == {command}
+    assert all(
+        "; 0 of " in one.evidence and "0 with evidence that no other replica needs them" in one.evidence
+        for one in bloat(report)
+    )
+    said = shlex.split(command)
+    (tmp_path / "cluster.txt").write_text(CLUSTER)
+    log_dir = tmp_path / "logs"
+    shutil.copytree(cleaned, log_dir)
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=c\n")
+    horizon = parse_delete_horizon(said[said.index("--delete-horizon") + 1])
+    typed = options_now(cluster=str(tmp_path / "cluster.txt"), delete_horizon=horizon)
+    assert any(one.changes for one in make_plan(str(log_dir), typed).partitions)
+    assert not any(one.changes for one in make_plan(str(log_dir), options_now()).partitions)
+
+
+def test_where_time_alone_frees_something_no_horizon_is_named(cleaned: Path) -> None:
+    report = check([str(cleaned)], options_now(settings=(("delete.retention.ms", "0"),)))
+    assert str(report.next_command) == f"krepair plan {cleaned} {WITH_FILE}"
+
+
+@pytest.mark.parametrize(("rule", "width"), [("", 0), ("", 80), ("KR101", 0)], ids=["file", "screen", "rule"])
+def test_the_page_names_first_what_writes_the_file_that_the_plan_reads(
+    cleaned: Path, rule: str, width: int
+) -> None:
+    report = check([str(cleaned)], options_now())
+    page = plain(check_view(report, options_now(rule=rule), width))
+    assert page.rstrip().endswith(f"  {DESCRIBE}\n  {report.next_command}")
+    assert page.count(str(DESCRIBE)) == (2 if rule else 1)
+
+
+def test_beside_what_another_fix_mends_the_next_command_is_its_own(cleaned: Path, tmp_path: Path) -> None:
+    log_dir = tmp_path / "logs"
+    shutil.copytree(cleaned, log_dir)
+    (log_dir / "__consumer_offsets-0" / "leader-epoch-checkpoint").write_bytes(b"0\n7\n")
+    report = check([str(log_dir)], options_now())
+    assert "epochs" in str(report.next_command)
+    assert WITH_FILE not in str(report.next_command)
+
+
+# -- What a plan says of what it did not look at.
+
+
+@pytest.fixture
+def ordinary_topics(tmp_path: Path) -> Path:
+    """A log directory of which no topic is known to be compacted."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    (folder / f"{0:020d}.log").write_bytes(b"")
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("fix", ["compact", "markers"])
+def test_where_no_topic_is_known_to_be_compacted_the_plan_says_what_would_tell_it(
+    ordinary_topics: Path, fix: str
+) -> None:
+    plan = make_plan(str(ordinary_topics), Options(fixes=(fix,), engine=EngineName.INLINE))
+    (line, _) = not_mended(plan).lines
+    assert line.startswith(f"No partition was looked at for --fix {fix}: it takes __consumer_offsets")
+    assert "--topic-config FILE" in line
+
+
+def test_a_fix_that_takes_every_partition_says_nothing_of_that_kind(ordinary_topics: Path) -> None:
+    plan = make_plan(str(ordinary_topics), Options(fixes=("epochs",), engine=EngineName.INLINE))
+    assert [line.partition(" ")[0] for line in not_mended(plan).lines] == ["This"]
+
+
+def test_a_name_that_is_not_there_is_told_beside_one_that_is(ordinary_topics: Path) -> None:
+    """A typing error in one name of two looked like a plan of both."""
+    options = Options(
+        fixes=("epochs",),
+        engine=EngineName.INLINE,
+        topics=("orders", "order", "b", "c"),
+        partitions=(("orders", 0), ("orders", 7)),
+    )
+    line, *_ = not_mended(make_plan(str(ordinary_topics), options)).lines
+    assert line == (
+        "Nothing was looked at of topic order, topic b, topic c and 1 more: it is not in this directory, or "
+        "--fix epochs does not take it."
+    )
+
+
+# -- Before a way out that loses data, every page names the one that loses nothing: another replica may have the
+# data.
+
+SAID = "If another replica is in sync, nothing has to be lost"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """A batch in the middle of a log has a wrong CRC (KR302)."""
+    made = builders.LogDir(tmp_path / "logs")
+    partition = made.partition("orders", 0)
+    partition.segment(*(builders.data(place, 1) for place in range(3)))
+    partition.segment(builders.data(3, 1))
+    made.write(clean_stop=True)
+    log = tmp_path / "logs" / "orders-0" / f"{0:020d}.log"
+    flip(log, bits=0xFF)
+    return tmp_path / "logs"
+
+
+@pytest.mark.parametrize(
+    "words", [("check", "--partition", "orders-0"), ("check", "--rule", "KR302"), ("plan", "--fix", "tail")]
+)
+def test_what_loses_nothing_stands_before_what_loses_data(words: tuple[str, ...], log_dir: Path) -> None:
+    ran = run(words[0], str(log_dir), *words[1:], "--engine", "inline")
+    assert ran.code == ExitCode.FOUND
+    assert ran.out.index(SAID) < ran.out.index("--fix tail --accept-data-loss KR302:orders-0:1")
+
+
+def test_explain_says_it_too() -> None:
+    for rule in LOSS_RULES:
+        assert SAID in run("explain", rule).out
+    assert SAID not in run("explain", "KR301").out
+
+
+# -- A version that nobody has tried is taken for the latest that was, and the page says so.
+
+
+@pytest.mark.parametrize(
+    ("version", "later"),
+    [("", False), ("2.2.1", False), ("4.4.0", False), ("4.4", False), ("4.4.1", True), ("9.9", True)],
+)
+def test_check_and_plan_say_that_a_version_is_later_than_all_that_were_tried(
+    version: str, later: bool, tmp_path: Path
+) -> None:
+    log_dir = str(directory(tmp_path))
+    words = ("--broker-version", version, "--engine", "inline")
+    told = f"{version} is later than 4.4.0, the latest that was tried: the forecast is that of 4.4.0."
+    assert (told in run("check", log_dir, *words).out) is later
+    row = f"{version} (later than 4.4.0, the latest that was tried)"
+    run("plan", log_dir, *words, "--out", str(tmp_path / "plan"))
+    assert (row in run("show", str(tmp_path / "plan")).out) is later
+    assert bool(why_not_tried(version)) is later

@@ -1,58 +1,85 @@
-"""Two plans that are half done in one partition: no verb of one takes away what the other one needs."""
+"""Two plans, or two krepairs, in one directory: no verb of one takes away what the other one needs."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import KrepairError, RefusedError
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.ops.apply import apply
-from krepair.ops.purge import purge
-from krepair.ops.undo import undo
+from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge, purge_by_id
+from krepair.ops.undo import undo, undo_by_id
+from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
+from krepair.plan.planfile import write_plan
 from tests.builders import NOW_MS, LogDir, Record, commit, data
 from tests.compaction.directories import Verbs, options
+from tests.lab.waiting import LIMIT_S
 from tests.ops.replica_scenes import EXPIRED, OLD
+from tests.ops.replicas_read import broker, verbs, whole
+from tests.ops.scene import tree
+from tests.ops.stops import EVERY_CALL
 
+pytestmark = pytest.mark.replicas
 SWAP = f"t-0/{0:020d}.log.swap"
 Planned = tuple[Plan, Options]
 
 
-class KilledAtSwap(RealDisk):
-    """The process ends before a log is renamed to a swap, or from it."""
+class Killed(RealDisk):
+    """The process ends before or behind a call of one kind.
 
-    from_it = False
+    Args:
+        when: ``before`` or ``behind`` it.
+        call: ``rename`` or ``link``.
+        end: how its target ends, or its source if it begins with ``from``.
+        number: which one of such calls.
+    """
+
+    def __init__(self, when: str, call: str, end: str, number: int = 1) -> None:
+        super().__init__()
+        self._when, self._call, self._left = when, call, number
+        self._of_source, self._end = end.startswith("from "), end.removeprefix("from ")
 
     def rename(self, source: str, target: str) -> None:
-        if (source if self.from_it else target).endswith(".log.swap"):
-            os._exit(9)
-        super().rename(source, target)
-
-
-class KilledBehindSwap(KilledAtSwap):
-    from_it = True
-
-
-class KilledWhileKeeping(RealDisk):
-    """The process ends before the third log is kept."""
-
-    kept = 0
+        self._around("rename", source, target, super().rename)
 
     def link(self, source: str, target: str) -> None:
-        self.kept += target.endswith(".log")
-        if self.kept == 3:
+        self._around("link", source, target, super().link)
+
+    def _around(self, call: str, source: str, target: str, real: Callable[[str, str], None]) -> None:
+        counts = call == self._call and (source if self._of_source else target).endswith(self._end)
+        self._left -= counts
+        ends = counts and self._left == 0
+        if ends and self._when == "before":
             os._exit(9)
-        super().link(source, target)
+        real(source, target)
+        if ends:
+            os._exit(9)
 
 
-def run(verb: Callable[..., Any], planned: Planned, disk: type[RealDisk] = RealDisk) -> int:
+Disk = Callable[[], RealDisk]
+AT_SWAP: Disk = partial(Killed, "before", "rename", ".log.swap")
+BEFORE_ITS_NAME: Disk = partial(Killed, "before", "rename", "from .log.swap")
+BEHIND_ITS_NAME: Disk = partial(Killed, "behind", "rename", "from .log.swap")  # before the old snapshots go
+WHILE_KEEPING: Disk = partial(Killed, "before", "link", ".log", 3)
+ALL_IS_STAGED: Disk = partial(Killed, "before", "rename", "/journal")
+WITH_JOURNAL: Disk = partial(Killed, "behind", "rename", "/journal")  # and before the first original is kept
+
+
+def run(verb: Callable[..., Any], planned: Planned, disk: Disk = RealDisk) -> int:
     """How a verb ends in a process of its own."""
     child = os.fork()
     if not child:
@@ -125,7 +152,7 @@ def test_a_second_plan_is_not_begun_while_another_is_half_done(
 ) -> None:
     before = content(log_dir)
     first = planned(log_dir, "700")
-    assert run(apply, first, KilledAtSwap) == 9
+    assert run(apply, first, AT_SWAP) == 9
     second = planned(log_dir, "1500")
     half_done = content(log_dir)
     report = apply(*second)
@@ -145,11 +172,11 @@ def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
 ) -> None:
     before = content(log_dir)
     first = planned(log_dir, "700")
-    assert run(apply, first, KilledAtSwap) == 9
+    assert run(apply, first, AT_SWAP) == 9
     second = planned(log_dir, "1500")
     with monkeypatch.context() as earlier:  # an earlier krepair began a second plan there
         earlier.setattr("krepair.ops.ready.why_not_ended", lambda *_, **__: "")
-        assert run(apply, second, KilledBehindSwap) == 9
+        assert run(apply, second, BEFORE_ITS_NAME) == 9
     half_done = content(log_dir)
     assert (log_dir / SWAP).exists()
     assert run(last, first) in {3, 12}
@@ -164,7 +191,7 @@ def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
 def test_the_swap_that_a_brokers_cleaner_left_stays(log_dir: Path, last: Callable[..., Any]) -> None:
     """A broker that is stopped while its cleaner replaces segments has set the old ones aside by then."""
     plan = planned(log_dir, "1500")
-    assert run(apply, plan, KilledAtSwap) == 9
+    assert run(apply, plan, AT_SWAP) == 9
     folder = log_dir / "t-0"
     logs = sorted(folder.glob("*.log"))[:4]
     (log_dir / SWAP).write_bytes(b"".join(log.read_bytes() for log in logs))
@@ -205,7 +232,7 @@ def test_a_log_that_a_broker_set_aside_before_it_was_kept_stays(
     log_dir: Path, last: Callable[..., Any]
 ) -> None:
     plan = planned(log_dir, "1500")
-    assert run(apply, plan, KilledWhileKeeping) == 9
+    assert run(apply, plan, WHILE_KEEPING) == 9
     folder = log_dir / "t-0"
     assert len(list(folder.glob("krepair~*/keep/*.log"))) == 2
     log = sorted(folder.glob("*.log"))[3]
@@ -215,22 +242,13 @@ def test_a_log_that_a_broker_set_aside_before_it_was_kept_stays(
     assert aside.read_bytes() == was
 
 
-class KilledWhenAllIsStaged(RealDisk):
-    """The process ends before it has a journal."""
-
-    def rename(self, source: str, target: str) -> None:
-        if target.endswith("/journal"):
-            os._exit(9)
-        super().rename(source, target)
-
-
 def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_files(
     log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing of it was done, so its journal has lost no record."""
     first = planned(log_dir, "400")
     second = planned(log_dir, "400", keep="until-verified")
-    assert run(apply, first, KilledWhenAllIsStaged) == 9
+    assert run(apply, first, ALL_IS_STAGED) == 9
     assert list(log_dir.glob("t-0/krepair~*/stage/*.log"))
     staged = content(log_dir)
     report = apply(*second)
@@ -246,27 +264,18 @@ def test_a_plan_that_only_staged_its_files_ends_where_another_one_made_equal_fil
     assert not list(log_dir.glob("t-0/krepair~*"))
 
 
-class KilledAfterSwap(RealDisk):
-    """The process ends when the new log has its name, and before the old snapshots go."""
-
-    def rename(self, source: str, target: str) -> None:
-        super().rename(source, target)
-        if source.endswith(".log.swap"):
-            os._exit(9)
-
-
 def test_nothing_is_told_as_done_while_another_plan_is_half_done_with_it(log_dir: Path) -> None:
     first, second = planned(log_dir, "700"), planned(log_dir, "700", assume_high_watermark="log-end")
-    assert run(apply, first, KilledAfterSwap) == 9
+    assert run(apply, first, BEHIND_ITS_NAME) == 9
     assert run(apply, second) == 13
     assert run(apply, first) == 0
     assert run(apply, second) == 0
 
 
 @pytest.mark.parametrize("last", [undo, apply])
-@pytest.mark.parametrize("killed", [KilledAtSwap, KilledBehindSwap, KilledWhileKeeping, KilledAfterSwap])
+@pytest.mark.parametrize("killed", [AT_SWAP, BEFORE_ITS_NAME, WHILE_KEEPING, BEHIND_ITS_NAME])
 def test_what_a_brokers_cleaner_has_begun_stays(
-    log_dir: Path, killed: type[RealDisk], last: Callable[..., Any]
+    log_dir: Path, killed: Disk, last: Callable[..., Any]
 ) -> None:
     """It is not of the plan, and a swap that would be made beside it is thrown away by every broker."""
     before = content(log_dir)
@@ -274,7 +283,7 @@ def test_what_a_brokers_cleaner_has_begun_stays(
     assert run(apply, plan, killed) == 9
     theirs = log_dir / f"t-0/{0:020d}.log.cleaned"
     theirs.write_bytes(b"of a cleaner")
-    is_committed = (log_dir / SWAP).exists() or killed is KilledAfterSwap
+    is_committed = (log_dir / SWAP).exists() or killed is BEHIND_ITS_NAME
     half = content(log_dir)
     code = run(last, plan)
     assert theirs.read_bytes() == b"of a cleaner"
@@ -310,7 +319,7 @@ def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path)
     before = content(log_dir)
     plan = planned(log_dir, "400")
     assert len(plan[0].partitions[0].changes) > 1
-    assert run(apply, plan, KilledBehindSwap) == 9
+    assert run(apply, plan, BEFORE_ITS_NAME) == 9
     theirs = log_dir / f"t-0/{0:020d}.log.cleaned"
     theirs.write_bytes(b"of a cleaner")
     report = apply(*plan)
@@ -327,7 +336,7 @@ def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path)
 def test_what_a_broker_finished_and_then_wrote_has_a_way_out(log_dir: Path, fate: str) -> None:
     """Nothing of the group is left as krepair knows it: no verb may wait for it for ever."""
     plan = planned(log_dir, "700")
-    assert run(apply, plan, KilledBehindSwap) == 9
+    assert run(apply, plan, BEFORE_ITS_NAME) == 9
     log = log_dir / SWAP.removesuffix(".swap")
     (log_dir / SWAP).rename(log)  # as a broker's start does
     if fate == "cleaned":
@@ -350,24 +359,123 @@ def test_what_a_broker_finished_and_then_wrote_has_a_way_out(log_dir: Path, fate
     assert not list(log_dir.glob("**/krepair~*"))
 
 
-class KilledWithJournal(RealDisk):
-    """The process ends when the journal tells of changes, and before the first original is kept."""
-
-    def rename(self, source: str, target: str) -> None:
-        super().rename(source, target)
-        if target.endswith("/journal"):
-            os._exit(9)
-
-
 def test_what_was_finished_is_told_where_a_broker_has_begun_something(log_dir: Path) -> None:
     """Something was changed, so the exit code is not that of a refusal."""
     for log in (0, 12):
         (log_dir / f"t-0/{log:020d}.log.deleted").write_bytes(b"of a broker")
     plan = planned(log_dir, "700", fixes=("leftovers",))
     assert len(plan[0].partitions[0].changes) > 1
-    assert run(apply, plan, KilledWithJournal) == 9
+    assert run(apply, plan, WITH_JOURNAL) == 9
     (log_dir / f"t-0/{0:020d}.log.cleaned").write_bytes(b"of a cleaner")
     before = content(log_dir)
     report = apply(*plan)
     assert content(log_dir) != before
     assert report.exit_code == 3
+
+
+# -- Two krepairs at once on one log directory: the second is refused at any point; a killed one keeps nobody out.
+
+ROOT = Path(__file__).parents[2]
+FIRST_DRIVER = """
+import sys
+from krepair.ops.{verb} import {verb}
+from krepair.plan.planfile import read_plan
+from krepair.options import EngineName, Options
+from tests.durable.disks import FILE_CHANGING, PassingDisk
+from tests.commit.scene import UnsyncedDisk
+
+class Pausing(PassingDisk):
+    seen = 0
+
+    def _before(self, call):
+        Pausing.seen += call.kind in FILE_CHANGING
+        if call.kind in FILE_CHANGING and Pausing.seen == int(sys.argv[2]):
+            print("here", flush=True)
+            sys.stdin.readline()
+
+report = {verb}(read_plan(sys.argv[1]), Options(engine=EngineName.INLINE), disk=Pausing(UnsyncedDisk()))
+print(int(report.exit_code), flush=True)
+"""
+
+
+class Scene:
+    """One log directory, its plan, and another plan for it."""
+
+    def __init__(self, root: Path) -> None:
+        self.log_dir = broker(root, 1, whole())
+        self.given: Options = verbs(root, "compact", only_replica=("*",)).given
+        self.plan = make_plan(str(self.log_dir), self.given)
+        self.other = make_plan(str(self.log_dir), replace(self.given, merge=False, keep="until-verified"))
+        assert self.plan.plan_id != self.other.plan_id
+        self.path = root / "first.krplan"
+        write_plan(str(self.path), self.plan, RealDisk())
+
+    @contextmanager
+    def first_driver(self, verb: str, at: int) -> Iterator[subprocess.Popen[str]]:
+        """Another process, which waits before its call number ``at``."""
+        argv = [sys.executable, "-c", FIRST_DRIVER.format(verb=verb), str(self.path), str(at)]
+        with subprocess.Popen(
+            argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "here\n"
+            yield process
+            process.kill()
+
+    def second_is_refused(self, pid: int) -> None:
+        """Whatever the second one is told to do; the first one is named."""
+        there, plans = tree(self.log_dir), (self.plan, self.other)
+        second: list[Callable[[], object]] = [
+            *(partial(verb, plan, self.given) for verb in (apply, undo, purge) for plan in plans),
+            *(
+                partial(verb, str(self.log_dir), self.plan.plan_id, self.given)
+                for verb in (undo_by_id, purge_by_id)
+            ),
+        ]
+        for run_second in second:
+            with pytest.raises(LockedError, match=f"another krepair is at work here.*process {pid} "):
+                run_second()
+        assert tree(self.log_dir) == there
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def without_lock(log_dir: Path) -> dict[str, object]:
+    return {name: row for name, row in tree(log_dir, private=False).items() if name != ".lock"}
+
+
+@pytest.mark.parametrize("at", [8, 2, 14] if EVERY_CALL else [8])
+def test_the_second_is_refused_and_the_first_ends_as_if_it_was_alone(scene: Scene, at: int) -> None:
+    before = without_lock(scene.log_dir)
+    with scene.first_driver("apply", at) as first:
+        scene.second_is_refused(first.pid)
+        said, _ = first.communicate("\n", timeout=LIMIT_S)
+        assert said == "0\n"
+    assert verify_plan(scene.plan, scene.given).exit_code is ExitCode.DONE
+    assert undo(scene.plan, scene.given).exit_code is ExitCode.DONE
+    assert without_lock(scene.log_dir) == before
+
+
+@pytest.mark.parametrize("at", [8, 2, 14] if EVERY_CALL else [8])
+def test_where_the_first_was_killed_the_second_goes_on_at_once(scene: Scene, at: int) -> None:
+    before = without_lock(scene.log_dir)
+    with scene.first_driver("apply", at) as first:
+        first.kill()
+        first.wait(LIMIT_S)
+        assert apply(scene.plan, scene.given).exit_code is ExitCode.DONE
+    assert verify_plan(scene.plan, scene.given).exit_code is ExitCode.DONE
+    assert undo(scene.plan, scene.given).exit_code is ExitCode.DONE
+    assert without_lock(scene.log_dir) == before
+
+
+def test_an_undo_keeps_the_second_out_as_an_apply_does(scene: Scene) -> None:
+    before = without_lock(scene.log_dir)
+    assert apply(scene.plan, scene.given).exit_code is ExitCode.DONE
+    with scene.first_driver("undo", 3) as first:
+        scene.second_is_refused(first.pid)
+        said, _ = first.communicate("\n", timeout=LIMIT_S)
+        assert said == "0\n"
+    assert without_lock(scene.log_dir) == before

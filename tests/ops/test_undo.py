@@ -1,4 +1,4 @@
-"""The way out where a journal is damaged: undo shows the lines, a person types them, and purge ends the plan."""
+"""Undo says only what is proven; where a journal is damaged it shows the lines that a person types."""
 
 from __future__ import annotations
 
@@ -6,26 +6,36 @@ import errno
 import os
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from krepair.cli.views.reports import apply_view
+from krepair.cli.views.writers import markdown, on_screen
+from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.logdir.lock import hold_lock
 from krepair.ops.apply import apply
 from krepair.ops.kept import COPY_NAME, kept_report
+from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
+from krepair.options import Options
+from krepair.plan.model import Plan
 from krepair.plan.planfile import write_plan
-from tests.durable.disks import FILE_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.flips import flip
 from tests.hostile.verbs import run
 from tests.ops.by_hand import end_by_hand, take_back_by_hand
-from tools.torture.scenes import Placed, Scene, build, differences, look, private, visible
+from tests.ops.journeys import built
+from tests.ops.scene import BLOAT
+from tests.ops.scene import scene as scene_of_fixture
+from tests.ops.stops import calls_of, stopped
+from tools.torture.scenes import Placed, Scene, differences, look, private, visible
 
 BREAK: dict[str, Callable[[bytes], bytes]] = {
     "a bit in its middle": lambda data: data[: len(data) // 2] + b"\xff" + data[len(data) // 2 + 1 :],
@@ -47,26 +57,26 @@ def break_all(placed: Placed, how: str) -> None:
 
 def applied(name: str, folder: Path) -> tuple[Scene, Placed, object]:
     """The scene, applied, and how its directory was before."""
-    scene = build(name)
+    scene = built(name)
     placed = scene.place(folder)
     before = look(placed.path)
     assert apply(placed.plan, scene.options).exit_code == ExitCode.DONE
     return scene, placed, before
 
 
-def stopped(scene: Scene, placed: Placed, share: float) -> None:
-    """An apply that ends after a share of its calls."""
-    counting = RecordingDisk(RealDisk())
-    assert apply(placed.plan, scene.options, disk=counting).exit_code == ExitCode.DONE
-    calls = sum(call.kind in FILE_CHANGING for call in counting.calls)
-    assert undo(placed.plan, scene.options).exit_code == ExitCode.DONE
-    with pytest.raises(SimulatedCrash):
-        apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), int(calls * share)))
+def applying(scene: Scene, placed: Placed) -> Callable[[Disk], ApplyReport]:
+    return lambda disk: apply(placed.plan, scene.options, disk=disk)
 
 
-@pytest.mark.parametrize("how", BREAK)
-def test_the_lines_that_undo_shows_give_the_tree_back_byte_for_byte(memory_dir: Path, how: str) -> None:
-    scene, placed, before = applied("everything", memory_dir)
+KINDS = ("markers", "tail-cut", "excise", "set-aside", "leftovers", "recovery", "removals", "derived", "keys")
+BROKEN = [*(("everything", how) for how in BREAK), *((name, "nothing left in it") for name in KINDS)]
+
+
+@pytest.mark.parametrize(("name", "how"), BROKEN)
+def test_the_lines_that_undo_shows_give_the_tree_back_byte_for_byte(
+    memory_dir: Path, name: str, how: str
+) -> None:
+    scene, placed, before = applied(name, memory_dir)
     now = look(placed.path)
     break_all(placed, how)
     report = undo(placed.plan, scene.options)
@@ -75,56 +85,6 @@ def test_the_lines_that_undo_shows_give_the_tree_back_byte_for_byte(memory_dir: 
     assert all(line.startswith(("mv ", "cat ", "touch ", "rm ")) for line in report.by_hand)
     end_by_hand(placed.plan, scene.options)
     assert differences(look(placed.path), before) == ""
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["markers", "tail-cut", "excise", "set-aside", "leftovers", "recovery", "removals", "derived", "keys"],
-)
-def test_so_they_do_of_each_kind_of_change(memory_dir: Path, name: str) -> None:
-    scene, placed, before = applied(name, memory_dir)
-    break_all(placed, "nothing left in it")
-    end_by_hand(placed.plan, scene.options)
-    assert differences(look(placed.path), before) == ""
-
-
-@pytest.mark.parametrize("share", [0.6, 0.8])
-def test_what_is_half_done_goes_back_and_apply_and_purge_refuse_it(memory_dir: Path, share: float) -> None:
-    scene = build("markers")
-    placed = scene.place(memory_dir)
-    before = look(placed.path)
-    stopped(scene, placed, share)
-    half = visible(look(placed.path))
-    break_all(placed, "a bit in its middle")
-    assert apply(placed.plan, scene.options).exit_code != ExitCode.DONE
-    assert differences(visible(look(placed.path)), half) == ""
-    end_by_hand(placed.plan, scene.options)
-    assert differences(look(placed.path), before) == ""
-
-
-def test_originals_that_apply_has_freed_do_not_come_back_and_purge_ends_it(memory_dir: Path) -> None:
-    scene = build("markers~until-verified")
-    whole = scene.place(_folder(memory_dir, "whole"))
-    old = visible(look(whole.path))
-    counting = RecordingDisk(RealDisk())
-    assert apply(whole.plan, scene.options, disk=counting).exit_code == ExitCode.DONE
-    new = visible(look(whole.path))
-    calls = sum(call.kind in FILE_CHANGING for call in counting.calls)
-    seen = set()
-    for share in (0.5, 0.7, 0.9):
-        again = scene.place(_folder(memory_dir, f"{share}"))
-        with pytest.raises(SimulatedCrash):
-            apply(again.plan, scene.options, disk=StoppingDisk(RealDisk(), int(calls * share)))
-        break_all(again, "zeros at its end")
-        report = take_back_by_hand(again.plan, scene.options)
-        seen |= {one.why.partition("stays: ")[2] for one in report.results}
-        now = visible(look(again.path))
-        assert all(found in (old.get(path), new.get(path)) for path, found in now.items() if ".log" in path)
-        for kept in again.path.rglob("keep/*"):
-            kept.unlink()
-        assert purge(again.plan, scene.options).exit_code == ExitCode.DONE
-        assert private(look(again.path)) == []
-    assert any("is neither in its place nor kept" in why for why in seen)
 
 
 def _folder(memory_dir: Path, name: str) -> Path:
@@ -187,15 +147,6 @@ def test_by_id_it_goes_by_the_copy_and_where_that_is_gone_by_the_plan_file(memor
     assert differences(look(placed.path), before) == ""
 
 
-def test_a_copy_of_the_plan_that_somebody_has_edited_shows_no_lines(memory_dir: Path) -> None:
-    scene, placed, _ = applied("derived", memory_dir)
-    break_all(placed, "nothing left in it")
-    for copy in placed.path.rglob(COPY_NAME):
-        copy.write_bytes(copy.read_bytes().replace(b".index", b".other"))
-    with pytest.raises(KrepairError, match="cannot be used, undo needs the plan file"):
-        undo_by_id(str(placed.path), placed.plan.plan_id, scene.options)
-
-
 @pytest.mark.parametrize("where", ["in its place", "kept"])
 def test_a_link_in_the_way_ends_the_lines(memory_dir: Path, where: str) -> None:
     scene, placed, _ = applied("markers", memory_dir)
@@ -254,15 +205,11 @@ def test_changes_that_undo_does_not_come_to_say_that_a_later_one_stopped_it(memo
 def test_a_lost_record_that_originals_were_freed_is_named_and_purge_ends_it(
     memory_dir: Path, verb: Callable[..., ApplyReport]
 ) -> None:
-    scene = build("markers~until-verified")
-    counting = RecordingDisk(RealDisk())
-    whole = scene.place(_folder(memory_dir, "whole"))
-    apply(whole.plan, scene.options, disk=counting)
-    calls = [call for call in counting.calls if call.kind in FILE_CHANGING]
+    scene = built("markers~until-verified")
+    calls = calls_of(applying(scene, scene.place(_folder(memory_dir, "whole"))))
     freeing = [number for number, call in enumerate(calls) if call.kind == "unlink" and "/keep/" in call.path]
     placed = scene.place(_folder(memory_dir, "stopped"))
-    with pytest.raises(SimulatedCrash):
-        apply(placed.plan, scene.options, disk=StoppingDisk(RealDisk(), freeing[1] + 1))
+    stopped(applying(scene, placed), freeing[1] + 1)
     (journal,) = journals(placed)
     *records, freed = journal.read_bytes().splitlines(keepends=True)
     assert b'"type":"freed"' in freed
@@ -323,3 +270,99 @@ def test_a_page_shows_the_lines_one_below_the_other_and_the_next_command(memory_
     assert again.code == ExitCode.DONE
     assert run("purge", plan).code == ExitCode.DONE
     assert differences(look(placed.path), before) == ""
+
+
+# -- Undo says only what is proven: a plan that was never applied is neither taken back, nor purged, nor freed.
+
+UNPROVEN = (
+    "were purged",
+    "were freed",
+    "was purged",
+    "taken back before",
+    "made before",
+)
+
+
+class Directory:
+    """A scene on a disk, and two plans of it that make equal files."""
+
+    def __init__(self, root: Path, name: str = "partitions", keep: str = "inplace") -> None:
+        placed = built(name)
+        self.path = placed.place(root).path
+        self.options: Options = replace(placed.options, keep=keep)
+        self.plan = self.planned(self.options)
+        self.other = self.planned(replace(self.options, now_ms=(self.options.now_ms or 0) + 1))
+        assert self.plan.plan_id != self.other.plan_id
+
+    def planned(self, options: Options) -> Plan:
+        return make_plan(str(self.path), options)
+
+    def undo(self, plan: Plan) -> ApplyReport:
+        before = look(self.path)
+        report = undo(plan, self.options)
+        assert look(self.path) == before
+        return report
+
+
+def said(report: ApplyReport) -> str:
+    return markdown(apply_view(report))
+
+
+def is_proven(report: ApplyReport) -> bool:
+    return not any(words in said(report) for words in UNPROVEN)
+
+
+@pytest.mark.parametrize("keep", ["inplace", "until-verified"])
+def test_a_plan_that_was_never_applied_is_called_that(memory_dir: Path, keep: str) -> None:
+    directory = Directory(memory_dir, keep=keep)
+    report = directory.undo(directory.plan)
+    assert report.exit_code == ExitCode.DONE
+    assert is_proven(report), said(report)
+    assert "nothing of this plan is applied here" in said(report)
+
+
+def test_a_plan_that_was_taken_back_is_not_applied_here_at_the_second_undo(memory_dir: Path) -> None:
+    directory = Directory(memory_dir)
+    apply(directory.plan, directory.options)
+    assert "changes taken back." in said(undo(directory.plan, directory.options))
+    report = directory.undo(directory.plan)
+    assert (report.exit_code, is_proven(report)) == (ExitCode.DONE, True)
+    assert "nothing of this plan is applied here" in said(report)
+
+
+@pytest.mark.parametrize("keep", ["inplace", "until-verified"])
+@pytest.mark.parametrize("purged", [False, True], ids=["kept", "purged"])
+def test_equal_files_of_another_plan_are_not_taken_for_this_one_s(
+    memory_dir: Path, keep: str, purged: bool
+) -> None:
+    directory = Directory(memory_dir, keep=keep)
+    assert apply(directory.other, directory.options).exit_code == ExitCode.DONE
+    if purged:
+        purge(directory.other, directory.options)
+    report = directory.undo(directory.plan)
+    assert report.exit_code == ExitCode.REFUSED
+    assert is_proven(report), said(report)
+    assert "no journal of this plan is here" in said(report)
+
+
+def test_partitions_that_were_taken_back_and_changed_by_another_plan_are_not_called_purged(
+    memory_dir: Path,
+) -> None:
+    directory = Directory(memory_dir)
+    apply(directory.plan, directory.options)
+    undo(directory.plan, directory.options)
+    apply(directory.other, directory.options)
+    report = directory.undo(directory.plan)
+    assert report.exit_code == ExitCode.REFUSED
+    assert is_proven(report), said(report)
+
+
+def test_purge_of_a_plan_that_was_never_applied_here_does_not_say_that_originals_went(tmp_path: Path) -> None:
+    one = scene_of_fixture(tmp_path, BLOAT)
+    plan = make_plan(str(one.path), one.options())
+    for _ in range(2):
+        report = purge(plan, one.options())
+        assert {result.outcome for result in report.results} == {"already"}
+        shown = on_screen(apply_view(report), 100)
+        assert "nothing of this plan is kept here" in shown
+        assert "originals are gone" not in shown
