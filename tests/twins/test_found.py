@@ -256,7 +256,7 @@ TABLE = {
         "replayed",
         {
             "the last abort is missed": (
-                lambda made: [one._replace(entries=one.entries[:1]) for one in made],
+                lambda made: [one._replace(entries=one.entries[:1], limits=one.limits[:1]) for one in made],
                 "twin",
             ),
             "a last stable offset": (

@@ -43,7 +43,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.scan.segment_files import read_entries
 
 
-class Limits(NamedTuple):
+class EntryLimits(NamedTuple):
     """What an entry can say, where that is not what a replay gives.
 
     Attributes:
@@ -74,7 +74,7 @@ class ReplayedSegment(NamedTuple):
     base_offset: int
     size: int
     entries: tuple[AbortedTxn, ...]
-    limits: tuple[Limits, ...]
+    limits: tuple[EntryLimits, ...]
     compacted: bool
     valid_bytes: int
 
@@ -103,7 +103,7 @@ def replayed(
             AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
             for row in rows
         )
-        limits = tuple(Limits(row[E_MARKER] + 1, row[E_LATEST], row[E_NEXT]) for row in rows)
+        limits = tuple(EntryLimits(row[E_MARKER] + 1, row[E_LATEST], row[E_NEXT]) for row in rows)
         yield ReplayedSegment(base_offset, size, entries, limits, compacted, found.valid_bytes)
 
 
@@ -237,7 +237,7 @@ def judged(
 
 
 def _agrees(
-    found: AbortedTxn, replayed: AbortedTxn, limits: Limits, log_start: int, *, compacted: bool
+    found: AbortedTxn, replayed: AbortedTxn, limits: EntryLimits, log_start: int, *, compacted: bool
 ) -> bool:
     """Whether an entry is right, as far as the log shows.
 
