@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from krepair.formats import txn_index
+from krepair.formats.txn_index import AbortedTxn
+from krepair.ops.check import check
+from krepair.options import EngineName, Options
 from tests.builders import Batch, Partition, Record, abort, commit, data, emptied
 from tests.lab.broker import Topic
 from tests.lab.jars import LATEST
@@ -16,10 +20,11 @@ from tests.lab.three import Three
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.slow,
-    pytest.mark.every_broker,  # nothing of krepair runs here: it is what the model of a cluster rests on
+    pytest.mark.every_broker,  # it is what the model of a cluster rests on
 ]
 
 OLD, NEW = b"old", b"new"
+FOLLOWED = "an-abort-and-then-a-transaction-of-another-producer"
 
 
 def values(offset: int, value: bytes, **more: object) -> Batch:
@@ -101,6 +106,18 @@ CASES = (
         None,
         OLD,
     ),
+    Case(
+        FOLLOWED,
+        (
+            values(0, OLD, **IN_TRANSACTION),
+            abort(2, pid=7),
+            values(3, OLD),
+            values(5, NEW, pid=8, txn=True),
+            commit(7, pid=8),
+        ),
+        None,
+        NEW,
+    ),
 )
 
 
@@ -138,3 +155,11 @@ def test_followers_make_of_emptied_batches_what_their_leader_makes_of_them(
                 stable = end if case.stable is None else case.stable
                 seen = (served.end, served.stable, served.table.get(b"k"))
                 assert seen == (end, stable, case.value), (leader, case.name)
+        cluster.stop_all()
+        # A follower enters a whole fetch before it looks for what is open: that is right, too.
+        for number, stable in ((1, 3), (2, 5), (3, 5)):
+            log_dir = cluster.log_dir(number)
+            index = log_dir / f"{FOLLOWED}-0" / f"{0:020d}.txnindex"
+            assert txn_index.decode(index.read_bytes()) == (AbortedTxn(0, 7, 0, 2, stable),)
+            found = check([str(log_dir)], Options(engine=EngineName.INLINE, topics=(FOLLOWED,))).log_dirs[0]
+            assert not [one for one in found.findings if one.rule == "KR204"]
