@@ -230,7 +230,7 @@ def why_not_only_now(
             here = list(line.replicas) == [id_of(view)]
             found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
             return f"{was} {where} {found} now"
-    return "" if lines or said else f"{was} {view.path}/{METADATA_FOLDER} does not tell it now"
+    return "" if lines or said else f"{was} no metadata log of this broker ({METADATA_FOLDER}) tells it now"
 
 
 def _lines_in(
