@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,8 @@ def test_commits_before_a_raised_number_of_partitions(tmp_path: Path, version: s
         client.create_topics(broker.bootstrap, version, {"t-a": Topic(1, {})})
         for name in names:
             consumer = joined(broker, name, "classic", ["t-a"], name="one")
+            # a coordinator refuses the commit of a member that has not joined to the end
+            wait_for(partial(has_partitions, consumer))
             client.commit(consumer, [TopicPartition("t-a", 0, 10)])
             consumer.close()
         admin = client.admin(broker.bootstrap)
@@ -116,6 +119,11 @@ def joined(broker: Broker, group: str, protocol: str, topics: list[str], name: s
     consumer = Consumer(settings)
     consumer.subscribe(topics)
     return consumer
+
+
+def has_partitions(consumer: Consumer) -> bool:
+    consumer.poll(0.1)
+    return bool(consumer.assignment())
 
 
 @pytest.mark.parametrize(
