@@ -143,7 +143,7 @@ def build(out: Path, shiv: str) -> None:
             sys.executable,
             "-S",
             "-m",
-            "krepair.cli.main",
+            "krepair",
             "warm",
             "--into",
             str(site / "krepair/kernels/compiled"),
@@ -152,7 +152,7 @@ def build(out: Path, shiv: str) -> None:
         subprocess.run(warm, check=True, env=environment, cwd=room, stdout=subprocess.DEVNULL)
         out.parent.mkdir(parents=True, exist_ok=True)
         words = ["--site-packages", str(site), "--compressed", "-p", "/usr/bin/env python3", "-o", str(out)]
-        subprocess.run([shiv, *words, "-e", "krepair.cli.main:main"], check=True)
+        subprocess.run([shiv, *words, "-e", "krepair.__main__:main"], check=True)
         sizes = sorted(((megabytes(path), path.name) for path in site.iterdir()), reverse=True)[:8]
         print(f"{out}: {megabytes(out):.0f} MB; unpacked {megabytes(site):.0f} MB: ", end="")
         print(", ".join(f"{name} {size:.0f}" for size, name in sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, NoReturn, cast
@@ -55,28 +56,24 @@ class Verbs(Mapping[str, Any]):
 class KrepairGroup(TyperGroup):
     """Verbs whose errors become krepair's exit codes, wherever the command is called from."""
 
-    arguments: list[str]
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = cast("dict[str, Any]", Verbs())
 
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
-        """Run and leave the process.
+    def main(self, args: Sequence[str] | None = None, *_rest: Any, **_options: Any) -> NoReturn:
+        """Run and leave the process; typer would answer Ctrl-C and a closed pipe in its own way.
 
         Raises:
             SystemExit: always, with a code of ``krepair.errors.ExitCode`` or 128 + a signal's number.
         """
-        self.arguments = list(sys.argv[1:] if args is None else args)
-        announce(self.arguments)
-        options["standalone_mode"] = False
-        run = super().main
-        sys.exit(guarded(lambda: run(self.arguments, *rest, **options), self.arguments))
+        arguments = list(sys.argv[1:] if args is None else args)
+        announce(arguments)
 
-    def invoke(self, ctx: Any) -> int:
-        """Run the verb; typer would answer Ctrl-C and a closed pipe in its own way further out."""
-        run = super().invoke
-        return guarded(lambda: run(ctx), self.arguments)
+        def run() -> Any:
+            with self.make_context("krepair", list(arguments)) as context:
+                return self.invoke(context)
+
+        sys.exit(guarded(run, arguments))
 
 
 app = typer.Typer(
@@ -114,19 +111,16 @@ def _interrupted() -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Entry point of the installed command."""
+    """Run what was typed; ``krepair.__main__`` calls it."""
     # What is loaded stays: to look through it for garbage, again and again and once more at the end, took a sixth of a
     # short run.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         app()
     except KeyboardInterrupt:
-        # Typer was still building the command: nothing has begun.
+        # It was not yet read what was typed: nothing has begun.
         sys.exit(guarded(_interrupted, sys.argv[1:]))
     finally:
         gc.freeze()
     raise AssertionError("the group leaves the process")
-
-
-if __name__ == "__main__":
-    main()

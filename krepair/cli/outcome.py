@@ -118,7 +118,7 @@ def exit_code_of(error: BaseException, verb: str) -> int:
         return error.exit_code
     if isinstance(error, KrepairError):
         return int(error.exit_code)
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED_BY_SIGNAL
     if isinstance(error, BrokenPipeError):
         return BROKEN_PIPE
@@ -164,7 +164,7 @@ def _failed(arguments: Sequence[str], error: BaseException) -> int:
         # The reader has left (as `| head` does).
         _give_up(sys.stdout)
         return BROKEN_PIPE
-    known = isinstance(error, KrepairError | KeyboardInterrupt | typer.Abort) or _is_of_usage(error)
+    known = isinstance(error, KrepairError | KeyboardInterrupt) or _is_of_usage(error)
     if not known and os.environ.get(DEBUG_VARIABLE) == "1":
         traceback.print_exc()
     verb = _verb(arguments)
@@ -177,7 +177,7 @@ def _words(error: BaseException, verb: str) -> tuple[str, Next]:
         return error.message, of_error(error) or (
             _help_of(verb) if isinstance(error, UsageError) else NOTHING
         )
-    if isinstance(error, KeyboardInterrupt | typer.Abort):
+    if isinstance(error, KeyboardInterrupt):
         return "interrupted", Next.by_hand("run the same command again")
     half_done = "; it may be half done" if verb in CHANGING_VERBS else ""
     if isinstance(error, MemoryError):
@@ -212,22 +212,19 @@ def _help_of(verb: str) -> Next:
 
 
 def _tell(arguments: Sequence[str], message: str, next_command: Next, exit_code: int) -> int:
-    if exit_code == ExitCode.UNWRITABLE:
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-            return _say(arguments, message, next_command, exit_code)
+    try:
+        if "--json" in arguments:
+            from krepair.cli.views import writers
+
+            verb = _verb(arguments)
+            writers.write(
+                writers.error_document(
+                    verb, message, next_command, exit_code, one_line=verb in ONE_OBJECT_A_LINE
+                )
+            )
+        sys.stdout.flush()
+    except OSError:
         _give_up(sys.stdout)
-    return _say(arguments, message, next_command, exit_code)
-
-
-def _say(arguments: Sequence[str], message: str, next_command: Next, exit_code: int) -> int:
-    if "--json" in arguments:
-        from krepair.cli.views import writers
-
-        verb = _verb(arguments)
-        writers.write(
-            writers.error_document(verb, message, next_command, exit_code, one_line=verb in ONE_OBJECT_A_LINE)
-        )
     lines = [f"krepair: {visible(message)}"]
     if next_command:
         lines.append(f"next: {typable(next_command)}")

@@ -55,7 +55,7 @@ OPTIONS = (
 
 def typed(*words: object) -> subprocess.CompletedProcess[str]:
     """One command in a process of its own."""
-    argv = [sys.executable, "-m", "krepair.cli.main", *map(str, words)]
+    argv = [sys.executable, "-m", "krepair", *map(str, words)]
     return subprocess.run(argv, capture_output=True, text=True, check=False)
 
 

@@ -498,7 +498,7 @@ def test_explain_alone_lists_every_code_and_every_exit_code():
 
 def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "krepair.cli.main", *arguments],
+        [sys.executable, "-m", "krepair", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -541,3 +541,20 @@ def test_ctrl_c_while_the_command_is_built_shows_no_traceback(
         cli_main.main()
     assert ended.value.code == 130
     assert capsys.readouterr().err.startswith("krepair: interrupted\n")
+
+
+def test_ctrl_c_while_python_still_imports_ends_as_a_later_one():
+    script = (
+        "import importlib.metadata, os, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        "sys.argv = ['krepair', 'explain', '--json']\n"
+        "command, = importlib.metadata.entry_points(group='console_scripts', name='krepair')\n"
+        "command.load()()\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (ended.returncode, json.loads(ended.stdout or "{}").get("code")) == (130, "INTERRUPTED")
+    assert ended.stderr == "krepair: interrupted\nnext: run the same command again\n"

@@ -54,7 +54,7 @@ def warmed(room: Path) -> Path:
     """What an installation leaves behind: compiled kernels that belong to root, for everybody."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv to become another user")
-    words = [sys.executable, "-m", "krepair.cli.main", "warm", "--into", str(room / "compiled"), "--json"]
+    words = [sys.executable, "-m", "krepair", "warm", "--into", str(room / "compiled"), "--json"]
     ended = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
     report = json.loads(ended.stdout)["report"]
     assert len(list(Path(report["folder"]).glob("*-*"))) >= report["kernels"]
@@ -73,7 +73,7 @@ def as_nobody(*words: str, cache: Path | str) -> subprocess.CompletedProcess[str
         "KREPAIR_DEBUG": "1",
     }
     return subprocess.run(
-        [*AS_NOBODY, sys.executable, "-m", "krepair.cli.main", *words],
+        [*AS_NOBODY, sys.executable, "-m", "krepair", *words],
         capture_output=True,
         text=True,
         check=False,
@@ -155,7 +155,7 @@ def compiled_by(runs: list[list[str]], root: Path) -> list[str]:
     warmed, added = root / "warmed", root / "added"
     added.mkdir(mode=0o755)
     subprocess.run(
-        [sys.executable, "-m", "krepair.cli.main", "warm", "--into", str(warmed), "-q"], check=True, cwd=ROOT
+        [sys.executable, "-m", "krepair", "warm", "--into", str(warmed), "-q"], check=True, cwd=ROOT
     )
     ended = subprocess.run(
         [sys.executable, "-c", _CALLED, repr(runs), str(warmed)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 def shell(words: str) -> subprocess.CompletedProcess[str]:
     """The real command, with a shell's redirections."""
-    command = f"{shlex.quote(sys.executable)} -m krepair.cli.main {words}"
+    command = f"{shlex.quote(sys.executable)} -m krepair {words}"
     return subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -48,12 +49,30 @@ def test_an_output_for_errors_that_takes_nothing_leaves_the_exit_code_to_tell(re
     assert shell(f"explain KR101 {redirected}").returncode == ExitCode.DONE
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
-    done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m krepair.cli.main explain | true; exit ${{PIPESTATUS[0]}}"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (done.stderr, done.returncode in {0, 141}) == ("", True)
+@pytest.mark.parametrize(
+    "words", ["explain", "explain --json", "--version", "--help", "plan -h", "dump --help"]
+)
+def test_a_reader_that_has_left_ends_every_output_alike(words: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "krepair", *words.split()],
+            cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.stderr, done.returncode) == ("", 141)
+
+
+@pytest.mark.parametrize("redirected", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("words", ["explain nonsense --json", "nonsense --json"])
+def test_an_error_whose_document_nobody_takes_is_told_by_its_exit_code_and_a_line(
+    words: str, redirected: str
+) -> None:
+    done = shell(f"{words} {redirected}")
+    told = shell(words)
+    assert (done.returncode, done.stderr) == (told.returncode, told.stderr) == (ExitCode.USAGE, told.stderr)
 
 
 # -- check is quiet by default

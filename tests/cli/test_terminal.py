@@ -54,7 +54,7 @@ def on_terminal(arguments: list[str], **environment: str) -> str:
 def show(tmp_path: Path) -> list[str]:
     path = tmp_path / "p.krplan"
     path.write_bytes(dumps(good_plan()))
-    return [sys.executable, "-m", "krepair.cli.main", "show", str(path)]
+    return [sys.executable, "-m", "krepair", "show", str(path)]
 
 
 def test_a_terminal_gets_colour(show: list[str]):
@@ -87,7 +87,7 @@ def test_names_and_numbers_never_break_however_narrow_the_terminal(tmp_path: Pat
     folder = "orders.with-a-rather-long-name.of-a-topic-3"
     path = tmp_path / "p.krplan"
     path.write_bytes(dumps(good_plan(partition(folder=folder), left_alone(folder="x" * 200 + "-7"))))
-    show = [sys.executable, "-m", "krepair.cli.main", "show", str(path)]
+    show = [sys.executable, "-m", "krepair", "show", str(path)]
     seen = on_terminal(show, COLUMNS=columns, NO_COLOR="1").replace("\r\n", "\n")
     # the review objects to the name, too: look where the partition is shown
     table = seen.partition("Partitions that change")[2].partition("Reasons")[0]

@@ -19,7 +19,7 @@ from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
 
-COMMAND = (sys.executable, "-m", "krepair.cli.main")
+COMMAND = (sys.executable, "-m", "krepair")
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 FRONT = "00000000000000000000"
 SMALL = (

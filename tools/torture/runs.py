@@ -369,7 +369,7 @@ def installed_command() -> list[str]:
     beside = Path(sys.executable).with_name("krepair")
     if beside.exists():
         return [str(beside)]
-    return [sys.executable, "-c", "from krepair.cli.main import main; main()"]
+    return [sys.executable, "-m", "krepair"]
 
 
 def _arguments(verb: str, placed: Placed) -> list[str]:
