@@ -8,16 +8,23 @@ from itertools import chain
 from typing import Final
 
 from krepair.errors import KrepairError
-from krepair.options import OPTIONS
+from krepair.options import OPTIONS, Options, Use, consents_of
 
 LOG_DIR: Final = "LOGDIR"
 PLAN: Final = "PLAN"
+CONFIG: Final = "server.properties"
 """What stands for a path that only the command line knows."""
 
 _TAKES_A_VALUE: Final = frozenset(option.names[0] for option in OPTIONS.values() if option.metavar)
 _ACCEPT_LOSS: Final = "--accept-data-loss"
 """The option that may be there with another value."""
 _NAMES: Final = ("--topic", "--partition")
+_CARRIED: Final[dict[str, tuple[Use, ...]]] = {
+    "check": ("reading",),
+    "plan": ("plan", "reading", "scratch"),
+    "transactions": ("reading",),
+}
+"""Verb -> which of the options that were typed its command needs, too."""
 
 
 class Next:
@@ -92,34 +99,47 @@ class Next:
     def more(self, words: Sequence[str]) -> Next:
         """With the options that it does not have yet.
 
-        What names partitions belongs together: with one name more, the command would be about more partitions.
-
         Args:
             words: of a command line, options with their values.
         """
         if not self.verb:
             return self
-        named = any(map(self.has, _NAMES))
-        missing = (
-            one
-            for one in _options(words)
-            if not (
-                self.has(*one) if one[0] == _ACCEPT_LOSS else self.has(one[0]) or (named and one[0] in _NAMES)
-            )
-        )
-        return Next(self.verb, (*self.words, *chain.from_iterable(missing)), self.out, self.when)
+        missing = chain.from_iterable(one for one in _options(words) if self._lacks(*one))
+        return Next(self.verb, (*self.words, *missing), self.out, self.when)
 
-    def filled(self, *, plan: str = "", log_dir: str = "") -> Next:
+    def _lacks(self, option: str, value: str = "") -> bool:
+        """Whether an option can be added.
+
+        What names partitions belongs together: with one name more, the command would be about more partitions. A
+        consent is refused without the fix that takes it.
+        """
+        if option in _NAMES:
+            return not any(map(self.has, _NAMES))
+        if option != _ACCEPT_LOSS:
+            return not self.has(option)
+        fixes = [one[1] for one in _options(self.words) if one[0] == "--fix"]
+        words = ",".join(fixes).split(",")
+        taken = any(consents_of(word.partition("=")[0], [value]) for word in words)
+        return not self.has(option, value) and (taken or not fixes)
+
+    def carrying(self, options: Options) -> Next:
+        """With those of the options that were typed which it needs, too."""
+        return self.more(options.words(*_CARRIED.get(self.verb, ())))
+
+    def filled(self, *, plan: str = "", log_dir: str = "", config: str = "") -> Next:
         """With the paths that are known. A new plan goes to a new file: the old one may still be needed for undo."""
+        if not self.verb:
+            return self
         paths = {PLAN: plan, LOG_DIR: log_dir}
         known = len(self.words) - sum(map(len, _options(self.words)))
         operands = (_operand(paths.get(one) or one) for one in self.words[:known])
-        return Next(self.verb, (*operands, *self.words[known:]), self.out, self.when) if self.verb else self
+        typed = (config if config and one == CONFIG else one for one in self.words[known:])
+        return Next(self.verb, (*operands, *typed), self.out, self.when)
 
 
 NOTHING: Final = Next()
 """Nothing is left to type."""
-INLINE: Final = Next.of("...", "--engine", "inline")
+INLINE: Final = Next.by_hand("the same command with --engine inline")
 """What is left to type where Spark cannot be had."""
 _BEFORE_WHEN: Final = "   # "
 

@@ -18,8 +18,11 @@ from typing import Any, Final, Literal
 
 from krepair.errors import UsageError
 
-LOSS_RULES: Final = ("KR302", "KR303", "KR304", "KR305", "KR312")
-"""Rules whose ways out lose data, so that each needs a consent of its own."""
+LOSS_RULES: Final[dict[str, str]] = {
+    **dict.fromkeys(("KR302", "KR303", "KR304", "KR305"), "tail"),
+    "KR312": "checkpoints",
+}
+"""Rules whose ways out lose data, so that each needs a consent of its own -> the fix that takes it."""
 
 DEFAULT_FIXES: Final = ("markers",)
 """What is planned without ``--fix``: index files are looked at only when asked for, not to slow a reclaim."""
@@ -179,6 +182,11 @@ def parse_accepted_loss(text: str) -> str:
     except UsageError:
         raise UsageError(f"--accept-data-loss {text!r}: {name!r} is no partition; {form}") from None
     return f"{rule}:{topic}-{number}:{int(offset)}"
+
+
+def consents_of(fix: str, accepted: Iterable[str]) -> list[str]:
+    """Those values of ``--accept-data-loss`` that a fix takes."""
+    return [text for text in accepted if LOSS_RULES.get(text.partition(":")[0]) == fix]
 
 
 def parse_offsets(text: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
@@ -22,8 +22,8 @@ from msgspec.structs import replace
 from krepair.cli.outcome import exit_code_of, finish
 from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, KrepairError, NotALogDirError, UsageError
-from krepair.next_command import LOG_DIR, PLAN, Next, by_id, of_error
-from krepair.options import Options, Use
+from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next, by_id, of_error
+from krepair.options import Options
 from krepair.plan.view import visible
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run_and_finish(
         typer.Exit: always, unless there is an error.
     """
     metrics_file, page_file = _places(options, log_dirs)
-    fill = fill or Filling()
+    fill = fill or Filling(config=options.config or "")
     made: Made | None = None
     code, began = int(ExitCode.DONE), time.monotonic()
     try:
@@ -134,12 +134,6 @@ def _write_page(target: str, view: View) -> None:
 
 # -- next commands with the paths and options that were typed; the verbs themselves do not know them
 
-_WITH_OPTIONS: Final[dict[str, tuple[Use, ...]]] = {
-    "check": ("reading",),
-    "plan": ("plan", "reading", "scratch"),
-}
-"""Verb of a next command -> which of the options that were typed it needs, too."""
-
 
 @dataclass(frozen=True)
 class Filling:
@@ -148,29 +142,29 @@ class Filling:
     Attributes:
         plan: path of the plan file, if it is known.
         log_dir: path of the log directory, likewise.
-        options: for commands with ``check`` and ``plan``.
+        options: for the commands of some verbs, see ``Next.carrying``.
         plan_id: of the plan, where there is no file of it.
+        config: path of the broker's configuration, where the options are not carried on.
     """
 
     plan: str = ""
     log_dir: str = ""
-    options: Options | None = None
+    options: Options = field(default_factory=Options)
     plan_id: str = ""
+    config: str = ""
 
     def __call__(self, command: Next) -> Next:
         """The command, filled in."""
         if self.plan_id and command == Next.of(command.verb, PLAN):
             # By id there is no apply: what is half done is taken back.
             return by_id("purge" if command.verb == "purge" else "undo", self.log_dir, self.plan_id)
-        filled = command.filled(plan=self.plan, log_dir=self.log_dir)
-        if self.options is not None and command.verb in _WITH_OPTIONS:
-            filled = filled.more(self.options.words(*_WITH_OPTIONS[command.verb]))
-        return filled
+        filled = command.filled(
+            plan=self.plan, log_dir=self.log_dir, config=self.config or self.options.config or ""
+        )
+        return filled.carrying(self.options)
 
     def without_names(self) -> Filling:
         """The same for any topic and partition."""
-        if self.options is None:
-            return self
         return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
 
 
@@ -199,7 +193,8 @@ def _exact_errors(fill: Filling, same: Next | None) -> Iterator[None]:
         if isinstance(error, NotALogDirError):
             # What was named may be what is not there: with it, the next command would fail as this one did.
             fill = fill.without_names()
-        error.next_command = fill(of_error(error))
+        command = fill(of_error(error))
+        error.next_command = NOTHING if command == same else command
         raise
 
 

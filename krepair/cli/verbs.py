@@ -23,6 +23,7 @@ from krepair.cli.one_run import (
 from krepair.cli.options import LogDirArgument, PlanArgument, PlanOrLogDirArgument, takes
 from krepair.cli.outcome import finish, say_of_warm
 from krepair.errors import ExitCode, UsageError
+from krepair.next_command import Next
 from krepair.options import Options
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def check(
         options,
         browser=partial(check_view, options=Options(every=True), browser=True),
         fill=Filling(log_dir=only, options=options),
+        same=Next.of("check", *(log_dirs or ())).carrying(options),
     )
 
 
@@ -359,6 +361,7 @@ def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
         partial(ops.transactions, log_dir, options),
         partial(transactions_view, wanted=options.transactional_id),
         options,
+        fill=Filling(log_dir=log_dir, options=options),
     )
 
 
@@ -430,6 +433,7 @@ def facts(
         lambda progress: ops.facts(paths, options.facts_file, options, progress),
         facts_view,
         options,
+        fill=Filling(options=options),
     )
 
 

@@ -34,6 +34,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole
 from krepair.logdir.values import FileRef, LogDir, OffsetCheckpoint, Partition
 from krepair.next_command import Next
+from krepair.options import consents_of
 from krepair.plan.model import Change, ChangeLines, KeepOriginal, ReplaceFile
 from krepair.rules.checkpoint_lines import has_new_lines, lines_between, with_lines
 from krepair.rules.checkpoints import (
@@ -45,7 +46,7 @@ from krepair.rules.checkpoints import (
     PastEnd,
     mend_offsets,
 )
-from krepair.rules.gone_ends import RULE, GoneEnd, consents_of_rule, wrong_consent
+from krepair.rules.gone_ends import RULE, GoneEnd, wrong_consent
 from krepair.rules.model import SegmentFacts
 
 _SHOWN_AT_MOST = 20
@@ -77,7 +78,6 @@ class Checkpoints(Fix):
     name = "checkpoints"
     after = ("tail",)
     of_root = True
-    losses = frozenset({RULE})
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes.
@@ -91,7 +91,7 @@ class Checkpoints(Fix):
         }
         gone = gone_ends(context.view, ends | now)
         accepted = context.options.accepted_losses if purpose == "plan" else ()
-        for text in consents_of_rule(accepted, mine=True):
+        for text in consents_of(self.name, accepted):
             if wrong := wrong_consent(text, gone):
                 raise UsageError(wrong, next_command=Next.of("check", context.view.path))
         held = held_lines(gone, accepted)

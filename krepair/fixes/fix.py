@@ -24,7 +24,7 @@ from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
-from krepair.options import Options
+from krepair.options import Options, consents_of
 from krepair.plan.model import Change, ChangeLines, Evidence, KeyCompaction, ReplaceFile
 from krepair.rules.model import LeftAlone, PartitionDecision
 
@@ -84,7 +84,6 @@ class Fix(ABC):
         name: as typed.
         ways: what may be typed after ``=``; the first is meant where nothing is typed. Empty: nothing may be.
         after: names of the fixes whose changes it has to know.
-        losses: rules that ``--accept-data-loss`` may name for it.
         reads_logs: whether ``plan`` reads every batch of the logs for it.
         work: what it does with the logs that it reads whole: what that costs decides on the engine.
         previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
@@ -97,7 +96,6 @@ class Fix(ABC):
     name: ClassVar[str]
     ways: ClassVar[tuple[str, ...]] = ()
     after: ClassVar[tuple[str, ...]] = ()
-    losses: ClassVar[frozenset[str]] = frozenset()
     previews: ClassVar[bool] = False
     asks_others: ClassVar[bool] = False
     takes: ClassVar[str] = ""
@@ -128,7 +126,7 @@ class Fix(ABC):
         Raises:
             UsageError: there is one.
         """
-        mine = [one for one in options.accepted_losses if one.partition(":")[0] in self.losses]
+        mine = consents_of(self.name, options.accepted_losses)
         if mine and not self.is_asked(options.fixes):
             raise UsageError(
                 f"--accept-data-loss {mine[0]}: means nothing without --fix {self.name}",

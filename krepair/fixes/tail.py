@@ -29,7 +29,7 @@ from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 from krepair.logdir.values import LogDir
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
-from krepair.options import Options
+from krepair.options import Options, consents_of
 from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, RemovedRange, SetAside
 from krepair.rules.damage import (
     Damaged,
@@ -40,7 +40,6 @@ from krepair.rules.damage import (
     valid_range,
     valid_ranges,
 )
-from krepair.rules.gone_ends import consents_of_rule
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.tail import (
     LogCut,
@@ -195,7 +194,6 @@ class Tail(Fix):
     reads_logs = True
     ways = ("excise", "broker")
     after = ("leftovers",)
-    losses = frozenset({"KR302", "KR303", "KR304", "KR305"})
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Map the damage; for a plan, also work out the files that the logs become.
@@ -212,7 +210,7 @@ class Tail(Fix):
         look_at_damage(context, touched)
         _check_untouched(context.options, surveys)
         found = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
-        for text in consents_of_rule(context.options.accepted_losses, mine=False):
+        for text in consents_of(self.name, context.options.accepted_losses):
             if wrong := wrong_consent(text, found):
                 raise UsageError(wrong)
         decide(context, touched)
@@ -355,7 +353,7 @@ def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
     for survey in surveys:
         folder = survey.partition.folder
         why = why_untouched(survey.partition, survey.settings)
-        mine = consents_of_rule(options.accepted_losses, mine=False)
+        mine = consents_of(TAIL.name, options.accepted_losses)
         if why and any(parts_of_consent(text)[1] == folder for text in mine):
             raise UsageError(
                 f"--accept-data-loss: {folder}: its logs are left alone: {why}",

@@ -56,7 +56,7 @@ from krepair.logdir.values import (
     Snapshot,
     Special,
 )
-from krepair.next_command import Next
+from krepair.next_command import CONFIG, Next
 
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, REPLICATION_CHECKPOINT, CLEANER_CHECKPOINT)
 # A broker writes these and then renames them; a crash leaves them.
@@ -407,7 +407,7 @@ class LockedDirs:
             return view, None
 
 
-_BY_CONFIGURATION: Final = Next.of("check", "--config", "server.properties")
+_BY_CONFIGURATION: Final = Next.of("check", "--config", CONFIG)
 _FOLDERS_LOOKED_INTO: Final = 100
 """A home folder or the root of a disk may be named by mistake; it may have any number of folders."""
 

@@ -51,7 +51,7 @@ from krepair.ops.log_dirs_given import check_consents, check_named, is_same, oth
 from krepair.ops.order import commit_of
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import room_of
-from krepair.ops.show import left_alone_command, second_plan_command
+from krepair.ops.show import second_plan_command
 from krepair.options import Options
 from krepair.plan.build import build_plan
 from krepair.plan.changes import changes_logs, names_removed
@@ -490,7 +490,8 @@ def _left_alone(plan: PartitionPlan, left: LeftAlone, options: Options) -> Parti
         status="left alone",
         code=left.code,
         why=left.why,
-        next_command=str(left_alone_command(left.next_command, options)),
+        # A plan does not hold where the work was done.
+        next_command=str(left.next_command.carrying(with_fields(options, scratch=""))),
         uncleanable_bytes=plan.log_bytes_before if left.damaged else 0,
     )
 

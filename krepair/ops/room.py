@@ -31,7 +31,7 @@ from krepair.next_command import NOTHING, PLAN, Next, by_id
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.ready import is_root, targets_of
-from krepair.ops.show import around_of, left_alone_command, options_of, plan_command
+from krepair.ops.show import around_of, options_of, plan_command
 from krepair.options import Options
 from krepair.plan.facts import fix_names
 from krepair.plan.keep import AUTO, is_freed_by_apply
@@ -300,13 +300,13 @@ def not_mended(plan: Plan) -> Section:
         lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
         lines.append(OTHERS_FIRST)
         words = (plan.log_dir, "--fix", "checkpoints", "--accept-data-loss", waiting[0].consent)
-        commands.append(Next.of("plan", *words, out=PLAN))
+        commands.append(Next.of("plan", *words, out=PLAN).carrying(options_of(plan)))
     if away:
         lines.append(f"{away}.")
     if swaps and LEFTOVERS.name not in fix_names(plan.policy):
         lines.append(f"{count_text(swaps, 'file')} of an unfinished swap (KR601, data loss) would stay.")
         first = Next.of("plan", plan.log_dir, "--fix", LEFTOVERS.name, out=PLAN)
-        commands.append(left_alone_command(first, options_of(plan)))
+        commands.append(first.carrying(options_of(plan)))
     if not plan.partitions:
         lines += [
             f"No partition was looked at for --fix {fix.name}: it takes {fix.takes}."
@@ -323,7 +323,7 @@ def not_mended(plan: Plan) -> Section:
         lines.append(
             f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
         )
-        commands.append(Next.of("check", plan.log_dir, *options_of(plan).words("reading")))
+        commands.append(Next.of("check", plan.log_dir).carrying(options_of(plan)))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")

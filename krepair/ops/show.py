@@ -80,23 +80,6 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
         )
 
 
-def left_alone_command(command: Next, options: Options) -> Next:
-    """What a plan says is to be typed for a partition that it leaves alone, with the options it was made with.
-
-    Args:
-        command: with ``LOGDIR`` in the place of the path; it may be empty.
-        options: of the plan.
-    """
-    if command.verb not in {"check", "plan"}:
-        return command
-    if command.verb == "check":
-        return command.more(options.words("reading"))
-    if not command.accepts_loss:
-        # Those of one fix are refused beside another.
-        options = replace(options, accepted_losses=())
-    return command.more(options.words("plan", "reading"))
-
-
 def options_of(plan: Plan) -> Options:
     """The options and the clock that a plan was made with.
 

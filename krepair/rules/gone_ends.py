@@ -9,7 +9,7 @@ Source: ``LogManager.shutdown`` (2.2.1, 3.9), ``ReplicaManager.shutdown``; seen 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 RULE: Final = "KR312"
@@ -62,8 +62,3 @@ def wrong_consent(text: str, gone: Iterable[GoneEnd]) -> str:
         else "no log here ends below its checkpoints"
     )
     return f"--accept-data-loss {text}: nothing of that name is gone; {known}"
-
-
-def consents_of_rule(accepted: Collection[str], *, mine: bool) -> tuple[str, ...]:
-    """Consents to a gone end, or all others."""
-    return tuple(text for text in accepted if text.startswith(f"{RULE}:") is mine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,24 @@ def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
     words = shlex.split(str(command))
     assert (words.count("--fix"), words[words.index("--fix") + 1]) == (1, "tail")
     assert (words.count("--keep"), words[words.index("--keep") + 1]) == (1, "inplace")
+
+
+@pytest.mark.parametrize(
+    ("command", "consents"),
+    [
+        ("krepair plan LOGDIR --out PLAN", ["KR302:a-0:1", "KR312:b-0:2"]),
+        ("krepair plan LOGDIR --preview --fix leftovers --out PLAN", []),
+        (
+            "krepair plan LOGDIR --fix tail=excise --accept-data-loss KR303:c-0:3 --out PLAN",
+            ["KR303:c-0:3", "KR302:a-0:1"],
+        ),
+        ("krepair plan LOGDIR --fix epochs,checkpoints --out PLAN", ["KR312:b-0:2"]),
+    ],
+)
+def test_a_consent_goes_along_only_with_the_fix_that_takes_it(command: str, consents: list[str]) -> None:
+    typed = Options(fixes=("tail", "checkpoints"), accepted_losses=("KR302:a-0:1", "KR312:b-0:2"))
+    words = shlex.split(str(Filling(log_dir="/l", options=typed)(Next.read(command))))
+    assert [after for word, after in pairwise(words) if word == "--accept-data-loss"] == consents
 
 
 def test_a_command_about_one_partition_is_not_made_one_about_a_topic() -> None:

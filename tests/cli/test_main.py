@@ -261,10 +261,10 @@ def test_each_error_ends_with_its_own_code_message_and_next_command(
     fakes: Fakes, kind: type[errors.KrepairError]
 ):
     fakes.set("check", kind("the lock is held by 4711", next_command=Next.read("krepair check /d")))
-    result = run("check", "/d")
+    result = run("check", "/d/t-0")
     assert (result.exit_code, result.stdout) == (int(kind.exit_code), "")
     assert result.stderr == "krepair: the lock is held by 4711\nnext: krepair check /d\n"
-    document = json.loads(run("check", "/d", "--json").stdout)
+    document = json.loads(run("check", "/d/t-0", "--json").stdout)
     assert (document["exit_code"], document["code"]) == (int(kind.exit_code), kind.exit_code.name)
     assert document["error"] == {"message": "the lock is held by 4711", "next_command": "krepair check /d"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shlex
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from krepair.cli.outcome import guarded
 from krepair.errors import ExitCode, UnreadableError
 from krepair.logdir.reading import why
 from krepair.ops import ready
+from tests.corpus.cases import CASES
+from tests.corpus.harness import made
 from tests.hostile.verbs import Ran, run
 from tests.ops.conftest import memory_dir
 from tools.torture.runs import inline
@@ -107,3 +110,39 @@ def test_an_input_that_only_the_permissions_hide_names_who_may_read_it(
     assert guarded(fail, ["check", "/kafka"]) == ExitCode.UNREADABLE
     told = capsys.readouterr().err
     assert ("run krepair as root, or as the user of the broker" in told) == (name != "EIO")
+
+
+@pytest.mark.parametrize("verb", ["check", "plan", "transactions", "facts", "compare"])
+def test_where_no_log_directory_is_the_configuration_that_was_typed_is_asked(
+    verb: str, tmp_path: Path
+) -> None:
+    wrong, config = str(tmp_path / "none"), tmp_path / "broker 1.conf"
+    config.write_text(f"broker.id=1\nlog.dirs={wrong}\n")
+    words = {"facts": [wrong, "--out", str(tmp_path / "f")], "compare": [f"1={wrong}", f"2={tmp_path}"]}
+    ran = run(verb, *words.get(verb, [wrong]), "--config", str(config))
+    assert ran.code == ExitCode.NOT_A_LOG_DIR
+    assert next_of(ran) == f"krepair check --config '{config}'"
+    again = run(*shlex.split(next_of(ran))[1:])
+    assert (again.code, "next:" in again.err) == (ExitCode.NOT_A_LOG_DIR, False)
+
+
+def test_consents_of_two_fixes_lead_to_a_plan_of_one(tmp_path: Path) -> None:
+    consents = [f"--accept-data-loss={one}" for one in ("KR302:t-0:1", "KR312:t-0:2")]
+    ran = run("plan", str(tmp_path), *consents)
+    assert next_of(ran) == f"krepair plan {tmp_path} --fix tail --accept-data-loss KR302:t-0:1 --out PLAN"
+
+
+def test_transactions_of_a_damaged_log_lead_to_a_check_of_the_same(memory_dir: Path) -> None:
+    log_dir = made(next(one for one in CASES if one.name == "middle-zeros"), memory_dir / "logs").log_dir
+    ran = run("transactions", str(log_dir), "--set", "segment.bytes=4096", "--topic", "middle-zeros")
+    assert ran.out.rstrip().endswith(f"krepair check {log_dir} --set segment.bytes=4096 --topic middle-zeros")
+
+
+def test_what_does_not_fit_the_ends_that_were_recorded_leads_to_a_plan_with_the_same_settings(
+    memory_dir: Path,
+) -> None:
+    case = next(one for one in CASES if one.name == "replication-past-the-end")
+    log_dir = made(case, memory_dir / "logs").log_dir
+    ran = run("plan", str(log_dir), "--fix", "checkpoints", "--set", "segment.bytes=4096")
+    (command,) = (line.strip() for line in ran.out.splitlines() if "--accept-data-loss KR312" in line)
+    assert command.endswith(":30 --set segment.bytes=4096 --out PLAN")
