@@ -66,9 +66,7 @@ def head_of(title: str, version: str) -> dict[str, Any]:
 
 def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
     """References to types, and what they refer to; words of a field stand at the field."""
-    references, components = msgspec.json.schema_components(
-        types, ref_template=REF, schema_hook=lambda _: {"type": "string", "default": ""}
-    )
+    references, components = msgspec.json.schema_components(types, ref_template=REF, schema_hook=_as_text)
     structs = structs_of(types)
     for name, schema in components.items():
         struct = structs.get(name)
@@ -80,6 +78,11 @@ def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], d
             if field in words:
                 shape["description"] = words[field]
     return references, dict(sorted(components.items()))
+
+
+def _as_text(kind: type) -> dict[str, str]:
+    """What is written as its text: a command, which may be empty, or words."""
+    return {"type": "string"} if issubclass(kind, str) else {"type": "string", "default": ""}
 
 
 def structs_of(types: tuple[Any, ...]) -> dict[str, type]:

@@ -97,7 +97,7 @@ def verdict_with(listings: Listings, root: Path, patch: pytest.MonkeyPatch) -> m
 
 def up_to(partition: m.PartitionVerdict) -> str:
     """What was said of a running broker."""
-    return next((one for one in partition.harmless if one.startswith("running")), "")
+    return next((one for one in partition.harmless if one.name == "running"), "")
 
 
 def set_checkpoint(root: Path, name: str, offset: int) -> None:

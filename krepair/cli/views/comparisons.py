@@ -154,10 +154,7 @@ def _brokers(brokers: Iterable[int]) -> str:
 
 def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
     """What differs without harm, summed up by name."""
-    counts: dict[str, int] = defaultdict(int)
-    for one in partitions:
-        for name in one.harmless:
-            counts[name.partition(" ")[0]] += 1
+    counts = Counter(found.name for one in partitions for found in one.harmless)
     rows = tuple((name, f"{count:,}") for name, count in sorted(counts.items()))
     table = table_of("what differs | # partitions", rows)
     return [Section(title="What differs and does no harm (KR666)", table=table)]

@@ -495,24 +495,26 @@ def _summed(found: Iterable[m.Disagreement]) -> list[m.Disagreement]:
     return summed
 
 
-def _harmless(group: ReplicaGroup) -> Iterator[str]:
-    """Names of what differs between healthy replicas, too."""
+def _harmless(group: ReplicaGroup) -> Iterator[m.Harmless]:
+    """What differs between healthy replicas, too."""
     read = [one for one in group.replicas if not one.failure]
     if len(read) < 2:
         return
     if len({one.state.segments for one in read}) > 1:
-        yield "segments"
+        yield m.Harmless("segments")
     starts = {one.state.log_start for one in read}
     for one in read:
         if one.limited:
-            yield f"running (broker {one.broker} was compared up to {one.end}, where its segments at rest end)"
+            up_to = f"broker {one.broker} was compared up to {one.end}, where its segments at rest end"
+            yield m.Harmless("running", up_to)
     if len(starts) > 1:
         late = ", ".join(str(one.broker) for one in read if one.state.log_start == min(starts))
-        yield f"log-start (broker {late} begins earlier, at {min(starts)}, and still serves what others have deleted)"
+        more = f"broker {late} begins earlier, at {min(starts)}, and still serves what others have deleted"
+        yield m.Harmless("log-start", more)
     if len({one.headers.epoch_file for one in read}) > 1:
-        yield "epoch-file"
+        yield m.Harmless("epoch-file")
     if _differ_inside(read, group.differing):
-        yield "cleaned-further"
+        yield m.Harmless("cleaned-further")
 
 
 def _differ_inside(read: Sequence[Replica], differing: Sequence[int]) -> bool:

@@ -199,6 +199,22 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     from_facts: bool = False
 
 
+class Harmless(str):
+    """What differs and does no harm, in words.
+
+    Attributes:
+        name: under which it is counted.
+    """
+
+    name: str
+
+    def __new__(cls, name: str, more: str = "") -> Harmless:
+        """Put the words together."""
+        made = super().__new__(cls, f"{name} ({more})" if more else name)
+        made.name = name
+        return made
+
+
 class PartitionVerdict(Struct, frozen=True, kw_only=True):
     """What is said of one partition.
 
@@ -218,7 +234,7 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
     partition: int
     verdict: str
     disagreements: tuple[Disagreement, ...] = ()
-    harmless: tuple[str, ...] = ()
+    harmless: tuple[Harmless, ...] = ()
     right: tuple[int, ...] = ()
     replicas: tuple[ReplicaColumn, ...] = ()
     records_read: bool = False
