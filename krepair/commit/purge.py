@@ -226,12 +226,8 @@ def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
             )
 
 
-def _is_fenced(folder: PartitionFolder) -> bool:
-    return folder.tree.is_folder(f"{folder.private}/fence")
-
-
 def _check_no_fence(folder: PartitionFolder) -> None:
-    if _is_fenced(folder):
+    if folder.tree.is_folder(f"{folder.private}/fence"):
         raise RefusedError(
             f"{folder.private}/fence: the fence is still up; nothing is purged",
             next_command=Next.of("apply", PLAN),
