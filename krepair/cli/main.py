@@ -106,8 +106,9 @@ def krepair(
     """Repairs and rewrites Apache Kafka log directories offline: check, plan, review, apply, verify, undo."""
 
 
-def _interrupted() -> NoReturn:
-    raise KeyboardInterrupt
+def _run() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    app()
 
 
 def main() -> NoReturn:
@@ -116,11 +117,7 @@ def main() -> NoReturn:
     # short run.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        app()
-    except KeyboardInterrupt:
-        # It was not yet read what was typed: nothing has begun.
-        sys.exit(guarded(_interrupted, sys.argv[1:]))
+        # Ctrl-C may come before it was read what was typed: nothing has begun.
+        sys.exit(guarded(_run, sys.argv[1:]))
     finally:
         gc.freeze()
-    raise AssertionError("the group leaves the process")

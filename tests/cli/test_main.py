@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 import krepair.ops
 from krepair import errors
 from krepair.checks.catalogue import Finding
-from krepair.cli import main as cli_main
 from krepair.cli.main import app
 from krepair.commit.result import ChangeResult
 from krepair.engine.progress import Progress
@@ -233,13 +232,6 @@ def test_wrong_use_ends_with_64_one_line_and_the_next_command(arguments: tuple[s
     assert result.stderr.startswith("krepair: ")
     assert "\nnext: krepair " in result.stderr
     assert "Traceback" not in result.stderr
-
-
-@pytest.mark.parametrize("verb", ["verify", "undo", "purge"])
-def test_of_a_path_that_is_not_there_both_meanings_are_named(verb: str):
-    result = run(verb, "/no/such/path")
-    assert result.exit_code == errors.ExitCode.USAGE
-    assert "no such plan file, and no such log directory. If the plan was applied" in result.stderr
 
 
 def test_unknown_name_of_a_fix_is_answered_with_the_names_there_are():
@@ -506,14 +498,6 @@ def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_exit_codes_leave_the_process(plan_path: str):
-    assert process("explain", "KR101").returncode == 0
-    assert process("bogus").returncode == 64
-    assert process("show", plan_path).returncode == 0
-    Path(plan_path).write_bytes(Path(plan_path).read_bytes().replace(b"broker-1", b"broker-2"))
-    assert process("apply", plan_path).returncode == 12
-
-
 def test_names_survive_a_terminal_that_knows_only_ascii(tmp_path: Path):
     path = tmp_path / "p"
     path.write_bytes(dumps(good_plan(left_alone(folder="t\u00e9-1"))))
@@ -530,19 +514,6 @@ def test_an_interrupted_run_is_no_error_of_krepair_in_json(fakes: Fakes):
     assert "error of krepair" not in told["meaning"]
 
 
-def test_ctrl_c_while_the_command_is_built_shows_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    def stopped() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli_main, "app", stopped)
-    with pytest.raises(SystemExit) as ended:
-        cli_main.main()
-    assert ended.value.code == 130
-    assert capsys.readouterr().err.startswith("krepair: interrupted\n")
-
-
 def test_ctrl_c_while_python_still_imports_ends_as_a_later_one():
     script = (
         "import importlib.metadata, os, signal, sys\n"
@@ -551,6 +522,7 @@ def test_ctrl_c_while_python_still_imports_ends_as_a_later_one():
         "        if name == 'typer':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupting())\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background ignores it
         "sys.argv = ['krepair', 'explain', '--json']\n"
         "command, = importlib.metadata.entry_points(group='console_scripts', name='krepair')\n"
         "command.load()()\n"

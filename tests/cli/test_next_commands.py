@@ -53,6 +53,7 @@ def test_without_a_plan_file_the_list_of_what_is_kept_comes_next(
     assert ran.code == 64
     assert next_of(ran) == "krepair undo LOGDIR"
     assert "docs/runbooks/kept-originals.md" in ran.err
+    assert ("no such plan file, and no such log directory. " in ran.err) is (data is None)
 
 
 def test_apply_without_a_plan_file_makes_one(tmp_path: Path) -> None:
