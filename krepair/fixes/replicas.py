@@ -271,7 +271,7 @@ def secret_of(cluster_id: str) -> bytes:
     return hashlib.blake2b(b"krepair compare\0" + cluster_id.encode(), digest_size=_SECRET_BYTES).digest()
 
 
-def open_directories(side: Side, now_ms: int, config: str | None = None) -> OpenSide:
+def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
     """List the log directories of one broker.
 
     Args:

@@ -33,7 +33,6 @@ from krepair.errors import (
 )
 from krepair.fixes.carry_out import stage_all, verify_all
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.logdir.lock import Lock
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir, read_partition
 from krepair.next_command import NOTHING, PLAN, Next, of_error
@@ -48,6 +47,7 @@ from krepair.ops.carried_out import (
 from krepair.ops.kept import PlanKeeper
 from krepair.ops.order import lowest_changes, why_not_in_order
 from krepair.ops.ready import (
+    FINISHED,
     NOT_DONE,
     check_evidence,
     check_no_fence,
@@ -70,7 +70,6 @@ from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
-_FINISHED = {ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 _AGAIN = Next.of("apply", PLAN)
 
 
@@ -108,17 +107,14 @@ def apply(
         safe_points = stack.enter_context(signals_wait(SafePoints()))
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
-        guards = _guards(plan, writes, lock, safe_points)
+        watch = Watch(writes, plan.log_dir)
+        guards = Guards(lock, safe_points, watch, keep_plan=PlanKeeper(writes, plan).keep_in)
         folders = [journal_folder(writes, plan, target) for target in targets]
         measured = Measured(writes.tree, folders)
         guards.settle(folders)
         report = _Apply(plan, engine, writes, guards, scratch, options, moved, view).report(targets)
         report = replace(report, notes=notes_of_fences(guards.not_given_back))
         return with_taken_back(measured.told_in(report), guards.taken_back)
-
-
-def _guards(plan: Plan, disk: Disk, lock: Lock, safe_points: SafePoints) -> Guards:
-    return Guards(lock, safe_points, Watch(disk, plan.log_dir), keep_plan=PlanKeeper(disk, plan).keep_in)
 
 
 def _work_of(targets: Sequence[PartitionPlan]) -> Load:
@@ -412,7 +408,7 @@ class _Apply:
 
     def _was_done(self, result: ChangeResult) -> bool:
         """Whether an earlier run has done it, and not only begun it."""
-        return result.change_id not in self.done_here and self.states.get(result.change_id) in _FINISHED
+        return result.change_id not in self.done_here and self.states.get(result.change_id) in FINISHED
 
     def _drop_unused(self, targets: Sequence[PartitionPlan]) -> None:
         """A refusal of the whole plan leaves nothing of ours where nothing was changed."""

@@ -127,7 +127,7 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
         disk = RealDisk(tree)
         for partition, private in private_of(view):
             found.setdefault(private.plan_id, []).append(_look(disk, view, partition, private))
-        plans = [_plan(tree, view, plan_id, folders, now_ms) for plan_id, folders in found.items()]
+        plans = [_plan(tree, plan_id, folders, now_ms) for plan_id, folders in found.items()]
     return tuple(sorted(plans, key=lambda plan: (-plan.last_written_ms, plan.plan_id)))
 
 
@@ -254,7 +254,7 @@ def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
 # -- one plan
 
 
-def _plan(tree: Tree, view: LogDir, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
+def _plan(tree: Tree, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
     paths = [found.private.path for found in folders]
     copy = find_copy(tree, plan_id, paths, at_most=_LOOKED_INTO_BYTES)
     bad = f"{copy.path}: {copy.problem}" if copy is not None and copy.problem else ""

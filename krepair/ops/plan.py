@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.engine.progress import Progress
-from krepair.errors import LockedError, NotALogDirError, RefusedError, UnreadableError, UsageError
+from krepair.errors import LockedError, RefusedError, UnreadableError, UsageError
 from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
@@ -218,7 +218,7 @@ def _check_is_utf8(path: str) -> None:
         ) from error
 
 
-def refuse_if_locked(path: str, *, can_preview: bool = False) -> None:
+def refuse_if_locked(path: str, *, can_preview: bool) -> None:
     """Raise ``LockedError`` when somebody holds the log directory's lock.
 
     Args:
@@ -242,12 +242,8 @@ def partitions_named(view: LogDir, options: Options) -> list[Partition]:
         NotALogDirError: some were named, and none of them is there.
     """
     chosen = named_or_all(view, options)
-    if not chosen and (options.topics or options.partitions):
+    if not chosen:
         check_named([view], options)
-        raise NotALogDirError(
-            f"{view.path}: no partition of those named is there",
-            next_command=Next.of("check", view.path),
-        )
     return chosen
 
 
@@ -367,7 +363,7 @@ def _one_of_each_file(
     return tuple(chosen[name] for name in sorted(chosen)), later
 
 
-def keeper_of(view: LogDir, changing: Sequence[str] = ()) -> str:
+def keeper_of(view: LogDir, changing: Sequence[str]) -> str:
     """The partition folder that holds what is staged and kept of the root's files; empty if there is none.
 
     Args:
@@ -679,7 +675,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     for fix in FIXES:
         fix.check_options(options)
     options = with_whole_paths(options)
-    _refuse_what_needs_a_stop(fixes, options)
+    _refuse_what_needs_a_stop(fixes)
     view = _listed(log_dir)
     partitions = partitions_named(view, options)
     check_consents([view], options)
@@ -689,7 +685,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     return reading.plan()
 
 
-def _refuse_what_needs_a_stop(fixes: Sequence[Fix], options: Options) -> None:
+def _refuse_what_needs_a_stop(fixes: Sequence[Fix]) -> None:
     able = ", ".join(fix.name for fix in FIXES if fix.previews)
     needs = [fix.name for fix in fixes if not fix.previews]
     if needs:

@@ -53,6 +53,7 @@ from krepair.rules.evidence import OtherLog
 
 _SHOWN_OBJECTIONS: Final = 5
 NOT_DONE: Final = frozenset({ChangeState.PLANNED, ChangeState.UNDONE})
+FINISHED: Final = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
 """The states of a change that still has to be staged."""
 
 # -- the plan and its directory

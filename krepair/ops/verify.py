@@ -30,7 +30,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, PLAN, Next, of_error
 from krepair.ops.log_dirs_given import check_named
-from krepair.ops.ready import check_target, disk_below, is_root, journal_folder, listed, targets_of
+from krepair.ops.ready import FINISHED, check_target, disk_below, is_root, journal_folder, listed, targets_of
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
 from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
@@ -43,7 +43,6 @@ _VERIFIED = {
     FileKind.TXN_INDEX,
     FileKind.SNAPSHOT,
 }
-_APPLIED = {ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 
 
 def verify_log_dir(path: str, options: Options, progress: Progress | None = None) -> VerifyReport:
@@ -334,7 +333,7 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
     missing: dict[ChangeState, list[str]] = {}
     for change in target.changes:
         state = states[change.change_id]
-        if state in _APPLIED:
+        if state in FINISHED:
             applied.append(change)
             seen.take(target, change, state)
             if state is ChangeState.FREED:

@@ -219,7 +219,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     yield from _proofs(plan)
     yield from _left(plan, around)
     yield from _what_more(plan, around)
-    yield from _ways_back(plan, around, changes)
+    yield from _ways_back(around, changes)
     *parts, last = PARTS
     names = f"{', '.join(parts)} or {last}"
     yield _Row("Details", f"{_show(around)} --section NAME, where NAME is {names}", _LAST, _show(around))
@@ -441,7 +441,7 @@ def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
         yield _Row("Later", f"{text}: {_show(around)} --section horizons", 7, text)
 
 
-def _ways_back(plan: Plan, around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
+def _ways_back(around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
         return
     if around.lack is None:

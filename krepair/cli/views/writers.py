@@ -222,9 +222,7 @@ _SIGNAL: Final = 128
 """``128 + n`` is signal ``n``."""
 
 
-def error_document(
-    verb: str, message: str, next_command: Next, exit_code: int, *, one_line: bool = False
-) -> bytes:
+def error_document(verb: str, message: str, next_command: Next, exit_code: int, *, one_line: bool) -> bytes:
     """The document of a run that was refused or failed; on one line for a verb that writes one object a line."""
     code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
     if exit_code > _SIGNAL:
