@@ -36,7 +36,7 @@ from krepair.logdir.view import CURRENT
 from krepair.look.dump.record import AUTO, json_of, named_bytes
 from krepair.next_command import NOTHING, Next
 from krepair.ops.compacted import Policies
-from krepair.ops.dump import DECODERS
+from krepair.ops.dump import DECODER_OF
 from krepair.ops.log_dirs_given import check_named
 from krepair.ops.reports import Report
 from krepair.options import Options
@@ -55,7 +55,6 @@ _HEADERS_BYTES: Final = 64 << 30
 _KEYS_SHOWN: Final = 20
 _Replicas = tuple[tuple[str, int], list[ReadReplica]]
 """((topic, number), its replicas by broker)."""
-_DECODERS: Final = {table.topic: table for table in DECODERS.values()}
 
 
 class SideSummary(Struct, frozen=True, kw_only=True):
@@ -333,7 +332,7 @@ class Comparison:
             for found in () if isinstance(result, Failed) else result:
                 key = f"{found.first:016x}{found.second:016x}"
                 served[key][sources[index].replica.broker] = found
-        table = _DECODERS.get(verdict.topic)
+        table = DECODER_OF.get(verdict.topic)
         brokers = [one.replica.broker for one in sources]
         return replace(
             verdict,

@@ -34,7 +34,7 @@ DECODERS: Final[dict[str, RecordTable]] = {
     "transactions": transaction_state.RECORDS,
     "share": share_group_state.RECORDS,
 }
-_TOPICS: Final = {table.topic: table for table in DECODERS.values()}
+DECODER_OF: Final = {table.topic: table for table in DECODERS.values()}
 _KRAFT_SNAPSHOT: Final = re.compile(r"(bootstrap|[0-9]{20}-[0-9]{10})\.checkpoint")
 _ORDER: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "epochs", "partition.metadata", "offsets",
                  "meta.properties", "text")  # fmt: skip
@@ -206,7 +206,9 @@ class Dump:
         from krepair.look.dump.log import LogDump
 
         table = (
-            _TOPICS.get(target.topic) if self.options.decode == "auto" else DECODERS.get(self.options.decode)
+            DECODER_OF.get(target.topic)
+            if self.options.decode == "auto"
+            else DECODERS.get(self.options.decode)
         )
         self._wanted.lines = RecordLines(
             self._style, self.options.keys, self.options.values, table, self._grep, self.options.cut

@@ -318,8 +318,7 @@ def not_mended(plan: Plan) -> Section:
             f"Nothing was looked at of {names_text(unseen)}: it is not in this directory, or "
             f"--fix {names} does not take it."
         )
-    nothing = plan.root is None and not any(partition.changes for partition in plan.partitions)
-    if nothing or lines:
+    if lines or not targets_of(plan):
         lines.append(
             f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from krepair.checks.catalogue import Finding
 from krepair.cli.views.reports import end_of_page
@@ -36,11 +36,7 @@ def groups_view(report: GroupsReport, wanted: Sequence[str] = ()) -> View:
     lines += [not_there("group", name, OFFSETS_TOPIC) for name in wanted if name not in there]
     if dead and not wanted:
         lines.append(f"Deleted groups whose tombstones are still in the log: {dead}.")
-    if report.unknown:
-        lines.append(f"Records with a key that this version does not know: {report.unknown}.")
-    lines += _misplaced(report) + _out_of_range(report)
-    if report.damages:
-        lines.append(f"Damaged parts passed over: {report.damages}. The answer may lack what they said.")
+    lines += (*_passed_over(report), *_misplaced(report), *_out_of_range(report))
     listed = report.groups if wanted else alive
     sections = [
         Section(
@@ -313,11 +309,14 @@ def _head(report: TransactionsReport, wanted: Sequence[str]) -> tuple[str, ...]:
         lines.append(
             f"A broker last wrote at {time_text(report.last_write_ms)}; ages are counted up to then."
         )
+    return (*lines, *_passed_over(report))
+
+
+def _passed_over(report: GroupsReport | TransactionsReport) -> Iterator[str]:
     if report.unknown:
-        lines.append(f"Records with a key that this version does not know: {report.unknown}.")
+        yield f"Records with a key that this version does not know: {report.unknown}."
     if report.damages:
-        lines.append(f"Damaged parts passed over: {report.damages}. The answer may lack what they said.")
-    return tuple(lines)
+        yield f"Damaged parts passed over: {report.damages}. The answer may lack what they said."
 
 
 def _id_row(each: Transaction) -> tuple[str, ...]:
