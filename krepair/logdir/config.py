@@ -428,11 +428,9 @@ class TopicSettings(NamedTuple):
         delete_retention_ms: how long markers and tombstones stay, in ms.
         min_compaction_lag_ms: younger records are not compacted, in ms.
         retention_ms: older segments are deleted, in ms; -1 for never.
-        retention_bytes: segments are deleted while the log is larger, in bytes; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
         max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
         remote_storage_enable: whether the topic has tiered storage.
-        message_format_version: the value that is set, or the default of 3.x.
         policy_is_known: whether ``cleanup.policy`` is known for this topic. It is not known if only the broker's value
             for all topics is there.
         settings: all settings as text with their sources, by key.
@@ -445,11 +443,9 @@ class TopicSettings(NamedTuple):
     delete_retention_ms: int
     min_compaction_lag_ms: int
     retention_ms: int
-    retention_bytes: int
     max_message_bytes: int
     max_decompressed_message_bytes: int
     remote_storage_enable: bool
-    message_format_version: str
     policy_is_known: bool
     settings: tuple[Setting, ...]
 
@@ -524,11 +520,9 @@ class Settings:
             delete_retention_ms=number("delete.retention.ms"),
             min_compaction_lag_ms=number("min.compaction.lag.ms"),
             retention_ms=number("retention.ms"),
-            retention_bytes=number("retention.bytes"),
             max_message_bytes=number("max.message.bytes"),
             max_decompressed_message_bytes=number("max.decompressed.message.bytes"),
             remote_storage_enable=found["remote.storage.enable"].value == "true",
-            message_format_version=found["message.format.version"].value,
             policy_is_known=self._policy_is_known(topic),
             settings=tuple(found.values()),
         )

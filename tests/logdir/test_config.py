@@ -41,11 +41,9 @@ class TestDefaults:
             DAY_MS,
             0,
             7 * DAY_MS,
-            -1,
             1_048_588,
             2**31 - 9,
             False,
-            "3.0-IV1",
             False,
         )
         assert {one.source for one in topic.settings if one.key != "cleanup.policy"} == {"default"}
@@ -105,17 +103,16 @@ class TestServerProperties:
             5000,
             7,
             7 * DAY_MS,
-            -5,
             99,
             2**31 - 9,
             False,
-            "3.0-IV1",
             False,
         )
         assert setting(topic.settings, "segment.bytes") == Setting(
             "segment.bytes", "1000000", "server.properties: log.segment.bytes"
         )
         assert setting(topic.settings, "cleanup.policy").value == "compact,delete"
+        assert setting(topic.settings, "retention.bytes").value == "-5"
 
     @pytest.mark.parametrize(
         ("lines", "expected", "name"),
