@@ -65,8 +65,8 @@ from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.room import check_fits, why_not_begun
 from krepair.ops.show import plan_command
 from krepair.options import Options
-from krepair.plan.keep import INPLACE
-from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
+from krepair.plan.keep import INPLACE, is_freed_by_apply
+from krepair.plan.model import Change, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -334,7 +334,7 @@ class _Apply:
         if any(result.outcome not in {"committed", "already"} for result in self.results):
             return
         for target in targets:
-            if all(isinstance(change.undo, FreeWhenVerified) for change in target.changes):
+            if all(map(is_freed_by_apply, target.changes)):
                 try:
                     self.guards.hold()
                     drop_finished(journal_folder(self.disk, self.plan, target))

@@ -67,7 +67,7 @@ from krepair.ops.ready import (
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.options import Options
 from krepair.plan.changes import trusted_after
-from krepair.plan.keep import can_all_be_taken_back
+from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
 
 _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
@@ -283,7 +283,8 @@ def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionP
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
         if not journal.purging:
             raise journal.damaged(f"{journal.path}: has no record of a change that is in place")
-        freed = "purged" if can_all_be_taken_back(partition.changes) else "freed once all was verified"
+        by_apply = any(map(is_freed_by_apply, partition.changes))
+        freed = "freed once all was verified" if by_apply else "purged"
         return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
     # An empty folder is no journal: whoever removed what was kept was stopped before its last call.
     return (

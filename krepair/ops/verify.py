@@ -33,7 +33,8 @@ from krepair.ops.log_dirs_given import check_named
 from krepair.ops.ready import FINISHED, check_target, disk_below, is_root, journal_folder, listed, targets_of
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
-from krepair.plan.model import Change, FreeWhenVerified, PartitionPlan, Plan
+from krepair.plan.keep import is_freed_by_apply
+from krepair.plan.model import Change, PartitionPlan, Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 
 _VERIFIED = {
@@ -304,7 +305,7 @@ def _after(plan: Plan, seen: _ChangesSeen) -> Next:
     """What to type once all is right: purge only where something is kept that may go."""
     check = Next.of("check", plan.log_dir)
     changes = [change for target in targets_of(plan) for change in target.changes]
-    if changes and all(isinstance(change.undo, FreeWhenVerified) for change in changes):
+    if changes and all(map(is_freed_by_apply, changes)):
         return check
     return Next.of("purge", PLAN, when="when the brokers are well") if seen.has_journal else check
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from krepair.plan.changes import changes_logs
@@ -37,8 +36,3 @@ def is_freed_by_apply(change: Change) -> bool:
 def is_known(keep: str) -> bool:
     """Whether a value of ``Policy.keep`` is valid."""
     return keep in (INPLACE, UNTIL_VERIFIED, AUTO)
-
-
-def can_all_be_taken_back(changes: Sequence[Change]) -> bool:
-    """Whether undo can put back every original until purge."""
-    return not any(isinstance(change.undo, FreeWhenVerified) for change in changes)

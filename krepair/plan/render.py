@@ -12,12 +12,11 @@ from krepair.formats.broker_version import why_not_tried
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import Next
 from krepair.plan.change_words import LISTINGS, by_kind, words_of
-from krepair.plan.keep import AUTO, INPLACE
+from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
 from krepair.plan.model import (
     Change,
     Commit,
     Evidence,
-    FreeWhenVerified,
     KeepOriginal,
     KeyCompaction,
     NotReversible,
@@ -674,7 +673,7 @@ def _keep_text(plan: Plan) -> str:
 
 def _keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
     """What apply itself frees, what undo can do then, and the order of the partitions."""
-    freed = sum(isinstance(change.undo, FreeWhenVerified) for change in changes)
+    freed = sum(map(is_freed_by_apply, changes))
     if not freed:
         return []
     names = [partition.folder for partition in apply_order(plan)]

@@ -14,10 +14,10 @@ from krepair.checks.catalogue import RULES, Severity
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.change_words import by_kind
+from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import (
     Change,
     Evidence,
-    FreeWhenVerified,
     KeepOriginal,
     KeyCompaction,
     NotReversible,
@@ -446,7 +446,7 @@ def _ways_back(around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
         return
     if around.lack is None:
         yield _Row("Why", _if_not_applied(changes), 6)
-    freed = [change for change in changes if isinstance(change.undo, FreeWhenVerified)]
+    freed = list(filter(is_freed_by_apply, changes))
     never = [change for change in changes if isinstance(change.undo, NotReversible)]
     if freed:
         yield _Row("No undo", f"{_of_all(freed, changes)}: apply frees the originals once all is verified")
@@ -528,12 +528,10 @@ def _last(plan: Plan, around: Around) -> str:
     sentence = f"Plan: {', '.join(told)}; "
     if around.objections or is_preview(plan) or around.lack is not None:
         return f"{sentence}apply will refuse it."
-    if all(isinstance(change.undo, FreeWhenVerified | NotReversible) for change in changes):
+    kept = [isinstance(change.undo, KeepOriginal) for change in changes]
+    if not any(kept):
         return f"{sentence}there is no undo."
-    some = any(isinstance(change.undo, FreeWhenVerified | NotReversible) for change in changes)
-    return (
-        f"{sentence}undo{' of the rest' if some else ''} until purge, or until a broker changes these files."
-    )
+    return f"{sentence}undo{'' if all(kept) else ' of the rest'} until purge, or until a broker changes these files."
 
 
 def _records_that_go(plan: Plan) -> str:
