@@ -246,7 +246,7 @@ def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: in
         base_offset=swap.base_offset,
         size=swap.file.size,
         interval_bytes=interval_bytes,
-        segments=partition.log_sizes if void else (),
+        segments=partition.log_sizes if void else None,
     )
 
 

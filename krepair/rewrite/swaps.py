@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from msgspec import Struct
 from msgspec.structs import replace
 
+from krepair.checks.index_judge import AbortedAudit
 from krepair.checks.side_by_side import batches_of, side_by_side
 from krepair.checks.walk import walk
 from krepair.durable.attributes import read_attributes
@@ -20,14 +21,14 @@ from krepair.engine.items import Failed, LogItem, Place
 from krepair.engine.place import in_its_place, reached
 from krepair.engine.progress import shown
 from krepair.formats import txn_index
-from krepair.formats.filenames import SWAP, log_name, offset_name, segment_name
+from krepair.formats.filenames import SWAP, TXN_INDEX, log_name, offset_name, segment_name
 from krepair.formats.words import count_text
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
 from krepair.plan.model import CompleteSwap, NewFile
 from krepair.rewrite.segments.verify import below_base, companion_audit
-from krepair.scan.segment_files import TXN_INDEX_AT_MOST_BYTES, regenerate_offset_and_time
+from krepair.scan.segment_files import TXN_INDEX_AT_MOST_BYTES, entry_pairs, regenerate_offset_and_time
 
 MadeIndexes = dict[str, bytes]
 """File name -> bytes."""
@@ -38,16 +39,17 @@ class SwapItem(LogItem, frozen=True, kw_only=True):
 
     Attributes:
         interval_bytes: ``index.interval.bytes``.
-        segments: (base offset, size of the ``.log``) of the segments to hold it against; empty: it is only read.
+        segments: (base offset, size of the ``.log``) of the segments to hold it against if brokers throw it away; None:
+            it becomes a segment.
     """
 
     interval_bytes: int
-    segments: tuple[tuple[int, int], ...] = ()
+    segments: tuple[tuple[int, int], ...] | None = None
 
     @property
     def bytes_to_read(self) -> int:
         """The swap, and the logs that it is held against."""
-        return self.size + sum(size for _, size in self.segments)
+        return self.size + sum(size for _, size in self.segments or ())
 
 
 class SwapResult(Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ class SwapResult(Struct, frozen=True, kw_only=True):
         problem: what is wrong with it, or why it could not be read; empty if it is valid to its end.
         end_offset: the offset after its last batch; the base offset if it has none.
         batches: valid batches.
-        missing: batches of it that none of ``SwapItem.segments`` has, by their last offsets; 0 if none were given.
+        missing: batches of it that none of ``SwapItem.segments`` has, by their last offsets; 0 if that is None.
         makes: the indexes that a recovery would make of it, with the ``.txnindex`` that belongs to the swap.
     """
 
@@ -133,12 +135,14 @@ def look_at_swap(item: SwapItem) -> SwapResult:
         return SwapResult(problem=wrong, end_offset=item.base_offset)
     result, made = _read(item, tree)
     result = replace(result, makes=new_files(made))
-    if result.problem or not item.segments:
+    if result.problem:
         return result
     try:
+        if item.segments is None:
+            return replace(result, problem=_contradiction(item, made, tree))
         return replace(result, missing=_missing_batches(item, tree))
     except OSError as error:
-        return replace(result, problem=f"it could not be held against the segments: {why(error)}")
+        return replace(result, problem=f"it could not be read again: {why(error)}")
 
 
 def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
@@ -154,10 +158,24 @@ def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
         text = f"position {made.valid_bytes} of {item.size}: {made.damage_text}"
         return replace(result, problem=text), {}
     files = {segment_name(base, ".index"): made.index, segment_name(base, ".timeindex"): made.time_index}
-    entries, problem = _aborted(f"{item.place.path}/{segment_name(base, '.txnindex')}{SWAP}", base, tree)
+    if item.segments is not None:
+        return result, files
+    entries, problem = _aborted(f"{item.place.path}/{segment_name(base, TXN_INDEX)}{SWAP}", base, tree)
     if entries:
-        files[segment_name(base, ".txnindex")] = entries
+        files[segment_name(base, TXN_INDEX)] = entries
     return replace(result, problem=problem), files
+
+
+def _contradiction(item: SwapItem, made: MadeIndexes, tree: Tree) -> str:
+    """What the log of a swap has against its ``.txnindex``, or empty: ``_audited`` would refuse it."""
+    entries = made.get(segment_name(item.base_offset, TXN_INDEX))
+    if entries is None:
+        return ""
+    audit = AbortedAudit(entry_pairs(entries))
+    with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}{SWAP}", tree) as descriptor:
+        for walked in walk(read_into_from(descriptor), item.size):
+            audit.feed(walked)
+    return next((f"its {suffix}{SWAP}, position {at}: {text}" for suffix, at, text in audit.finish()), "")
 
 
 def _missing_batches(item: SwapItem, tree: Tree) -> int:
@@ -167,7 +185,7 @@ def _missing_batches(item: SwapItem, tree: Tree) -> int:
         pending = opened.enter_context(opened_for_reading(path, tree))
 
         def logs() -> Iterator[tuple[ReadInto, int]]:
-            for base, size in item.segments:
+            for base, size in item.segments or ():
                 with opened_for_reading(f"{item.place.path}/{log_name(base)}", tree) as descriptor:
                     yield read_into_from(descriptor), size
 

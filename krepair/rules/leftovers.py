@@ -197,8 +197,8 @@ def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
     swap, replaced = one
     if swap.problem:
         return (
-            f"{swap.name}: {swap.problem}; a broker before 3.0 truncates it there and loses the rest, a later one uses "
-            "it as it is, and both delete the segments that it replaces"
+            f"{swap.name}: {swap.problem}; a broker before 3.0 truncates a swap where it is damaged and makes its "
+            "indexes anew, a later one uses both as they are, and each deletes the segments that it replaces"
         )
     if not swap.batches:
         return (

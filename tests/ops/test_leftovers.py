@@ -23,6 +23,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import CompleteSwap, PartitionPlan, Plan, ReplaceFile
+from krepair.rewrite import swaps
 from tests.commit import txfixture
 from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
@@ -137,19 +138,48 @@ def test_a_completion_that_was_stopped_and_has_lost_its_staged_indexes_is_begun_
 
 
 @pytest.mark.parametrize("byte", [9, 25], ids=["producer", "marker"])
-def test_a_transaction_index_that_contradicts_its_swap_is_found_before_anything_changes(
-    tmp_path: Path, byte: int
-) -> None:
+def test_a_swap_whose_transaction_index_contradicts_it_is_left_alone(tmp_path: Path, byte: int) -> None:
     root = pending.write(tmp_path / "logs")
     flip(root / FOLDER / name(BASE, ".txnindex.swap"), byte)
+    planned = part(make_plan(str(root), options()), FOLDER)
+    assert (planned.status, planned.code, planned.changes) == ("left alone", "leftovers", ())
+    assert ".txnindex.swap, position 0: the entry names no marker of that producer" in planned.why
+
+
+def test_a_transaction_index_that_a_plan_took_is_read_again_before_anything_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = pending.write(tmp_path / "logs")
+    flip(root / FOLDER / name(BASE, ".txnindex.swap"), 25)
     before, chosen = tree(root), options()
+    monkeypatch.setattr(swaps, "_contradiction", lambda *_: "")
     report = apply(make_plan(str(root), chosen), chosen)
     assert report.exit_code == ExitCode.VERIFY_FAILED
-    assert (
-        ".txnindex, position 0: the entry names no marker of that producer; nothing was changed"
-        in report.results[0].why
-    )
+    assert "names no marker of that producer; nothing was changed" in report.results[0].why
     assert tree(root) == before
+
+
+def test_a_swap_to_be_thrown_away_is_removed_whatever_its_transaction_index_says(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs")
+    folder = root / FOLDER
+    (folder / name(0, ".log.cleaned")).touch()
+    for byte in (25, 0):  # names no marker; of no known version
+        flip(folder / name(BASE, ".txnindex.swap"), byte)
+        planned = part(make_plan(str(root), options()), FOLDER)
+        assert {change.change_id for change in planned.changes} == {
+            f"{FOLDER}/{path.name}" for path in folder.iterdir() if path.suffix in {".swap", ".cleaned"}
+        }
+
+
+def test_a_swap_to_be_thrown_away_beside_no_segment_holds_the_only_copy(tmp_path: Path) -> None:
+    root = pending.write(tmp_path / "logs")
+    folder = root / FOLDER
+    (folder / name(0, ".log.cleaned")).touch()
+    for log in folder.glob("*.log"):
+        log.unlink()
+    planned = part(make_plan(str(root), options()), FOLDER)
+    assert planned.changes == ()
+    assert "the swap may hold the only copy" in planned.why
 
 
 def test_purge_frees_what_the_swap_replaced_and_the_plan_said_how_much(tmp_path: Path) -> None:
@@ -197,7 +227,7 @@ def test_a_damaged_swap_is_left_alone_with_both_sides_shown(tmp_path: Path, vers
     flip(swap, 7000)
     plan = part(make_plan(str(root), options(broker_version=version)), FOLDER)
     assert (plan.status, plan.code, plan.changes) == ("left alone", "leftovers", ())
-    assert "a broker before 3.0 truncates it there" in plan.why
+    assert "a broker before 3.0 truncates a swap where it is damaged" in plan.why
     (side,) = [note for note in plan.notes if note.startswith("leftovers: ")]
     assert f"{name(BASE, '.log.swap')}: 14196 bytes" in side
     assert (

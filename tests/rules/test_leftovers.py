@@ -71,7 +71,7 @@ def test_a_split_is_completed_part_by_part():
 @pytest.mark.parametrize(
     ("swaps", "live", "told"),
     [
-        ((swap(100, 150, problem="position 7: bad CRC"),), LIVE, "before 3.0 truncates it there"),
+        ((swap(100, 150, problem="position 7: bad CRC"),), LIVE, "before 3.0 truncates a swap where"),
         (
             (swap(200, 200, batches=0),),
             LIVE,
