@@ -153,10 +153,65 @@ def runs_of(events: Int64s) -> Int64s:
     return found
 
 
+def begins_as_indexed(aborted: Int64s, latest: Int64s, said: Int64s) -> Int64s:
+    """Where aborted transactions begin: where the ``.txnindex`` says, if that may be.
+
+    Up to 2.2.1 a cleaner removes a commit marker whose records stay (KAFKA-8351). Records that an abort then seems to
+    end are not aborted if its entry begins behind them: so brokers and consumers see it.
+
+    Args:
+        aborted: int64[N, 3] (producer id, first offset by the log, offset of the abort marker).
+        latest: int64[N], where each may have begun at the latest.
+        said: int64[M, 3], the same three of the entries.
+    """
+    first = aborted[:, 1]
+    if not len(said):
+        return first
+    said = said[np.argsort(said[:, 2], kind="stable")]
+    at = np.minimum(np.searchsorted(said[:, 2], aborted[:, 2]), len(said) - 1)
+    same, begins = (said[at][:, [0, 2]] == aborted[:, [0, 2]]).all(axis=1), said[at, 1]
+    return np.where(same & (first < begins) & (begins <= latest), begins, first)
+
+
+def parted(transactions: Int64s, highest_hole: int, said: Int64s) -> Int64s:
+    """Transactions in which each abort ends only what the ``.txnindex`` says, see ``begins_as_indexed``.
+
+    What lies before is a committed transaction. Its marker is gone, and stands in the row at its first batch, where no
+    marker can be.
+
+    Args:
+        transactions: int64[N, TRANSACTION_COLUMNS].
+        highest_hole: highest offset that has no record: no marker behind it is gone.
+        said: int64[M, 3] (producer id, first offset, offset of the abort marker) of the entries.
+    """
+    ends = aborts_with_data(transactions)
+    rows = transactions[ends]
+    latest = np.where(rows[:, T_FIRST] < highest_hole, rows[:, T_MARKER], NONE)
+    begins = begins_as_indexed(rows[:, [T_PRODUCER, T_FIRST, T_MARKER]], latest, said)
+    moved = begins != rows[:, T_FIRST]
+    if not moved.any():
+        return in_order(transactions)
+    rows, begins = rows[moved], begins[moved]
+    before, behind = rows.copy(), rows
+    before[:, T_LAST] = np.minimum(begins - 1, rows[:, T_LAST])
+    before[:, T_MARKER], before[:, T_KIND] = rows[:, T_FIRST], COMMIT
+    left = begins <= rows[:, T_LAST]
+    behind[:, T_FIRST] = np.where(left, begins, NONE)
+    behind[:, T_LAST] = np.where(left, rows[:, T_LAST], NONE)
+    before[:, T_EPOCHS] = behind[:, T_EPOCHS] = 0
+    others = np.delete(transactions, np.flatnonzero(ends)[moved], axis=0)
+    return in_order(np.concatenate([others, before, behind]))
+
+
+def aborts_with_data(transactions: Int64s) -> Bools:
+    """Which transactions are aborted and have data."""
+    found: Bools = (transactions[:, T_FIRST] != NONE) & (transactions[:, T_KIND] == ABORT)
+    return found
+
+
 def aborted_of(transactions: Int64s) -> Int64s:
     """int64[M, 3] (producer id, first offset, offset of the marker) of those that have data and are aborted."""
-    aborted = (transactions[:, T_FIRST] != NONE) & (transactions[:, T_KIND] == ABORT)
-    found: Int64s = transactions[aborted][:, [T_PRODUCER, T_FIRST, T_MARKER]]
+    found: Int64s = transactions[aborts_with_data(transactions)][:, [T_PRODUCER, T_FIRST, T_MARKER]]
     return found
 
 

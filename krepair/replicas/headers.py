@@ -16,15 +16,12 @@ from krepair.checks.walk import NotWholeError, headers_of
 from krepair.derive.epochs import EPOCH_COLUMNS, EpochRuns
 from krepair.derive.sums import RANGE_COLUMNS, joined_ranges, ranges_of
 from krepair.derive.transactions import (
-    ABORT,
     EVENT_COLUMNS,
-    NONE,
-    T_FIRST,
-    T_KIND,
     TRANSACTION_COLUMNS,
+    aborts_with_data,
     events_of,
-    in_order,
     no_rows,
+    parted,
     runs_of,
     settled,
     transactions_of,
@@ -35,7 +32,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, LogsItem, Place
 from krepair.engine.place import at_its_place, in_its_place
 from krepair.engine.progress import shown
-from krepair.formats import batch_v2, txn_index
+from krepair.formats import batch_v2
 from krepair.formats.arrays import Int64s, Uint64s
 from krepair.formats.batch_v2 import MAGIC
 from krepair.formats.checkpoint import decode_epochs
@@ -48,7 +45,7 @@ from krepair.look.dump.log_walk import LogWalk, Wanted
 from krepair.look.dump.record import Style
 from krepair.replicas.items import ReplicaItem, map_in_parts
 from krepair.rules.replicas.replica import START_COLUMNS, DamagedOffsets, ReplicaHeaders, table
-from krepair.scan.segment_files import read_entries
+from krepair.scan.segment_files import aborts_in, sound_entries
 
 _MOST_DAMAGES: Final = 100
 _SETTLE_ROWS: Final = 1 << 18
@@ -192,7 +189,7 @@ class Headers:
         """Events are many, and most of them are of transactions that have ended."""
         rows, events = settled(np.concatenate(self._events))
         if self._evidence:
-            rows = rows[(rows[:, T_FIRST] != NONE) & (rows[:, T_KIND] == ABORT)]
+            rows = rows[aborts_with_data(rows)]
         self._settled.append(rows)
         self._events, self._event_rows = [events], len(events)
         self._settle_at = max(_SETTLE_ROWS, 2 * len(events))
@@ -271,6 +268,8 @@ def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
     ranges = joined_ranges([table(part.ranges, RANGE_COLUMNS).view(np.uint64) for part in parts])
     events = np.concatenate([table(part.events, EVENT_COLUMNS) for part in parts])
     of_parts = [table(part.transactions, TRANSACTION_COLUMNS) for part in parts]
+    index_aborts = b"".join(part.index_aborts for part in parts)
+    transactions = np.concatenate([transactions_of(events), *of_parts])
     return ReplicaHeaders(
         log_end=max(part.log_end for part in parts),
         first_offset=next((part.first_offset for part in parts if part.first_offset >= 0), -1),
@@ -278,9 +277,9 @@ def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
         ranges=ranges.tobytes(),
         epochs=epochs.rows.tobytes(),
         epoch_file=parts[0].epoch_file,
-        transactions=in_order(np.concatenate([transactions_of(events), *of_parts])).tobytes(),
+        transactions=parted(transactions, hole, table(index_aborts, 3)).tobytes(),
         runs=tuple(runs for part in parts for runs in part.runs),
-        index_aborts=b"".join(part.index_aborts for part in parts),
+        index_aborts=index_aborts,
         borders=b"".join(part.borders for part in parts),
         highest_hole=hole,
         cleaned_to=max(part.cleaned_to for part in parts),
@@ -314,17 +313,13 @@ def _damages(
 
 
 def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
-    found = []
+    found = [no_rows(3)]
     for base, _ in item.segments:
         try:
-            entries = read_entries(item.place.stem(base), tree)
+            found.append(aborts_in(sound_entries(item.place, base, tree)[0]))
         except OSError as error:
             raise OSError(error.errno, why(error), segment_name(base, ".txnindex")) from error
-        if entries:
-            view = txn_index.view(entries)
-            columns = [view[name].astype(np.int64) for name in ("producer_id", "first_offset", "last_offset")]
-            found.append(np.column_stack(columns))
-    return np.concatenate(found) if found else no_rows(3)
+    return np.concatenate(found)
 
 
 def _epoch_starts(place: Place, tree: Tree) -> Int64s:

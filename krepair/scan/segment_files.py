@@ -65,12 +65,16 @@ def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, st
     return b"", f"{name}, position {first.position}: {first.expected} was expected, found {first.found}"
 
 
+def aborts_in(entries: bytes) -> Int64s:
+    """int64[N, 3] (producer id, first offset, offset of the abort marker) of each entry."""
+    view = txn_index.view(entries)
+    columns = [view[name] for name in ("producer_id", "first_offset", "last_offset")]
+    return np.column_stack(columns).astype(np.int64)
+
+
 def entry_pairs(entries: bytes) -> Int64s:
     """(producer id, offset of the abort marker) of each entry."""
-    if not entries:
-        return np.empty((0, 2), np.int64)
-    view = txn_index.view(entries)
-    return np.column_stack([view["producer_id"], view["last_offset"]]).astype(np.int64)
+    return np.ascontiguousarray(aborts_in(entries)[:, [0, 2]])
 
 
 def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:

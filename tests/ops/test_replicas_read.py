@@ -18,6 +18,8 @@ from krepair.durable.tree import Tree
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, StalePlanError
 from krepair.fixes import compact, compact_staging
 from krepair.fixes.replicas import parse_sides
+from krepair.formats import txn_index
+from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.lock import hold_lock
 from krepair.ops.compare import compare
 from krepair.ops.diff import diff_plans
@@ -103,6 +105,19 @@ def test_what_another_replica_has_holds_its_own_marker_and_tombstone(
     theirs, _, what, stays = HELD[has]
     applied(of_two(tmp_path, fix, theirs=[*theirs, *cleaned()]))
     assert getattr(left_here(tmp_path), what) == stays
+
+
+@pytest.mark.parametrize(("begins", "stays"), [(2, 1), (0, 0)])
+def test_a_record_whose_commit_marker_a_cleaner_has_removed_holds_its_tombstone_if_the_index_says_so(
+    begins: int, stays: int, tmp_path: Path
+) -> None:
+    """The marker at offset 1 is gone (KAFKA-8351): a consumer of that replica gets offset 0."""
+    ends = [value(4, "gone", None), abort(5, pid=5, timestamp=OLD), value(6, "b"), value(7, "end")]
+    run = of_two(tmp_path, "compact", mine=ends, theirs=[in_txn(0, "gone", 5), in_txn(2, "y", 5), *ends])
+    index = tmp_path / "b2" / "t-0" / f"{0:020d}.txnindex"
+    index.write_bytes(txn_index.encode([AbortedTxn(0, 5, begins, 5, 6)]))
+    applied(run)
+    assert left_here(tmp_path).tombstones == stays
 
 
 def test_two_rounds_free_what_one_does_not(tmp_path: Path) -> None:

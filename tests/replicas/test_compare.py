@@ -16,7 +16,9 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.engine import InlineEngine
 from krepair.errors import ExitCode, RefusedError
 from krepair.fixes.replicas import parse_sides, read_current
+from krepair.formats import txn_index
 from krepair.formats.facts_file import FactsReader
+from krepair.formats.txn_index import AbortedTxn
 from krepair.logdir.config import load_settings
 from krepair.ops.compare import CompareReport, Comparison, compare, find_item, open_sides
 from krepair.ops.facts import facts
@@ -24,7 +26,7 @@ from krepair.options import EngineName, Options
 from krepair.replicas import contents
 from krepair.replicas.records import find_keys
 from krepair.rules.replicas import model as m
-from tests.builders import LogDir, Record
+from tests.builders import LogDir, Record, abort, commit
 from tests.builders import data as batch_of
 from tests.flips import flip
 from tests.replicas.directories import PLANTED, written
@@ -312,6 +314,55 @@ def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
     options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
     [verdict] = compare(parse_sides([f"1={path}", f"2={tmp_path}/b2"]), options).partitions
     assert verdict.verdict == m.IS_BEHIND
+
+
+def _one_without_its_commit_marker(root: Path, begins: int, *, behind: bool = False) -> list[str]:
+    """Broker 2 lacks the marker at offset 3, which a cleaner up to 2.2.1 removes (KAFKA-8351); sides as typed."""
+    log = [
+        batch_of(0, [Record(b"k", b"committed")], pid=7, txn=True),
+        batch_of(1, [Record(b"a", b"1"), Record(b"b", b"1")]),
+        commit(3, pid=7),
+        batch_of(4, [Record(b"k2", b"aborted")], pid=7, txn=True),
+        abort(5, pid=7),
+        batch_of(6, [Record(b"c", b"1")]),
+    ]
+    for broker, batches in ((1, log), (2, log[:2] + log[3:]), (3, log[:2])):
+        if broker == 3 and not behind:
+            continue
+        directory = LogDir(root / f"b{broker}")
+        directory.partition("t").segment(*batches)
+        directory.write(broker=broker)
+        if broker == 2:
+            index = root / "b2" / "t-0" / f"{0:020d}.txnindex"
+            index.write_bytes(txn_index.encode([AbortedTxn(0, 7, begins, 5, 6)]))
+            (root / "b2" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    return [f"{broker}={root}/b{broker}" for broker in (1, 2, 3)[: 2 + behind]]
+
+
+@pytest.mark.parametrize("facts_of", [(), (2,)])
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize(("begins", "kind"), [(4, ""), (0, m.COMMITTED_TO_ABORTED)])
+def test_records_whose_commit_marker_a_cleaner_has_removed_are_committed_if_the_index_says_so(
+    tmp_path: Path, begins: int, kind: str, policy: str, facts_of: tuple[int, ...]
+) -> None:
+    sides = _one_without_its_commit_marker(tmp_path, begins)
+    if facts_of:
+        facts([f"{tmp_path}/b2"], f"{tmp_path}/b2.facts", Options(engine=EngineName.INLINE))
+        sides[1] = f"2={tmp_path}/b2.facts"
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", policy),))
+    [verdict] = compare(parse_sides(sides), options).partitions
+    found = {(one.kind, one.brokers) for one in verdict.disagreements}
+    assert found == ({(kind, (2,))} if kind else set()), [one.text for one in verdict.disagreements]
+
+
+def test_a_replica_that_has_a_transaction_open_is_not_led_by_one_whose_commit_marker_is_gone(
+    tmp_path: Path,
+) -> None:
+    sides = _one_without_its_commit_marker(tmp_path, 4, behind=True)
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
+    [verdict] = compare(parse_sides(sides), options).partitions
+    [found] = verdict.disagreements
+    assert (found.kind, found.may_lead, found.must_not_lead) == (m.LEADER_DECIDES, (1,), (2,))
 
 
 @pytest.mark.parametrize("partitions", [2, 6])

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from krepair.derive.transactions import begins_as_indexed
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
 from krepair.durable.tree import Tree
@@ -20,7 +21,6 @@ from krepair.durable.writing_error import WritingError
 from krepair.engine.items import Failed, FailureKind, LogsItem, ScanResult
 from krepair.engine.place import at_its_place, in_its_place, reached
 from krepair.engine.progress import shown
-from krepair.formats import txn_index
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
@@ -56,7 +56,7 @@ from krepair.rewrite.compaction.rows import BUCKETS, SCRATCH_NEEDED, NoScratchEr
 from krepair.rewrite.compaction.written import ProvenBytes
 from krepair.rewrite.segments.stage import not_as_decided, not_as_planned
 from krepair.scan.scan import scan_beside
-from krepair.scan.segment_files import entry_pairs, pairs, sound_entries
+from krepair.scan.segment_files import aborts_in, entry_pairs, pairs, sound_entries
 
 _ANY_SIZE: Final = 1 << 40
 _CLOSE: Final = 4
@@ -68,8 +68,8 @@ _CLOSE: Final = 4
 def find_aborted(item: LogsItem, tree: Tree) -> bytes:
     """Replay the markers of all segments in offset order; their bytes are those of valid batches.
 
-    Where the commit marker of an earlier transaction may be gone (``krepair.kernels.transactions``), its records are
-    not aborted if the ``.txnindex`` says that the aborted one began behind them: so brokers and consumers see it.
+    Where the commit marker of an earlier transaction may be gone (``krepair.kernels.transactions``), an aborted one
+    begins where the ``.txnindex`` says.
 
     Returns:
         int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two, as bytes.
@@ -82,20 +82,13 @@ def find_aborted(item: LogsItem, tree: Tree) -> bytes:
             entries = replay.segment(size, read_into_from(descriptor)).entries
         entries = entries[entries[:, E_HAS_DATA] == 1]
         if (entries[:, E_FIRST] < entries[:, E_LATEST]).any():
-            _begin_as_indexed(entries, sound_entries(item.place, base_offset, tree)[0])
+            said = aborts_in(sound_entries(item.place, base_offset, tree)[0])
+            aborted = entries[:, [E_PRODUCER, E_FIRST, E_LAST]]
+            entries[:, E_FIRST] = begins_as_indexed(aborted, entries[:, E_LATEST], said)
         found.append(entries[:, [E_PRODUCER, E_FIRST, E_LAST]])
     ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
     return np.ascontiguousarray(ranges).tobytes()
-
-
-def _begin_as_indexed(entries: Int64s, on_disk: bytes) -> None:
-    """Let transactions begin where a ``.txnindex`` says, if that may be."""
-    said = {(one.producer_id, one.last_offset): one.first_offset for one in txn_index.decode(on_disk)}
-    for row in entries:
-        first = said.get((int(row[E_PRODUCER]), int(row[E_LAST])), -1)
-        if row[E_FIRST] < first <= row[E_LATEST]:
-            row[E_FIRST] = first
 
 
 @shown("keys")

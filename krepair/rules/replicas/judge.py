@@ -611,7 +611,7 @@ def next_markers(other: Replica, rows: Int64s) -> Int64s:
         rows: int64[N, TRANSACTION_COLUMNS], with data.
     """
     found = np.full(rows.shape, NONE, np.int64)
-    markers = other.transactions[other.transactions[:, T_MARKER] != NONE]
+    markers = other.transactions[other.transactions[:, T_MARKER] > other.transactions[:, T_FIRST]]
     if len(markers):
         places = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
         there = places < len(markers)
