@@ -105,6 +105,7 @@ class _Replay:
         keeps: whether what ends in it is kept.
         aborted: (producer id, offset of the marker) -> the entry of each aborted transaction with data.
         without_data: the same keys, of abort markers without data.
+        begun: (first offset, producer id) of each transaction that begins in it.
         compacted: whether records are missing from the log.
     """
 
@@ -112,6 +113,7 @@ class _Replay:
     keeps: bool = False
     aborted: dict[tuple[int, int], AbortedTxn] = field(default_factory=dict)
     without_data: set[tuple[int, int]] = field(default_factory=set)
+    begun: list[tuple[int, int]] = field(default_factory=list)
     compacted: bool = False
     _opened: dict[int, int] = field(default_factory=dict)
     _by_offset: list[tuple[int, int]] = field(default_factory=list)
@@ -120,7 +122,7 @@ class _Replay:
     def begin(self, base_offset: int, *, keeps: bool = False) -> None:
         """The next segment; what ended in the one before it is forgotten."""
         self.base_offset, self.keeps = base_offset, keeps
-        self.aborted, self.without_data = {}, set()
+        self.aborted, self.without_data, self.begun = {}, set(), []
 
     def take(self, part: LogBatches) -> None:
         """The next batches."""
@@ -144,6 +146,7 @@ class _Replay:
                 if producer_id not in self._opened:
                     self._opened[producer_id] = first
                     heappush(self._by_offset, (first, producer_id))
+                    self.begun += [(first, producer_id)] if self.keeps else []
             elif kind in (ControlType.ABORT, ControlType.COMMIT):
                 self._end(producer_id, first, aborted=kind == ControlType.ABORT)
 
@@ -193,8 +196,18 @@ def _may_differ(
     recorded: set[AbortedTxn] | None,
     log_start: int,
 ) -> bool:
-    """Whether the entry was recorded, and tells of what the log has lost since."""
+    """Whether the entry was recorded, and tells of what the log has lost since, or what a follower sees.
+
+    A follower that catches up enters a whole fetch, and then asks for each end in it which transaction of another
+    producer is open. So one that begins behind the end counts, if none before it is open (``UnifiedLog.append``, 3.9).
+    """
     if recorded is not None and entry not in recorded:
         return False
     below = entry.first_offset < log_start
-    return replay.compacted or (below and 0 <= entry.last_stable_offset <= expected.last_stable_offset)
+    if replay.compacted or (below and 0 <= entry.last_stable_offset <= expected.last_stable_offset):
+        return True
+    if not below and entry.first_offset != expected.first_offset:
+        return False
+    behind = (first for first, who in replay.begun if first > entry.last_offset and who != entry.producer_id)
+    is_alone = expected.last_stable_offset == expected.last_offset + 1
+    return is_alone and entry.last_stable_offset == next(behind, -1)

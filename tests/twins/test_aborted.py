@@ -91,6 +91,36 @@ def test_what_the_original_said_wrongly_of_a_log_that_has_lost_nothing_is_found(
     assert "were expected" in by_twin(done, txn_index.encode(wrong), txn_index.encode(wrong))
 
 
+def test_what_a_follower_said_that_caught_up_stays_as_it_is(tmp_path: Path) -> None:
+    """It enters a whole fetch before it looks at what is open: the next transaction of another producer."""
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(6, 2, pid=7, txn=True),
+        abort(8, pid=7),
+        data(9, 1, pid=7, txn=True),
+        data(10, 1, pid=8, txn=True),
+        abort(11, pid=7),
+        commit(12, pid=8),
+        base_offset=6,
+    ).segment(data(13, 1, pid=9, txn=True), data(14))
+    path = directory.write() / FOLDER / NAME
+    follower, leader = AbortedTxn(0, 7, 6, 8, 10), AbortedTxn(0, 7, 6, 8, 9)
+    last = AbortedTxn(0, 7, 9, 11, 10)
+    path.write_bytes(txn_index.encode((follower, last._replace(first_offset=10))))
+    done = applied(tmp_path / "logs", options("index=regenerate"))
+    assert txn_index.decode(path.read_bytes()) == (follower, last)
+    assert done.problems() == twin_problems(done.plan) == []
+    for first in (follower, leader):
+        assert by_twin(done, txn_index.encode((first, last)), txn_index.encode((first, last))) == ""
+    assert by_twin(done, txn_index.encode((follower, last)), b"")  # nobody makes it so anew
+    for stable in (8, 11, 12, 13):
+        wrong = txn_index.encode((follower._replace(last_stable_offset=stable), last))
+        assert "were expected, found 6 and" in by_twin(done, wrong, wrong)
+    for stable in (9, 11, 12, 13):  # another one is open, and no follower says otherwise
+        wrong = txn_index.encode((follower, last._replace(last_stable_offset=stable)))
+        assert "were expected, found 9 and" in by_twin(done, wrong, wrong)
+
+
 def test_a_defect_of_what_judges_the_files_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = txn_indexes.judged
 
