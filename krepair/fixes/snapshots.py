@@ -40,7 +40,6 @@ from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import (
-    REMOVES_STRAYS,
     Forgotten,
     JudgedFiles,
     ProducerTable,
@@ -50,8 +49,8 @@ from krepair.rules.snapshots import (
     StateRules,
     expiry_of,
     judge_files,
-    lost_with_strays,
     read_at_start,
+    removed_unread,
     replayed_from,
     without_open,
 )
@@ -656,7 +655,7 @@ def snapshot_forecast(survey: Survey, version: Version, recovered_from: int) -> 
     wrong = [file for file, reason in seen.judged.wrong if reason is not SnapshotReason.OF_NO_SEGMENT]
     if not any(file.offset > seen.log_start and (clean or file.offset <= end) for file in wrong):
         return ""
-    gone = _removed_unread(seen, version) if clean else set()
+    gone = removed_unread(seen, version) if clean else set()
     left = [file for file in seen.files if seen.log_start < file.offset <= end and file.offset not in gone]
     newest = max((file.offset for file in left if file.damage is None), default=seen.log_start)
     read = [file.offset for file in left if file.offset > newest]
@@ -668,13 +667,6 @@ def snapshot_forecast(survey: Survey, version: Version, recovered_from: int) -> 
     if newest < end:
         texts.append(f"reads the log from offset {newest} on for its producers")
     return ", ".join(texts)
-
-
-def _removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
-    gone = {file.offset for file in seen.files if file.offset > seen.log_end}
-    if version is None or (REMOVES_STRAYS is not None and version >= REMOVES_STRAYS):
-        gone |= set(lost_with_strays(seen.files, seen.bases))
-    return gone
 
 
 def _names(offsets: Sequence[int]) -> str:

@@ -12,22 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from krepair.derive.producers import Producers
 from krepair.formats.arrays import Int64s
-from krepair.formats.broker_version import Version
+from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import segment_name
 from krepair.formats.producer_snapshot import ENTRY, encode_table
 from krepair.kernels import classes as c
 
-MARKERS_HAVE_TIMES: Version = (2, 4, 1)
-KEEPS_BELOW_LOG_START: Version = (2, 4, 0)
-REMOVES_STRAYS: Version = (2, 8, 0)
-PRODUCER_ID_EXPIRATION: Version = (3, 4, 0)
+MARKERS_HAVE_TIMES: Final = (2, 4, 1)
+KEEPS_BELOW_LOG_START: Final = (2, 4, 0)
+REMOVES_STRAYS: Final = (2, 8, 0)
+PRODUCER_ID_EXPIRATION: Final = (3, 4, 0)
 _NONE = -1
 _LAST_OFFSET = ENTRY.names.index("last_offset")
 _TIMESTAMP = ENTRY.names.index("timestamp")
@@ -209,6 +209,14 @@ def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tup
     return tuple(strays[:-1] if keeps_last else strays)
 
 
+def removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
+    """Offsets of the snapshots that a start after a clean stop removes before it loads one."""
+    gone = {file.offset for file in seen.files if file.offset > seen.log_end}
+    if version is None or version >= REMOVES_STRAYS:
+        gone.update(lost_with_strays(seen.files, seen.bases))
+    return gone
+
+
 def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) -> dict[SnapshotFile, bool]:
     """The snapshots that the next start may begin with, and whether it does so as the files are.
 
@@ -223,9 +231,7 @@ def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) ->
     """
     end = seen.log_end if recovered_from < 0 else recovered_from
     usable = [file for file in seen.files if file.damage is None and seen.log_start < file.offset <= end]
-    lost: Collection[int] = ()
-    if recovered_from < 0 and (version is None or (REMOVES_STRAYS is not None and version >= REMOVES_STRAYS)):
-        lost = set(lost_with_strays(seen.files, seen.bases))
+    lost = removed_unread(seen, version) if recovered_from < 0 else set()
     wrong = {file.name for file, _ in seen.judged.wrong}
     found = dict.fromkeys([one for one in usable if one.name not in wrong][-1:], False)
     found |= dict.fromkeys([one for one in usable if one.offset not in lost][-1:], True)
@@ -247,7 +253,6 @@ def expiry_of(version: Version, producer_id_ms: int, transactional_id_ms: int) -
     """Time in ms after which a producer without a new batch expires; for an unknown version the longer of the two."""
     if version is None:
         return max(producer_id_ms, transactional_id_ms)
-    assert PRODUCER_ID_EXPIRATION is not None
     return producer_id_ms if version >= PRODUCER_ID_EXPIRATION else transactional_id_ms
 
 
@@ -264,9 +269,9 @@ class StateRules(NamedTuple):
     now_ms: int
     expiry_ms: int
 
-    def before(self, since: Version) -> bool:
+    def before(self, since: VersionNumber) -> bool:
         """Whether the version is known and is older than ``since``."""
-        return self.version is not None and since is not None and self.version < since
+        return self.version is not None and self.version < since
 
 
 class ProducerTable:

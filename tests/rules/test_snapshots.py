@@ -222,7 +222,6 @@ def test_version_before_counts_only_where_it_is_known() -> None:
     assert StateRules((2, 3, 9), 0, 0).before((2, 4, 0))
     assert not StateRules((2, 4, 0), 0, 0).before((2, 4, 0))
     assert not StateRules(None, 0, 0).before((2, 4, 0))
-    assert not StateRules((2, 3, 9), 0, 0).before(None)
 
 
 def test_open_transaction_at_offset_0_keeps_its_producer() -> None:
