@@ -31,8 +31,6 @@ class RecoveredSegment:
         valid_bytes: bytes of valid batches from position 0; recovery truncates the log there.
         damage: kind of damage (``classes.D_*``) at position ``valid_bytes``, 0 none.
         damage_text: what was expected and found there, or empty.
-        largest_timestamp: largest timestamp of a batch header in milliseconds, -1 none.
-        offset_of_largest: last offset of the first batch that has this timestamp, -1 none.
         last_offset: last offset of the last valid batch, ``base_offset - 1`` if there is none.
         batches: number of valid batches; a message of v0 or v1 counts as one.
     """
@@ -43,8 +41,6 @@ class RecoveredSegment:
     valid_bytes: int
     damage: int
     damage_text: str
-    largest_timestamp: int
-    offset_of_largest: int
     last_offset: int
     batches: int
 
@@ -84,7 +80,6 @@ def recover_segment(
     kind, found = damage if damage is not None else _why_it_stops(walk)
     offsets, times = entries.entries()
     index, time_index = index_bytes(base_offset, offsets, times)
-    largest, offset_of_largest = entries.largest
     return RecoveredSegment(
         positions=offsets[:, 1],
         index=index,
@@ -92,8 +87,6 @@ def recover_segment(
         valid_bytes=valid_bytes,
         damage=kind,
         damage_text=DAMAGE_TEXT[kind].format(found=found) if kind else "",
-        largest_timestamp=largest,
-        offset_of_largest=offset_of_largest,
         last_offset=last_offset,
         batches=batches,
     )

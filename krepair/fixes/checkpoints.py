@@ -146,7 +146,7 @@ class Checkpoints(Fix):
         """A file made anew has the plan's bytes; another is its original with the lines that change."""
         for change in staging.changes:
             if isinstance(change, ChangeLines):
-                yield _lines_again(work, staging, change)
+                yield _lines_again(staging, change)
             elif isinstance(change, ReplaceFile):
                 yield as_planned(staging, change)
 
@@ -156,7 +156,7 @@ def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[
     return frozenset(one.folder for one in gone if one.consent not in accepted)
 
 
-def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondReading:
+def _lines_again(staging: Staging, change: ChangeLines) -> SecondReading:
     """After a purge there is no original, and a broker may have written the other lines."""
     folder, tree = staging.folder, staging.folder.tree
     data = read_whole(folder.at(change.name), LARGEST_BYTES, tree)

@@ -232,7 +232,7 @@ def readings_by_plan(
             protected=source.protected,
             drop_unstamped=source.drop_unstamped,
             aborted=b"",
-            stays=(_planned(work, staging, base, keys),),
+            stays=(_planned(staging, base, keys),),
             keyless=keys.keyless > 0,
             keeps_all=staging.plan.keeps_all,
             source_headers=originals.logs[base].digest,
@@ -240,7 +240,7 @@ def readings_by_plan(
     return readings
 
 
-def _planned(work: Work, staging: Staging, base_offset: int, keys: CompactedSource) -> OffsetFile:
+def _planned(staging: Staging, base_offset: int, keys: CompactedSource) -> OffsetFile:
     try:
         return OffsetFile(packed=of_text(str(keys.stays)))
     except OffsetSetError as error:
@@ -277,9 +277,7 @@ def prepared_by_plan(
     return prepared
 
 
-def check_readings(
-    work: Work, staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]
-) -> None:
+def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]) -> None:
     """What the writers were told is what the scans of what they have read come to.
 
     The markers that stay for a producer are compared with the others, when all decisions are.

@@ -133,7 +133,7 @@ def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
     _name_damage(work, partitions)
     for one in _able(partitions):
         with one.staging.taking_problems():
-            _recheck(work, one)
+            _recheck(one)
     finish_groups(work, stagings)
     _prove(work, _able(partitions), verification)
 
@@ -281,7 +281,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     for (one, _), known in zip(inputs, prepared, strict=True):
         one.prepared = known
         with one.staging.taking_problems():
-            _check_prepared(work, one, known)
+            _check_prepared(one, known)
             one.readings = readings_of(known, keys_by_base(one.groups))
 
 
@@ -293,8 +293,8 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
                 facts = [one.facts[base] for base in one.logs]
                 policy = policy_now(work, one.staging, facts, OtherReplicas())
                 one.prepared = prepared_by_plan(one.staging.plan, one.place, facts, policy, one.readings)
-                _check_prepared(work, one, one.prepared)
-                check_readings(work, one.staging, one.prepared, one.readings)
+                _check_prepared(one, one.prepared)
+                check_readings(one.staging, one.prepared, one.readings)
 
 
 def _input(
@@ -323,7 +323,7 @@ def _secret(one: _Partition) -> bytes:
     return secret_of(f"{file.name} {file.size} {file.mtime_ns} {file.digest}" for file in one.logs.values())
 
 
-def _check_prepared(work: Work, one: _Partition, known: Prepared) -> None:
+def _check_prepared(one: _Partition, known: Prepared) -> None:
     """The bound and the keys are those of the plan.
 
     Raises:
@@ -450,7 +450,7 @@ def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
     one.compacted[base_offset] = compacted_facts(one.facts[base_offset], result.summary, entries)
 
 
-def _recheck(work: Work, one: _Partition) -> None:
+def _recheck(one: _Partition) -> None:
     """Work out from fresh readings what the rewrites were told, and compare with the plan.
 
     Raises:

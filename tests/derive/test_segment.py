@@ -96,10 +96,6 @@ def test_walk_ends_where_the_scan_ends_and_for_the_same_reason(
     found, scanned = recovered(content), scan_bytes(content)
     assert (found.valid_bytes, found.batches) == (scanned.valid_bytes, scanned.batches)
     assert (found.damage, found.damage_text) == (scanned.damage, scanned.damage_text)
-    assert (found.largest_timestamp, found.offset_of_largest) == (
-        scanned.max_timestamp,
-        scanned.offset_of_max,
-    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -124,8 +120,7 @@ def test_a_log_without_batches_has_no_entries() -> None:
 
 def test_a_log_of_v0_alone_has_an_empty_time_index() -> None:
     found = recovered(joined([plain(n, magic=0) for n in range(200)]), 100)
-    assert (len(found.time_index), found.largest_timestamp) == (0, -1)
-    assert len(found.index) > 0
+    assert len(found.time_index) == 0 < len(found.index)
 
 
 @pytest.mark.parametrize("old", [True, False])
