@@ -21,8 +21,8 @@ from krepair.formats.filenames import (
     INDEX_KINDS,
     INDEX_SUFFIXES,
     METADATA_TOPIC,
+    SWAP,
     FileKind,
-    NameState,
     log_name,
     offset_name,
     parse_file_name,
@@ -47,8 +47,6 @@ from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
     from krepair.rewrite.swaps import SwapItem
-
-SWAP: Final = NameState.SWAP.value
 
 
 class SeenSwap(NamedTuple):
@@ -206,7 +204,7 @@ def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLef
         return SeenLeftovers(decision, makes, (), left, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
     removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
-    return SeenLeftovers(decision, makes, removals, damaged=damaged)
+    return SeenLeftovers(decision, makes, tuple(removals), damaged=damaged)
 
 
 def _live(survey: Survey) -> list[LiveSegment]:

@@ -273,7 +273,7 @@ def decide_removals(
     log_swaps: Collection[int],
     decision: SwapDecision,
     version: Version,
-) -> tuple[Removal, ...]:
+) -> Iterator[Removal]:
     """Decide which leftovers of one partition go, in the order in which they go.
 
     Void swaps are first: as long as the ``.cleaned`` is there, every broker throws them away.
@@ -285,16 +285,6 @@ def decide_removals(
         decision: on these.
         version: version of the broker that will start next, None if not known.
     """
-    return tuple(_removals(leftovers, orphan_indexes, log_swaps, decision, version))
-
-
-def _removals(
-    leftovers: Sequence[Leftover],
-    orphan_indexes: Sequence[FileRef],
-    log_swaps: Collection[int],
-    decision: SwapDecision,
-    version: Version,
-) -> Iterator[Removal]:
     void = {swap.base_offset for swap in decision.void}
     for leftover in leftovers:
         if leftover.kind == "swap" and leftover.base_offset in void:

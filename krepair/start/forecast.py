@@ -218,7 +218,7 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: StartOutcome) -> ForecastL
             survey.partition.folder, f"{survey.partition.folder}/{outcome.file}: {outcome.failure}"
         )
     if not outcome.recovered:
-        line = ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
+        line = _after_clean_stop(survey)
     elif view.clean_shutdown:
         read = count_text(len(outcome.recovered), "segment is read", "segments are read")
         said = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"

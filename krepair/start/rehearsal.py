@@ -18,7 +18,7 @@ from krepair.fixes.snapshots import SNAPSHOTS_SEEN
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.tail import damaged_logs
 from krepair.formats import producer_snapshot
-from krepair.formats.broker_version import VersionNumber
+from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.filenames import TIME_INDEX, log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Segment
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from krepair.checks.rehearsal.loader import StartOutcome
     from krepair.scan.rehearse import RehearseItem
 
-Version = VersionNumber | None
 REHEARSED: Sight[dict[VersionNumber, StartOutcome]] = Sight("next start")
 
 
