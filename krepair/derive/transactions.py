@@ -119,8 +119,12 @@ def settled(events: Int64s) -> tuple[Int64s, Int64s]:
 
 def in_order(transactions: Int64s) -> Int64s:
     """Ascending by producer and offset, as ``transactions_of`` gives them."""
-    start = np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
-    return transactions[np.lexsort((start, transactions[:, T_PRODUCER]))]
+    return transactions[np.lexsort((_begins(transactions), transactions[:, T_PRODUCER]))]
+
+
+def _begins(transactions: Int64s) -> Int64s:
+    """Offset of the first batch that is left of each, perhaps its marker."""
+    return np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
 
 
 def _folded(events: Int64s) -> Int64s:
@@ -234,7 +238,7 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
         transactions: int64[N, TRANSACTION_COLUMNS].
         hidden: (first, last) offset of each damaged part.
     """
-    first = np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
+    first = _begins(transactions)
     after = np.where(transactions[:, T_MARKER] == NONE, np.iinfo(np.int64).max, transactions[:, T_MARKER])
     found = np.zeros(len(transactions), bool)
     for low, high in hidden:

@@ -16,6 +16,7 @@ from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import SecondReading, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
+from krepair.formats import txn_index
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
     INDEX_KINDS,
@@ -81,7 +82,6 @@ class SeenLeftovers(NamedTuple):
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
 RULE = "KR601"
-_TXN_INDEX_AT_MOST_BYTES = 1 << 30
 _COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
 """Where one replica cannot tell, another one can."""
 
@@ -311,7 +311,7 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
     if other is None or one.size != other.size:
         return False
     try:
-        first, second = (read_whole(file.path, _TXN_INDEX_AT_MOST_BYTES) for file in (one, other))
+        first, second = (read_whole(file.path, txn_index.AT_MOST_BYTES) for file in (one, other))
     except OSError:
         return False
     return first == second

@@ -17,6 +17,7 @@ from krepair.fixes.files import Made, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.logs import LogPart, facts_of, parts_after
+from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
@@ -55,7 +56,6 @@ from krepair.rules.snapshots import (
     without_open,
 )
 
-SNAPSHOT_AT_MOST_BYTES = 1 << 30
 _TORN = frozenset({D_TORN, D_PAST_END, D_ZEROS})
 _NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64)
 

@@ -16,6 +16,8 @@ from krepair.formats.fixed_entries import descent_damage, first_true, torn_damag
 from krepair.formats.layout import Layout, LayoutField
 
 VERSION = 0
+AT_MOST_BYTES = 1 << 30
+"""A longer file is not read."""
 
 ENTRY = Layout(
     LayoutField("version", "i2", "0"),

@@ -28,7 +28,7 @@ from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, status_of, why
 from krepair.plan.model import CompleteSwap, NewFile
 from krepair.rewrite.segments.verify import below_base, companion_audit
-from krepair.scan.segment_files import TXN_INDEX_AT_MOST_BYTES, entry_pairs, regenerate_offset_and_time
+from krepair.scan.segment_files import entry_pairs, regenerate_offset_and_time
 
 MadeIndexes = dict[str, bytes]
 """File name -> bytes."""
@@ -196,7 +196,7 @@ def _missing_batches(item: SwapItem, tree: Tree) -> int:
 
 def _aborted(path: str, base_offset: int, tree: Tree) -> tuple[bytes, str]:
     try:
-        entries = read_whole(path, TXN_INDEX_AT_MOST_BYTES, tree)
+        entries = read_whole(path, txn_index.AT_MOST_BYTES, tree)
     except FileNotFoundError:
         return b"", ""
     except OSError as error:

@@ -23,7 +23,7 @@ from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place
 from krepair.engine.place import in_its_place
 from krepair.engine.progress import shown
-from krepair.formats import producer_snapshot
+from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
@@ -37,7 +37,6 @@ _NO_WINDOW: Final = (0, memoryview(b""))
 _SHARED_BATCHES: Final = 1 << 16
 """Of a partition: some 30 MB. A start reads the others anew for each group of versions."""
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
-_TXN_INDEX_AT_MOST_BYTES: Final = 1 << 30
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
@@ -119,9 +118,7 @@ class _SegmentFiles:
         self._stamps = FileEntries(
             reader.of(self._times, self._time_bytes), self._time_bytes, _TIME_ENTRY, base, 1
         )
-        self._aborted = (
-            b"" if segment.txn_index is None else reader.whole(self._txn, _TXN_INDEX_AT_MOST_BYTES)
-        )
+        self._aborted = b"" if segment.txn_index is None else reader.whole(self._txn, txn_index.AT_MOST_BYTES)
 
     def state(self, item: RehearseItem, brokers: Brokers) -> SegmentState:
         """The segment as it is on the disk, for one play, which changes it."""

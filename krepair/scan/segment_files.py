@@ -31,8 +31,6 @@ from krepair.logdir.reading import (
     status_of,
 )
 
-TXN_INDEX_AT_MOST_BYTES = 1 << 30
-
 
 def read_entries(stem: str, tree: Tree | None, log_bytes: int | None = None) -> bytes:
     """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need.
@@ -84,7 +82,6 @@ def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
 
 READ_AT_MOST_BYTES: Final = 128 << 20
 TAIL_AT_MOST_BYTES: Final = 8 << 20
-WHOLE_AT_MOST_BYTES: Final = 1 << 30
 PAGE_BYTES: Final = 4096
 _SLACK_BYTES: Final = 1 << 16
 _BLOCK_BYTES: Final = 1 << 20
@@ -99,7 +96,7 @@ _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
 def _entry_bytes_needed(log_bytes: int) -> int:
     """How much of a ``.txnindex`` is worth reading: an entry for each batch of its log, and some that are wrong."""
     batches = log_bytes // LEAST_BYTES[0] + 1
-    return min(batches * txn_index.ENTRY_SIZE + _SLACK_BYTES, WHOLE_AT_MOST_BYTES)
+    return min(batches * txn_index.ENTRY_SIZE + _SLACK_BYTES, txn_index.AT_MOST_BYTES)
 
 
 def read_index(path: str, suffix: str, log_bytes: int, tree: Tree | None = None) -> IndexFile:
