@@ -209,7 +209,7 @@ def log_ends(
     last: dict[str, SegmentFacts] = {}
     to_scan: list[tuple[Partition, LogPart]] = []
     for partition in partitions:
-        if not _can_tell(partition):
+        if not partition.has_an_end or partition.topic == METADATA_TOPIC:
             continue
         known = surveys.get(partition.folder)
         parts = parts_after(partition, changes.get(partition.folder, () if known is None else known.changes))
@@ -235,17 +235,8 @@ def log_ends(
     ends: dict[Key, int | None] = {folder.key: None for folder in view.marked}
     for partition in partitions:
         facts = last.get(partition.folder)
-        ends[partition.key] = None if facts is None else _end_of(facts)
+        ends[partition.key] = None if facts is None or facts.summary.damage else facts.end_offset
     return ends
-
-
-def _can_tell(partition: Partition) -> bool:
-    """Whether its log end can be told from its files."""
-    return partition.has_an_end and partition.topic != METADATA_TOPIC
-
-
-def _end_of(facts: SegmentFacts) -> int | None:
-    return None if facts.summary.damage else facts.end_offset
 
 
 def _files_of(view: LogDir) -> tuple[tuple[CheckpointKind, OffsetCheckpoint], ...]:

@@ -363,13 +363,15 @@ def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision
     tallies = sum_tallies(survey.segments)
     markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
     emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
-    needs_evidence = now == before and _keeps_all(decision)
+    keeps_all = any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
+    needs_evidence = now == before and keeps_all
+    by_what = "whatever other replicas hold" if keeps_all else "by --delete-horizon"
     by_time = before - min(choice.log_bytes_after for choice in decision.horizons if choice.name != _LATEST)
     goes = (
         f"0 of {before:,} bytes can go whatever other replicas hold, {by_time:,} with evidence that no other replica "
         f"needs them, {most:,} with it and the latest horizon"
         if needs_evidence
-        else f"{before - now:,} of {before:,} bytes can go {_by_what(decision)}, {most:,} with the latest horizon"
+        else f"{before - now:,} of {before:,} bytes can go {by_what}, {most:,} with the latest horizon"
     )
     yield Finding(
         rule="KR101",
@@ -391,14 +393,6 @@ def _with_evidence(context: Context, *, later: bool) -> Next:
     """
     words = ["--delete-horizon", time_text(context.options.now_ms)] if later else []
     return Next.of("plan", context.view.path, *words, *WITH_CLUSTER, out=PLAN)
-
-
-def _keeps_all(decision: PartitionDecision) -> bool:
-    return any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
-
-
-def _by_what(decision: PartitionDecision) -> str:
-    return "whatever other replicas hold" if _keeps_all(decision) else "by --delete-horizon"
 
 
 def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:

@@ -29,11 +29,11 @@ from krepair.fixes.second_readings import (
     problems_of,
     seen_here,
 )
-from krepair.fixes.snapshots import is_snapshot, made_again
+from krepair.fixes.snapshots import made_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.checkpoint import encode_epochs
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, offset_name
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, offset_name, parse_file_name
 from krepair.logdir.values import Partition
 from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
@@ -113,7 +113,7 @@ def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None
         segments = [] if is_index(change) else work.all_facts(staging, floor)
         if change.name == LEADER_EPOCH_CHECKPOINT:
             stage_again(work, staging, change, _epochs_again(work, staging, segments, floor))
-        elif is_snapshot(change.name):
+        elif parse_file_name(change.name).kind is FileKind.SNAPSHOT:
             stage_again(work, staging, change, made_again(work, staging, change, recovered_from=floor))
 
 
@@ -375,6 +375,7 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
     """The first log that is not as it was planned, of those that no change touches; or empty."""
     effects = [change.log_effect for change in part.changes]
     touched = {base for effect in effects for base in (*effect.segments, *effect.ranges)}
+    made = {name for change in part.changes for name in change.touches}
     here = {segment.base_offset: segment.log for segment in partition.segments}
     for file in part.files:
         stem, _, suffix = file.name.partition(".")
@@ -383,14 +384,9 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
         log = here.get(int(stem))
         if log is None:
             continue  # compacted away by another change, which is made
-        if (log.size, log.mtime_ns) != (file.size, file.mtime_ns) and not _makes(part, log.name):
+        if (log.size, log.mtime_ns) != (file.size, file.mtime_ns) and log.name not in made:
             return f"{file.name} changed since the plan was made"
     return ""
-
-
-def _makes(part: PartitionPlan, name: str) -> bool:
-    """Whether a change of the partition makes a file."""
-    return any(name in change.touches for change in part.changes)
 
 
 # -- verify

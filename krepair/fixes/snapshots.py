@@ -484,11 +484,6 @@ def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
     return Made(data)
 
 
-def is_snapshot(name: str) -> bool:
-    """Whether a file name is that of a producer snapshot."""
-    return parse_file_name(name).kind is FileKind.SNAPSHOT
-
-
 # -- findings
 
 
@@ -517,7 +512,7 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
                 f"written up to there, or the file is not of this partition; {_state_text(seen)}",
                 bytes=file.size,
             )
-    strays = _of_no_segment(seen)
+    strays = [file for file, reason in seen.judged.wrong if reason is SnapshotReason.OF_NO_SEGMENT]
     if strays:
         shown = ", ".join(file.name for file in strays[:_FEW]) + (" ..." if len(strays) > _FEW else "")
         yield Finding(
@@ -597,10 +592,6 @@ def _beside_swap(survey: Survey) -> Iterator[Finding]:
         yield Finding(
             rule=rule, partition=survey.partition.folder, file=name, position=position, evidence=evidence
         )
-
-
-def _of_no_segment(seen: SeenSnapshots) -> list[SnapshotFile]:
-    return [file for file, reason in seen.judged.wrong if reason is SnapshotReason.OF_NO_SEGMENT]
 
 
 def _counted(seen: SeenSnapshots) -> str:

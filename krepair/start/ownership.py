@@ -134,11 +134,6 @@ class _Opening(NamedTuple):
     clean: bool
 
 
-def _effect(node: Node, missing: str, opening: _Opening) -> StartEffect:
-    """What a start makes of a file or folder that it needs and cannot open."""
-    return StartEffect.DIRECTORY if set(_needed(node, opening)) & set(missing) else StartEffect.NONE
-
-
 def _needed(node: Node, opening: _Opening) -> str:
     if node.is_folder:
         # In a folder that it cannot write a leader has no epoch file. After an unclean stop it may come to KR804.
@@ -175,7 +170,8 @@ def ownership_findings(
         missing = lacks(node, uid, gid)
         if missing:
             opening = _Opening(active.get(node.partition, frozenset()), versions, view.clean_shutdown)
-            effect = _effect(node, missing, opening)
+            needed = set(_needed(node, opening)) & set(missing)
+            effect = StartEffect.DIRECTORY if needed else StartEffect.NONE
             key = (node.partition, node.uid, node.gid, node.mode, missing, effect)
             alike.setdefault(key, []).append(node)
     # After a start as root: one command for all of them.
