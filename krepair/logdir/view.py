@@ -43,6 +43,7 @@ from krepair.formats.filenames import (
     plan_id_of,
 )
 from krepair.formats.meta_properties import MAX_BYTES, MetaProperties, decode
+from krepair.formats.partition_metadata import PartitionMetadata
 from krepair.logdir.reading import file_ref, kind_of, opened_folder, read_whole, why
 from krepair.logdir.values import (
     FileRef,
@@ -640,13 +641,18 @@ def replica_state(view: LogDir, partition: Partition) -> ReplicaState:
 
 def _topic_id(partition: Partition) -> tuple[str, str]:
     """(the topic id or empty, what is wrong with the file or empty)."""
-    file = partition.partition_metadata
-    if file is None:
-        return "", ""
-    try:
-        read = partition_metadata.decode(read_whole(file.path, partition_metadata.MAX_BYTES + 1))
-    except OSError as error:
-        return "", f"partition.metadata: {why(error)}"
+    read = read_metadata(partition)
     if isinstance(read, Damage):
         return "", f"partition.metadata: {read.expected} was expected, found {read.found}"
-    return partition_metadata.topic_id_text(read.topic_id), ""
+    return "" if read is None else partition_metadata.topic_id_text(read.topic_id), ""
+
+
+def read_metadata(partition: Partition) -> PartitionMetadata | Damage | None:
+    """Read the ``partition.metadata`` of a partition, if it has one; a file that cannot be read is damage."""
+    file = partition.partition_metadata
+    if file is None:
+        return None
+    try:
+        return partition_metadata.decode(read_whole(file.path, partition_metadata.MAX_BYTES + 1))
+    except OSError as error:
+        return Damage(0, file.size, "a file that can be read", why(error))

@@ -35,7 +35,7 @@ from krepair.ops.show import is_with_evidence
 from krepair.options import Options
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
-from krepair.start.identity import StartingNode, node_of, read_metadata
+from krepair.start.identity import StartingNode, metadata_of, node_of
 from krepair.start.metadata_log import SeenMetadata, see_metadata_log
 from krepair.start.needs import held_by_start, start_space
 from krepair.start.refusal import RootFacts
@@ -139,7 +139,7 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
     read_logs_and_indexes(context, surveys)
     for fix in FIXES:
         fix.read(context, surveys, "check")
-    root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), read_metadata(context.view))
+    root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), metadata_of(context.view))
     look_at_starts(context, surveys)
     return surveys, root
 

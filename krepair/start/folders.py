@@ -14,14 +14,13 @@ from krepair.checks.side_by_side import SideBySide
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed
 from krepair.fixes.context import place_of
-from krepair.formats import partition_metadata
 from krepair.formats.broker_version import Version, VersionNumber
+from krepair.formats.damage import Damage
 from krepair.formats.filenames import SUFFIXES, NameState, parse_file_name
-from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
+from krepair.formats.partition_metadata import topic_id_text
 from krepair.formats.words import count_text
-from krepair.logdir.reading import read_whole
 from krepair.logdir.values import LogDir, Partition
-from krepair.logdir.view import FUTURE
+from krepair.logdir.view import FUTURE, read_metadata
 
 if TYPE_CHECKING:
     from krepair.engine.items import LogsItem
@@ -161,8 +160,7 @@ def log_of(view: LogDir, partition: Partition) -> LogsItem:
     """The whole log of a partition, as a task takes it."""
     from krepair.engine.items import LogsItem
 
-    segments = partition.log_sizes
-    return LogsItem(place=place_of(view, partition), segments=segments)
+    return LogsItem(place=place_of(view, partition), segments=partition.log_sizes)
 
 
 def said_of_both(seen: SideBySide) -> str:
@@ -179,9 +177,9 @@ def said_of_both(seen: SideBySide) -> str:
     lacks = _lacks(seen)
     if not seen.after_second and not seen.after_first:
         return (
-            f"both hold the same {count_text(seen.same, 'batch', 'batches')}{lacks or ''}"
-            if not lacks
-            else f"they end alike{lacks}"
+            f"they end alike{lacks}"
+            if lacks
+            else f"both hold the same {count_text(seen.same, 'batch', 'batches')}"
         )
     longer, shorter = ("here", "there") if seen.after_second else ("there", "here")
     going = count_text(seen.after_second or seen.after_first, "batch", "batches")
@@ -247,18 +245,10 @@ def _holds(partition: Partition) -> str:
 
 
 def _topic_id(partition: Partition) -> str:
-    file = partition.partition_metadata
-    if file is None:
+    found = read_metadata(partition)
+    if found is None:
         return "no topic id"
-    try:
-        found = partition_metadata.decode(read_whole(file.path, partition_metadata.MAX_BYTES + 1))
-    except OSError:
-        return "topic id not readable"
-    return (
-        f"topic id {topic_id_text(found.topic_id)}"
-        if isinstance(found, PartitionMetadata)
-        else "topic id damaged"
-    )
+    return "topic id damaged" if isinstance(found, Damage) else f"topic id {topic_id_text(found.topic_id)}"
 
 
 def names_without_an_offset(partition: Partition) -> Iterator[str]:

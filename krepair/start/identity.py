@@ -11,15 +11,14 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity, StartEffect, strongest
 from krepair.fixes.context import told_version
-from krepair.formats import partition_metadata
 from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_of
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES, METADATA_TOPIC, PARTITION_METADATA
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.logdir.cluster import MetadataImage
 from krepair.logdir.config import configured_id, configured_log_dirs, read_server_properties
-from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
+from krepair.logdir.view import read_metadata
 from krepair.next_command import NOTHING, Next
 from krepair.options import Options
 
@@ -132,20 +131,10 @@ Metadata = Mapping[str, PartitionMetadata | Damage]
 """Partition folder -> what its file says; folders without the file are not in it."""
 
 
-def read_metadata(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
-    """Read the ``partition.metadata`` of every partition that has one; a file that cannot be read is damage."""
-    found: dict[str, PartitionMetadata | Damage] = {}
-    for partition in view.partitions:
-        file = partition.partition_metadata
-        if file is None:
-            continue
-        try:
-            found[partition.folder] = partition_metadata.decode(
-                read_whole(file.path, partition_metadata.MAX_BYTES + 1)
-            )
-        except OSError as error:
-            found[partition.folder] = Damage(0, file.size, "a file that can be read", why(error))
-    return found
+def metadata_of(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
+    """Read the ``partition.metadata`` of every partition that has one."""
+    found = {partition.folder: read_metadata(partition) for partition in view.partitions}
+    return {folder: metadata for folder, metadata in found.items() if metadata is not None}
 
 
 def metadata_findings(
@@ -159,7 +148,7 @@ def metadata_findings(
 
     Args:
         view: the log directory.
-        metadata: as ``read_metadata`` gives it.
+        metadata: as ``metadata_of`` gives it.
         node: which node starts.
         image: what its metadata log says, None if that is not known.
         aside: folder -> why the start puts it aside, see ``krepair.start.metadata_log.strays``.

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from krepair.checks.catalogue import Finding
 from krepair.fixes.survey import Survey
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
+from krepair.formats.batch_front import LEAST_BYTES
 from krepair.formats.broker_version import Version
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
@@ -191,7 +192,6 @@ def causes_of_limits(
 
 
 _BLOCK_BYTES: Final = 4096
-_SMALLEST_MESSAGE_BYTES: Final = 26
 _LINE_BYTES: Final = 24
 """Of a checkpoint, besides the topic's name."""
 
@@ -258,7 +258,7 @@ def needed_at_most(view: LogDir) -> int:
             log = partition.segments[-1].log.size
             newest = partition.snapshots[-1].file.size if partition.snapshots else 0
             # A batch has at least 61 bytes, or 26 of the old formats; an entry for each is the most there can be.
-            entries = log // _SMALLEST_MESSAGE_BYTES + 1
+            entries = log // LEAST_BYTES[0] + 1
             needed += _whole(entries * (offset_index.ENTRY_SIZE + time_index.ENTRY_SIZE), block)
             needed += _whole(newest, block) + 4 * block
     return needed
