@@ -87,13 +87,6 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta
 
     @property
-    def last_sequence(self) -> int:
-        """Sequence of the last record when the batch was appended, -1 without sequences."""
-        if self.base_sequence == NO_SEQUENCE:
-            return NO_SEQUENCE
-        return next_sequence(self.base_sequence, self.last_offset_delta)
-
-    @property
     def codec(self) -> int:
         """Compression codec id, see ``krepair.formats.compression.Codec``."""
         return self.attributes & CODEC_MASK
@@ -112,16 +105,6 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         """Whether the batch holds a control record (a marker)."""
         return bool(self.attributes & CONTROL)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        """Whether ``base_timestamp`` is a delete horizon (KIP-534)."""
-        return bool(self.attributes & DELETE_HORIZON)
-
-    @property
-    def delete_horizon_ms(self) -> int | None:
-        """Time in ms after which the batch's tombstones or marker may be removed; None if the batch has none."""
-        return self.base_timestamp if self.has_delete_horizon else None
 
     @property
     def is_empty(self) -> bool:

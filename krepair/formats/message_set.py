@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from krepair.formats.codec import Codec
 from krepair.formats.damage import Bytes, Damage
 from krepair.formats.layout import Layout, LayoutField
 
@@ -63,11 +62,6 @@ class Message(NamedTuple):
     def codec(self) -> int:
         """Compression codec id; not 0 in a wrapper."""
         return self.attributes & CODEC_MASK
-
-    @property
-    def is_wrapper(self) -> bool:
-        """Whether the value holds other messages."""
-        return self.codec != Codec.NONE
 
     @property
     def is_log_append_time(self) -> bool:

@@ -97,7 +97,6 @@ class Dump:
             left=2**62 if self.options.limit is None else self.options.limit,
         )
         self._logs_only = not both or self._grep is not None
-        self._skipped: list[str] = []
         self._targets = [target for path in self.paths for target in self._targets_of(path)]
 
     def lines(self) -> Iterator[bytes | memoryview]:

@@ -121,16 +121,12 @@ def test_emptying_twice_is_emptying_once(header: BatchHeader) -> None:
 def test_properties_read_the_bits_they_are_named_after() -> None:
     header = PLAIN._replace(attributes=0x40 | 0x20 | 0x03)
     assert (header.codec, header.is_control, header.is_transactional) == (3, True, False)
-    assert (header.has_delete_horizon, header.delete_horizon_ms) == (True, 1000)
-    assert (PLAIN.has_delete_horizon, PLAIN.delete_horizon_ms) == (False, None)
-    assert (PLAIN.last_offset, PLAIN.last_sequence, PLAIN.is_log_append_time) == (109, 49, False)
+    assert (PLAIN.last_offset, PLAIN.is_log_append_time) == (109, False)
     assert (header.has_producer_id, header._replace(producer_id=-1).has_producer_id) == (True, False)
 
 
 def test_sequence_wraps_to_zero_after_the_largest_int() -> None:
     assert batch_v2.next_sequence(2**31 - 1, 1) == 0
-    assert PLAIN._replace(base_sequence=2**31 - 5).last_sequence == 4
-    assert PLAIN._replace(base_sequence=-1).last_sequence == -1
 
 
 def test_header_past_the_end_is_wrong_use() -> None:
