@@ -10,6 +10,7 @@ from krepair.commit.mend import CUT
 from krepair.commit.steps import Names
 from krepair.fixes.survey import Survey
 from krepair.fixes.tail import damaged_logs, damages_in, maps_of
+from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.offset_index import ENTRY_SIZE
 from krepair.formats.offset_index import view as view_of_index
@@ -73,7 +74,7 @@ def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) ->
 def _has_no_log(partition: Partition) -> bool:
     """Whether every ``.log`` is gone, and nothing else may become one."""
     nothing = not partition.segments and not partition.special_logs and not partition.unreadable
-    return nothing and not any(one.kind in {"swap", "cleaned"} for one in partition.leftovers)
+    return nothing and not waits_for_leftovers(partition)
 
 
 def end_now(view: LogDir, survey: Survey) -> int | None:

@@ -21,7 +21,6 @@ from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
     INDEX_KINDS,
     INDEX_SUFFIXES,
-    METADATA_TOPIC,
     SWAP,
     FileKind,
     log_name,
@@ -106,7 +105,7 @@ class Leftovers(Fix):
 
         The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
         """
-        touched = [one for one in surveys if holds_leftovers(one.partition) and not _never(one)]
+        touched = [one for one in surveys if holds_leftovers(one.partition) and not one.is_read_only]
         with_swaps = [one for one in touched if log_swaps(one.partition)]
         read_logs(context, with_swaps)
         items = [
@@ -183,10 +182,6 @@ def holds_leftovers(partition: Partition) -> bool:
     """Whether there is anything that the next start finishes or deletes."""
     left = any(leftover.kind != "foreign" for leftover in partition.leftovers)
     return not partition.unreadable and (left or bool(partition.orphan_indexes))
-
-
-def _never(survey: Survey) -> bool:
-    return survey.partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable
 
 
 def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLeftovers:

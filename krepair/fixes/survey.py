@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar, cast
 
+from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.plan.model import Change
@@ -80,6 +81,11 @@ class Survey(Sights):
     log_after: LogFacts | None = None
     changes: list[Change] = field(default_factory=list)
     digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether krepair never changes its topic: the metadata log of KRaft, or a tiered one."""
+        return self.partition.topic == METADATA_TOPIC or self.settings.remote_storage_enable
 
     @property
     def segments(self) -> tuple[SegmentFacts, ...]:

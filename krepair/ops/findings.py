@@ -459,7 +459,7 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         rule = "KR606" if partition.is_link else "KR308"
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
-    if partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable:
+    if survey.is_read_only:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(survey)
@@ -562,7 +562,7 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     ``cleaner-offset-checkpoint``: only a cleaner writes there.
     """
     partition = survey.partition
-    if partition.topic == METADATA_TOPIC or survey.settings.remote_storage_enable or survey.settings.compacts:
+    if survey.is_read_only or survey.settings.compacts:
         return
     if len(survey.segments) != len(partition.segments):
         return
