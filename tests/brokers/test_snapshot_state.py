@@ -11,8 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
-from krepair.formats import producer_snapshot
-from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
@@ -20,6 +18,7 @@ from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, Partition, Replay
 from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge
+from tests.ops.snapshots import entries
 from tests.strategies import Shape, history
 from tests.twins.of_plan import twin_problems
 
@@ -55,12 +54,6 @@ def starts(partition: Partition, seed: int) -> tuple[int, bytes | None]:
         replay.take(batch)
     name = f"{batches[cut].base_offset:020d}.snapshot"
     return first, name.encode() + replay.snapshot()
-
-
-def entries(path: Path) -> set[ProducerEntry]:
-    decoded = producer_snapshot.decode(path.read_bytes())
-    assert isinstance(decoded, ProducerSnapshot)
-    return set(decoded.entries)
 
 
 @pytest.mark.parametrize("version", LOADER_VERSIONS)

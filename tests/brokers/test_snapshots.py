@@ -14,8 +14,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from krepair.errors import ExitCode
-from krepair.formats import producer_snapshot
-from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
@@ -26,6 +25,7 @@ from tests.lab import client
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import ENDS
 from tests.lab.waiting import LIMIT_S, wait_for
+from tests.ops.snapshots import entries
 from tests.twins.of_plan import twin_problems
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -143,12 +143,6 @@ def mend(log_dir: Path, version: str, *topics: str) -> None:
 
 def snapshots(log_dir: Path, topic: str = TOPIC) -> list[Path]:
     return sorted((log_dir / f"{topic}-0").glob("*.snapshot"))
-
-
-def entries(path: Path) -> set[ProducerEntry]:
-    decoded = producer_snapshot.decode(path.read_bytes())
-    assert isinstance(decoded, ProducerSnapshot)
-    return set(decoded.entries)
 
 
 @pytest.mark.parametrize("version", ENDS)

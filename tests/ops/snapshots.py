@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from krepair.formats import producer_snapshot
+from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
 from tests.builders import NOW_MS, LogDir, abort, commit, data
 from tests.ops.inline import Inline
 
 VERBS = Inline(now_ms=NOW_MS + 60_000, fixes=("snapshots",))
 options, checked = VERBS.options, VERBS.checked
+
+
+def entries(path: Path) -> set[ProducerEntry]:
+    """What a snapshot holds."""
+    decoded = producer_snapshot.decode(path.read_bytes())
+    assert isinstance(decoded, ProducerSnapshot)
+    return set(decoded.entries)
 
 
 def made(tmp_path: Path, *, clean: bool = True) -> Path:

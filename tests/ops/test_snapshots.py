@@ -14,8 +14,7 @@ import pytest
 from krepair.checks import catalogue
 from krepair.errors import ExitCode
 from krepair.fixes import snapshots
-from krepair.formats import producer_snapshot
-from krepair.formats.producer_snapshot import ProducerEntry, ProducerSnapshot
+from krepair.formats.producer_snapshot import ProducerEntry
 from krepair.logdir.values import Snapshot
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -31,7 +30,7 @@ from tests.fixture_dirs import unpack
 from tests.flips import flip
 from tests.ops.inline import there_and_back
 from tests.ops.scene import BLOAT, TV2, tree
-from tests.ops.snapshots import checked, made, options
+from tests.ops.snapshots import checked, entries, made, options
 
 RULES = {"KR501", "KR502", "KR503", "KR504"}
 END = "00000000000000000015.snapshot"
@@ -63,12 +62,6 @@ def changes(plan: Plan) -> list[tuple[str, str, str]]:
         for each in plan.partitions
         for change in each.changes
     ]
-
-
-def entries(path: Path) -> set[ProducerEntry]:
-    decoded = producer_snapshot.decode(path.read_bytes())
-    assert isinstance(decoded, ProducerSnapshot)
-    return set(decoded.entries)
 
 
 def names(folder: Path) -> list[int]:

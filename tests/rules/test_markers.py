@@ -232,10 +232,6 @@ def test_segments_joined_at_their_borders_decide_as_one_big_segment_does(
     assert totals[0] == totals[1]
 
 
-def kept_logs(outcome: naive.Outcome) -> list[naive.Batch]:
-    return [batch for _, log in sorted(outcome.logs.items()) for batch in naive.parse(log)]
-
-
 @MANY
 @given(shapes(), st.integers(0, 2**32), st.sampled_from([0, 600_000, 604_800_000]))
 def test_horizon_zero_drops_no_marker_without_a_stamp(shape: Shape, seed: int, expiry: int) -> None:
