@@ -272,6 +272,9 @@ def range_items(
     if own:
         own[-1] += [name for names in small.values() for name in names]
     ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
+    last = segment_bases(part.files)[
+        -1
+    ]  # without the new one; offsets may be missing before it, if it is empty
     place = place_in(work.view, part.folder)
     interval_bytes = work.topic(part.topic).index_interval_bytes
     return [
@@ -280,7 +283,7 @@ def range_items(
             base_offset=one.base_offset,
             log_bytes=one.size,
             log_end=end,
-            exact=end == part.log_end_offset,
+            exact=one.base_offset == last,
             interval_bytes=interval_bytes,
             files=tuple(names),
             settle=settle,

@@ -38,7 +38,7 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
         base_offset: of the segment.
         log_bytes: size that its ``.log`` has, or will have once its torn tail is cut.
         log_end: offset at which the next segment begins, or the log ends.
-        exact: whether the last offset must be right before it: of the last segment with batches.
+        exact: whether the last offset must be right before it: of the last segment before the new one.
         interval_bytes: ``index.interval.bytes``.
         files: names of the small files of the partition that have to be on the disk too.
         settle: whether all is written out, and dropped from the page cache, before it is read.

@@ -12,10 +12,21 @@ from krepair.engine.items import Failed
 from krepair.plan.review import review
 from krepair.rewrite.indexes import transactions
 from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
+from tests.builders import LogDir, data
 from tests.commit.txfixture import SETTINGS, TIME_MS
 from tests.lab.judge import Judge
 from tests.ops.inline import there_and_back
-from tests.recovery.scene import NOW_MS, VERSIONS, Verbs, loaded, planned, points_of, started, write_unclean
+from tests.recovery.scene import (
+    NOW_MS,
+    VERSIONS,
+    Verbs,
+    loaded,
+    planned,
+    points_of,
+    set_points,
+    started,
+    write_unclean,
+)
 
 
 def test_everything_above_the_recovery_point_is_made_ready_and_the_point_is_raised(tmp_path: Path) -> None:
@@ -60,6 +71,17 @@ def test_transaction_indexes_of_the_range_are_made_and_read_again_without_the_lo
     name = next(file for file, data in zip(files, right, strict=True) if data)
     name.write_bytes(name.read_bytes()[:-1] + b"\1")
     assert verbs.wrong(plan)
+
+
+def test_a_cleaner_may_have_removed_the_last_batches_before_an_empty_active_segment(tmp_path: Path) -> None:
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("c").segment(data(0, 3)).segment(data(3, 4)).segment(base_offset=9)
+    path = directory.write(clean_stop=False)
+    set_points(path, {"c": 3})
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"c": 9}
 
 
 @pytest.mark.broker
