@@ -555,16 +555,29 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
         )
     for index, result in context.engine.map(inspect_txn, items):
         one = chosen[index]
-        touched = bases_touched(one.all_changes)
         if isinstance(result, Failed):
             one.leave("unreadable", result.why)
-            one.aborts = []
             continue
-        one.aborts = [
-            transaction_index(one.survey.partition.folder, each, RECOVERED)
-            for each in result.problems
-            if each.base_offset >= one.floor and each.base_offset not in touched
-        ]
+        touched, made = bases_touched(one.all_changes), _transaction_indexes_cut(one.all_changes)
+        for each in result.problems:
+            if each.base_offset not in touched:
+                if each.base_offset >= one.floor:
+                    one.aborts.append(transaction_index(one.survey.partition.folder, each, RECOVERED))
+            elif made.get(each.base_offset) != each.digest_after:
+                name = segment_name(each.base_offset, ".txnindex")
+                text = f"{name}: {each.text}; its log changes too: change that first, then recover it"
+                one.leave("txnindex-disagrees", text, "tail" if each.base_offset in made else "index")
+
+
+def _transaction_indexes_cut(changes: Sequence[Change]) -> dict[int, str]:
+    """Base offset -> digest of the ``.txnindex``, of logs that are cut; empty where the file stays as it is."""
+    return {
+        change.base_offset: next(
+            (new.digest_after for new in change.companions if new.name.endswith(".txnindex")), ""
+        )
+        for change in changes
+        if isinstance(change, MendLog)
+    }
 
 
 def _has_transactions(one: Range) -> bool:

@@ -10,9 +10,10 @@ import pytest
 from krepair.checks.catalogue import Finding
 from krepair.errors import UsageError
 from krepair.ops.check import check
+from tests.builders import LogDir, abort, data
 from tests.flips import flip
 from tests.ops.inline import there_and_back
-from tests.recovery.scene import Verbs, write_unclean
+from tests.recovery.scene import Verbs, points_of, set_points, write_unclean
 
 
 def damaged(root: Path) -> tuple[Path, str]:
@@ -53,3 +54,45 @@ def test_a_consent_that_names_nothing_is_refused_with_recovery_beside_it(tmp_pat
     path, consent = damaged(tmp_path / "logs")
     with pytest.raises(UsageError, match="is not among the partitions"):
         Verbs(path, fixes=("tail", "recovery"), accepted_losses=(consent.replace("t-0", "x-0"),)).plan()
+
+
+@pytest.mark.parametrize("entries", [b"", None])
+def test_a_torn_log_whose_transaction_index_lacks_an_abort_is_cut_before_it_is_recovered(
+    entries: bytes | None, tmp_path: Path
+) -> None:
+    """A start would make the index anew; behind a raised recovery point consumers would read what was aborted."""
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(data(0, 2, pid=7, txn=True), abort(2, pid=7), data(3))
+    path = directory.write(clean_stop=False)
+    set_points(path, {"t": 0})
+    with open(path / "t-0" / f"{0:020d}.log", "ab") as file:
+        file.write(b"torn")
+    index = path / "t-0" / f"{0:020d}.txnindex"
+    right = index.read_bytes()
+    index.write_bytes(entries) if entries is not None else index.unlink()
+    (part,) = Verbs(path).plan().partitions
+    assert (part.code, part.changes) == ("txnindex-disagrees", ())
+    assert "--fix tail" in str(part.next_command)
+    for fix in ("tail", "recovery"):
+        verbs = Verbs(path, fixes=(fix,))
+        plan = verbs.plan()
+        verbs.apply(plan)
+        assert verbs.wrong(plan) == []
+    assert index.read_bytes() == right
+    assert points_of(path) == {"t": 4}
+
+
+def test_an_entry_of_a_marker_that_goes_with_the_torn_tail_is_cut_with_it(tmp_path: Path) -> None:
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(0, 2, pid=7, txn=True), abort(2, pid=7), data(3, 2, pid=7, txn=True, sequence=2), abort(5, pid=7)
+    )
+    path = directory.write(clean_stop=False)
+    set_points(path, {"t": 0})
+    log = path / "t-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-5])
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"t": 5}
+        assert (path / "t-0" / f"{0:020d}.txnindex").stat().st_size == 34
