@@ -160,7 +160,8 @@ def _command(log_dir: LogDir, one: Damaged) -> Next:
     if not one.torn and not one.consent:
         return NOTHING
     consent = () if one.torn else ("--accept-data-loss", one.consent)
-    return Next.of("plan", log_dir.path, "--fix", "tail", *consent, out=PLAN)
+    way = "tail=broker" if one.unended >= 0 else "tail"
+    return Next.of("plan", log_dir.path, "--fix", way, *consent, out=PLAN)
 
 
 def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
@@ -264,7 +265,9 @@ class Tail(Fix):
         yield from aborts_again(work, staging, made)
 
 
-def _mended_item(view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges) -> MendedItem:
+def _mended_item(
+    view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges, lost: Ranges
+) -> MendedItem:
     """Work out the files that a segment becomes without some ranges."""
     from krepair.rewrite.damage import MendedItem
 
@@ -273,6 +276,7 @@ def _mended_item(view: LogDir, survey: Survey, base_offset: int, size: int, with
         base_offset=base_offset,
         size=size,
         without=without,
+        lost=lost,
         interval_bytes=survey.settings.index_interval_bytes,
     )
 
@@ -280,7 +284,8 @@ def _mended_item(view: LogDir, survey: Survey, base_offset: int, size: int, with
 def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     """The same, and stage them."""
     ranges = tuple((one.start, one.end) for one in change.removed)
-    item = _mended_item(work.view, work.survey(staging), change.base_offset, change.size_before, ranges)
+    lost = tuple((one.first_lost, one.last_lost) for one in change.removed)
+    item = _mended_item(work.view, work.survey(staging), change.base_offset, change.size_before, ranges, lost)
     return replace(
         item,
         target=staging.stage_folder,
@@ -320,7 +325,17 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
     made: dict[str, dict[int, MendedResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
     asked = (
-        ((survey, cut), _mended_item(context.view, survey, cut.log.base_offset, cut.log.size, cut.bounds))
+        (
+            (survey, cut),
+            _mended_item(
+                context.view,
+                survey,
+                cut.log.base_offset,
+                cut.log.size,
+                cut.bounds,
+                tuple((loss.first, loss.last) for loss in cut.losses),
+            ),
+        )
         for survey, cut in jobs
     )
     for (survey, cut), result in context.engine.each(make_mended, asked):

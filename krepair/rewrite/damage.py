@@ -370,9 +370,11 @@ class MendedItem(LogItem, frozen=True, kw_only=True):
         target: folder that new files are written into, empty if nothing is to be written.
         with_log: whether the log itself is written too.
         torn: whether the last range goes as a torn tail, without consent: then no valid batch may be in it.
+        lost: (first, last) of the offsets that go with each range.
     """
 
     without: tuple[tuple[int, int], ...]
+    lost: tuple[tuple[int, int], ...] = ()
     interval_bytes: int
     target: str = ""
     with_log: bool = False
@@ -469,7 +471,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
     first = item.without[0][0] if item.without else size
     front = int((made.positions < first).sum()) * offset_index.ENTRY.size
     files = {".index": made.index, ".timeindex": made.time_index}
-    entries = _entries_up_to(read_entries(stem, disk.tree), made)
+    entries = _entries_up_to(read_entries(stem, disk.tree), made, item.lost)
     if entries is not None:
         files[".txnindex"] = entries
     companions = [_companion(stem, suffix, data, front, disk.tree) for suffix, data in files.items()]
@@ -520,12 +522,16 @@ def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
     return -1 if found is None else found[0].first_offset
 
 
-def _entries_up_to(entries: bytes, made: RecoveredSegment) -> bytes | None:
+def _entries_up_to(entries: bytes, made: RecoveredSegment, lost: Sequence[tuple[int, int]]) -> bytes | None:
     """The entries of aborts that are still in the log; None where there are none, or they cannot be read."""
     if not entries or len(entries) % txn_index.ENTRY_SIZE:
         return None
-    lasts = txn_index.view(entries)["last_offset"]
-    return entries[: int((lasts <= made.last_offset).sum()) * txn_index.ENTRY_SIZE]
+    found = txn_index.view(entries)
+    markers = found["last_offset"]
+    stays = markers <= made.last_offset
+    for first, last in lost:
+        stays &= (markers < first) | (markers > last)
+    return found[stays].tobytes()
 
 
 def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> MendedCompanion:

@@ -195,6 +195,8 @@ class Damaged(NamedTuple):
         broker: what cutting the segment here and dropping all later ones costs, as a broker's recovery does.
         recovery: what a broker's recovery that comes to it does, in words.
         log_start: of the partition.
+        unended: producer of an aborted transaction whose marker is among the bytes, while records of it stay; -1 if
+            there is none.
     """
 
     base_offset: int
@@ -206,6 +208,18 @@ class Damaged(NamedTuple):
     broker: Loss
     recovery: str
     log_start: int = 0
+    unended: int = -1
+
+    @property
+    def why_not_alone(self) -> str:
+        """Why the damage must not be cut out alone, or empty."""
+        if self.unended < 0:
+            return ""
+        return (
+            f"it cannot be cut out alone: by the .txnindex it holds the marker that aborted a transaction of producer "
+            f"{self.unended}, whose records would stay; without it consumers would read them as committed, or miss "
+            "later ones"
+        )
 
     @property
     def price(self) -> str:
@@ -214,6 +228,8 @@ class Damaged(NamedTuple):
             return f"a torn tail: --fix tail cuts it and keeps the bytes; {self.recovery}"
         if not self.consent:
             return f"{self.recovery}; krepair has no fix for it"
+        if self.unended >= 0:
+            return f"{self.recovery}; {self.why_not_alone}; consent for tail=broker: --accept-data-loss {self.consent}"
         below = f" (the log start is {self.log_start})" if self.excised.first < self.log_start else ""
         return (
             f"{self.recovery}; "
@@ -276,12 +292,13 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
         mapped = logs.maps.get(facts.base_offset)
         if mapped is None:
             continue
-        active = number == len(logs.segments) - 1
+        active, here = number == len(logs.segments) - 1, valid_ranges(logs, facts)
         for one in mapped.damaged:
             torn = active and _is_torn(one, flushed)
             rule = rule_of(one.damage, torn=torn)
             harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
             broker = _cut_loss(logs, number, one.start, behind[number])
+            following = next((ran for ran in here if ran.start >= one.end), behind[number].first)
             found.append(
                 Damaged(
                     base_offset=facts.base_offset,
@@ -289,13 +306,23 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
                     rule=rule,
                     torn=torn,
                     consent="" if harmless else f"{rule}:{logs.folder}:{one.first_lost}",
-                    excised=_seen_from(_excised(logs, number, one, behind[number]), logs.log_start),
+                    excised=_seen_from(_excised(one, following), logs.log_start),
                     broker=broker,
                     recovery=_recovery(logs, number, one, rule, broker, behind[number]),
                     log_start=logs.log_start,
+                    unended=-1 if harmless else _unended(facts, one, following),
                 )
             )
     return tuple(found)
+
+
+def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | None) -> int:
+    """See ``Damaged.unended``. Where nothing valid follows, the log ends before the marker, as in any broker's cut."""
+    if following is None:
+        return -1
+    producer, first, marker, _ = facts.entries.T
+    lost = (first < one.first_lost) & (one.first_lost <= marker) & (marker < following.first_offset)
+    return int(producer[lost][0]) if lost.any() else -1
 
 
 def _recovery(
@@ -339,10 +366,8 @@ def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
     return (0, False) if one.zeros else (-1, True)
 
 
-def _excised(logs: DamagedLogs, number: int, one: DamagedRange, behind: _Behind) -> Loss:
-    """What is lost without the damaged bytes alone."""
-    here = valid_ranges(logs, logs.segments[number])
-    following = next((ran for ran in here if ran.start >= one.end), behind.first)
+def _excised(one: DamagedRange, following: ValidRange | None) -> Loss:
+    """What is lost without the damaged bytes alone; ``following`` are the next valid batches, if there are any."""
     if following is None:
         records, at_most = _records_of(one, one.last_lost)
         return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)

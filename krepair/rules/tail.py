@@ -131,10 +131,19 @@ def choose_cuts(
             cuts.append(cut)
     ends = [cut.log.base_offset for cut in cuts if cut.as_broker]
     aside = tuple(log.base_offset for log in reversed(logs) if ends and log.base_offset > ends[0])
-    return TailChoice(tuple(cuts), aside, tuple(notes), _waits(damages, consents))
+    return TailChoice(tuple(cuts), aside, tuple(notes), _waits(damages, consents, way))
 
 
-def _waits(damages: Sequence[Damaged], consents: Collection[str]) -> LeftAlone | None:
+def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) -> LeftAlone | None:
+    whole = next((one for one in damages if one.unended >= 0), None)
+    if whole is not None and way == "excise":
+        consent = ("--accept-data-loss", whole.consent)
+        return LeftAlone(
+            "damage",
+            f"{log_name(whole.base_offset)} at position {whole.range.start}: {whole.why_not_alone}",
+            Next.of("plan", LOG_DIR, "--fix", "tail=broker", *consent, out=PLAN),
+            damaged=True,
+        )
     missing = [one.consent for one in damages if not one.torn and one.consent and one.consent not in consents]
     if not missing:
         return None
@@ -165,6 +174,8 @@ def _excised(
     for log in logs:
         ranges = tuple(one for one in damages if one.base_offset == log.base_offset)
         missing = [one for one in ranges if not one.torn and one.consent not in consents]
+        if any(one.unended >= 0 for one in ranges):
+            continue
         if ranges and not missing:
             yield LogCut(log, ranges)
         elif len(missing) < len(ranges):
