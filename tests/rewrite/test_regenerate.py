@@ -199,6 +199,30 @@ def test_a_follower_says_where_the_next_transaction_of_another_producer_begins(
     assert (looked_at(folder).problems == ()) is believed
 
 
+@pytest.mark.parametrize(
+    ("stable", "believed"), [(2, True), (6, True), (9, True), (10, False), (2**40, False)]
+)
+def test_a_last_stable_offset_past_its_segment_is_not_believed_of_a_compacted_log_either(
+    tmp_path: Path, stable: int, believed: bool
+) -> None:
+    """A fetch looks at no entry behind it, so consumers would read what was aborted at 8."""
+    directory = builders.LogDir(tmp_path / "logs")
+    directory.partition("f-t").segment(
+        builders.data(0, 1, pid=7, txn=True),
+        builders.abort(5, pid=7),
+        builders.data(6, 2, pid=7, txn=True),
+        builders.abort(8, pid=7),
+    ).segment(builders.data(9, 1))
+    index = directory.write() / "f-t-0" / f"{0:020d}.txnindex"
+    first, second = txn_index.decode(index.read_bytes())
+    index.write_bytes(txn_index.encode([first._replace(last_stable_offset=stable), second]))
+    found = looked_at(index.parent)
+    assert (found.problems == ()) is believed
+    assert found.made[0] == txn_index.encode(
+        [first._replace(last_stable_offset=stable if believed else 6), second]
+    )
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_where_nothing_is_missing_what_is_on_disk_is_not_believed(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)

@@ -27,6 +27,7 @@ from krepair.engine.place import in_its_place
 from krepair.engine.progress import shown
 from krepair.formats import txn_index
 from krepair.formats.filenames import log_name, segment_name
+from krepair.formats.java_numbers import INT32_MAX
 from krepair.formats.txn_index import AbortedTxn
 from krepair.kernels.transactions import (
     E_FIRST,
@@ -49,6 +50,7 @@ class EntryLimits(NamedTuple):
     Attributes:
         first: the lowest first offset.
         latest: the highest first offset.
+        highest: the highest last stable offset: what was open then began in an append that ended in this segment.
         next_begins: where the next transaction of another producer begins behind the marker, in the same segment; -1 if
             none does. A follower takes many batches in one append, and says that as last stable offset if nothing else
             was open: it looks for open transactions when all of them are entered (``UnifiedLog.append``, 3.9).
@@ -56,6 +58,7 @@ class EntryLimits(NamedTuple):
 
     first: int
     latest: int
+    highest: int
     next_begins: int
 
 
@@ -94,7 +97,8 @@ def replayed(
     """
     replay = TransactionReplay(segments[0][0] if segments else 0)
     compacted = False
-    for base_offset, size in segments:
+    ends = [*(base for base, _ in segments[1:]), segments[-1][0] + INT32_MAX + 1] if segments else []
+    for (base_offset, size), end in zip(segments, ends, strict=True):
         with opened_for_reading(f"{folder}/{log_name(base_offset)}", tree) as descriptor:
             found = replay.segment(size, read_into_from(descriptor))
         compacted = compacted or found.gaps > 0
@@ -103,7 +107,7 @@ def replayed(
             AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
             for row in rows
         )
-        limits = tuple(EntryLimits(row[E_MARKER] + 1, row[E_LATEST], row[E_NEXT]) for row in rows)
+        limits = tuple(EntryLimits(row[E_MARKER] + 1, row[E_LATEST], end, row[E_NEXT]) for row in rows)
         yield ReplayedSegment(base_offset, size, entries, limits, compacted, found.valid_bytes)
 
 
@@ -246,9 +250,10 @@ def _agrees(
     only where no marker in between can be gone.
 
     What lies below the log start, or was compacted away, is not seen by a replay. Another transaction that was open
-    from there lowered the last stable offset when the entry was written.
+    from there lowered the last stable offset when the entry was written. A fetch of what lies below that offset looks
+    at no later entry, so one that is too high shows aborted records.
     """
-    if not limits.first <= found.first_offset <= limits.latest:
+    if not limits.first <= found.first_offset <= limits.latest or found.last_stable_offset > limits.highest:
         return False
     if compacted:
         return True
