@@ -240,7 +240,10 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
         else:
             history.assign(decision)
     _add_from_log(rises, log, history, with_zero=writes_epoch_zero(version))
-    history.fold(log.start)
+    if (
+        log.end is None or log.start < log.end
+    ):  # a start drops what begins at the log end before it moves anything up
+        history.fold(log.start)
     entries = tuple(EpochEntry(one.epoch, one.start) for one in history.kept if one.start is not None)
     everything = sorted(
         [*history.gone, *history.kept], key=lambda one: (one.epoch, one.start is None, one.recorded or 0)

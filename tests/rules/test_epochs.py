@@ -405,6 +405,16 @@ def test_log_start_moves_the_last_entry_before_it_up_and_drops_the_others() -> N
     assert later[2, 40] == ("BEFORE_START", None)
 
 
+def test_where_every_record_was_deleted_no_entry_is_moved_up_to_the_log_end() -> None:
+    """A start drops the entries that begin there, and would forget the epoch."""
+    log = LogEpochs((Rise(3, 10, -1), Rise(4, 15, 14)), 16, 17, 17, compacted=False)
+    for history in (b"0\n2\n3 10\n4 15\n", b"0\n1\n4 17\n"):
+        found = merge_epochs(read_recorded(history), log)
+        assert (found.data, found.needed) == (history, False)
+    moved = merge_epochs(read_recorded(b"0\n2\n3 10\n4 15\n"), log._replace(start=16))
+    assert moved.data == b"0\n1\n4 16\n"
+
+
 def test_repeated_epoch_keeps_its_lower_start() -> None:
     log = LogEpochs((), -1, 0, 200, True)
     for lines in (b"0\n2\n3 50\n3 60\n", b"0\n2\n3 60\n3 50\n"):
