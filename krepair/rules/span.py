@@ -6,6 +6,7 @@ Source: LogCleanerManager.cleanableOffsets and Cleaner.doClean (2.2.1), KAFKA-13
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from krepair.formats.filenames import log_name
 from krepair.formats.java_numbers import INT64_MAX
@@ -114,7 +115,7 @@ def chosen_horizon(segments: Sequence[SegmentFacts], span: SpanDecision, policy:
 
 
 def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
-    """Why the partition is left alone, or None: a segment that is not the active one is damaged."""
+    """Why the partition is left alone, or None: a segment that is not the active one is damaged, or two overlap."""
     for segment in segments:
         summary = segment.summary
         where = f"{log_name(segment.base_offset)}, position {summary.valid_bytes}"
@@ -122,4 +123,11 @@ def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
             return LeftAlone(
                 "damage", f"{where}: {summary.damage_text}", Next.of("check", LOG_DIR), damaged=True
             )
+    for segment, after in pairwise(segments):
+        if segment.end_offset > after.base_offset:
+            text = (
+                f"{log_name(segment.base_offset)}: a last offset below {after.base_offset}, where the next segment "
+                f"begins, was expected, found {segment.summary.last_offset}"
+            )
+            return LeftAlone("overlap", text, Next.of("check", LOG_DIR), damaged=True)
     return None

@@ -159,6 +159,13 @@ def test_damage_in_any_segment_but_the_last_leaves_the_partition_alone() -> None
     assert first_problem([facts(0), facts(10)]) is None
 
 
+@pytest.mark.parametrize(("last_offset", "code"), [(9, ""), (10, "overlap"), (25, "overlap")])
+def test_segments_that_overlap_are_left_alone(last_offset: int, code: str) -> None:
+    """Merged, their offsets would go back, and apply would refuse what it has made."""
+    found = first_problem([facts(0, last_offset=last_offset), facts(10)])
+    assert (found.code if found else "") == code
+
+
 def test_records_of_the_future_count_only_with_a_lag() -> None:
     future = [facts(0, max_timestamp=NOW_MS + 5), facts(10)]
     assert span(future, min_compaction_lag_ms=0).end_offset == 10
