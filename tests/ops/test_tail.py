@@ -37,6 +37,7 @@ from krepair.rewrite.damage import MendedItem, MendedResult, make_mended
 from tests import builders
 from tests import builders as b
 from tests.commit.scene import UnsyncedDisk
+from tests.compaction.directories import topic_config
 from tests.durable.disks import SimulatedCrash, StoppingDisk
 from tests.engine.travelled import travelled
 from tests.flips import flip
@@ -609,6 +610,39 @@ def test_an_aborted_transaction_that_is_lost_with_its_marker_loses_its_entry(
     with there_and_back(log_dir, plan, VERBS.options(**given)):
         assert (log_dir / "t-0" / f"{0:020d}.txnindex").read_bytes() == b""
         assert VERBS.found(log_dir, "KR204") == []
+
+
+# -- A last batch whose base offset, which no checksum covers, lies behind where the next segment begins.
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_last_batch_that_jumps_over_the_next_segment_is_damage(tmp_path: Path, batches: int) -> None:
+    """A consumer that has read it goes on behind it, and never gets what is in the next segment."""
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t")
+    one.segment(*(builders.data(2 * number, 2) for number in range(batches)))
+    one.segment(builders.data(2 * batches, 4)).segment(builders.data(2 * batches + 4))
+    log_dir = made.write()
+    log, last = one.folder / f"{0:020d}.log", 2 * batches - 2
+    whole = log.read_bytes()
+    at = len(whole) // batches * (batches - 1)
+    log.write_bytes(whole[:at] + struct.pack(">q", last | 1 << 20) + whole[at + 8 :])
+    (found,) = VERBS.found(log_dir, "KR303")
+    assert (found.position, found.first_offset, found.last_offset, found.records_lost) == (
+        at,
+        last,
+        last + 1,
+        2,
+    )
+    compacted = {"topic_config": str(topic_config(tmp_path, None, "t")), "only_replica": ("t",)}
+    for fix in ("markers", "compact"):
+        (part,) = VERBS.planned(log_dir, fixes=(fix,), topics=("t",), **compacted).partitions
+        assert (part.code, part.changes) == ("damage", ())
+    given = {"accepted_losses": (f"KR303:t-0:{last}",)}
+    plan = VERBS.planned(log_dir, **given)
+    with there_and_back(log_dir, plan, VERBS.options(**given)):
+        assert log.read_bytes() == whole[:at]
+        assert VERBS.found(log_dir, "KR303") == []
 
 
 # -- Random damage to partitions: the forecast is that of a slow twin of recovery, and what stays is what is
