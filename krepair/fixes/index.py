@@ -295,6 +295,22 @@ def _inspect_item(
     )
 
 
+def rebuilt_by_a_load(
+    context: Context, surveys: Sequence[Survey]
+) -> Iterator[tuple[Survey, Segment, InspectResult | Failed]]:
+    """The segments that a broker up to 2.2 recovers when it loads a log, for what their index files alone say."""
+    from krepair.rewrite.indexes.segment import inspect
+
+    asked = (
+        ((survey, segment), replace(_inspect_item(context, survey, segment, "truncate"), active=True))
+        for survey in surveys
+        for segment in survey.partition.segments
+    )
+    for (survey, segment), found in context.engine.each(inspect, asked):
+        if isinstance(found, Failed) or found.torn or found.last_timestamp < found.first_timestamp:
+            yield survey, segment, found
+
+
 def read_logs_and_indexes(
     context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, trim_active: bool = False
 ) -> None:

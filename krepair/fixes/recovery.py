@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
+from krepair.checks.retention import FIRST_WITHOUT_SANITY_CHECK
 from krepair.commit.fence import standing_fences
 from krepair.derive.epochs import epochs_of_log
 from krepair.durable.tree import Tree
@@ -24,7 +25,13 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
-from krepair.fixes.index import index_changes, look_at_indexes, read_logs_and_indexes, transaction_index
+from krepair.fixes.index import (
+    index_changes,
+    look_at_indexes,
+    read_logs_and_indexes,
+    rebuilt_by_a_load,
+    transaction_index,
+)
 from krepair.fixes.logs import parts_after, read_logs_after
 from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import SecondReading
@@ -36,9 +43,11 @@ from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
+    INDEX,
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     SEGMENT_SUFFIXES,
+    TIME_INDEX,
     log_name,
     offset_name,
     segment_name,
@@ -252,6 +261,7 @@ class Range:
     Attributes:
         survey: of the partition.
         part: a survey of the range alone.
+        below: one of the segments before it.
         floor: base offset of its first segment.
         point: the line as it is, None if there is none.
         left: why it is left alone, or None.
@@ -276,6 +286,8 @@ class Range:
         self.part = Survey(
             partition._replace(segments=segments), survey.settings, high_watermark=survey.high_watermark
         )
+        before = tuple(one for one in partition.segments if one.base_offset < self.floor)
+        self.below = Survey(partition._replace(segments=before), survey.settings)
         self.before = sum(segment.log.size for segment in segments)
         self.changes: list[Change] = []
         self.notes: list[str] = []
@@ -388,8 +400,28 @@ class Range:
 
 def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
     """Work out what becomes of the ranges from which a start would read less; of the others nothing is read."""
-    for step in (_read, _cut, _measure, _see_snapshots, _see_aborts):
+    for step in (_look_below, _read, _cut, _measure, _see_snapshots, _see_aborts):
         step(context, [one for one in ranges if one.left is None and one.spares_reading])
+
+
+def _look_below(context: Context, ranges: Sequence[Range]) -> None:
+    """Where a broker checks all indexes when it loads a log, those before the ranges have to be right.
+
+    Up to 2.2 it recovers a segment for a wrong index, with the snapshots behind it removed. Only because it also read
+    what is above the recovery point did it find the transactions again that were open there (seen on 2.2.1).
+    """
+    if context.version is not None and context.version >= FIRST_WITHOUT_SANITY_CHECK:
+        return
+    of = {id(one.below): one for one in ranges}
+    for survey, segment, found in rebuilt_by_a_load(context, [one.below for one in ranges]):
+        one = of[id(survey)]
+        replaced = {name for change in one.survey.changes for name in change.touches}
+        names = {segment_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
+        if isinstance(found, Failed):
+            one.leave("unreadable", found.why)
+        elif not names & replaced:
+            text = f"an index of {segment.log.name} is not right: a broker up to 2.2 recovers that segment"
+            one.leave("index", text, "index,recovery")
 
 
 def _read(context: Context, ranges: Sequence[Range]) -> None:

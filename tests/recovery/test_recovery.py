@@ -13,7 +13,7 @@ from krepair.plan.review import review
 from krepair.rewrite.indexes import transactions
 from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
 from tests.builders import LogDir, data
-from tests.commit.txfixture import SETTINGS, TIME_MS
+from tests.commit.txfixture import INTERVAL_BYTES, SETTINGS, TIME_MS
 from tests.lab.judge import Judge
 from tests.ops.inline import there_and_back
 from tests.recovery.scene import (
@@ -82,6 +82,48 @@ def test_a_cleaner_may_have_removed_the_last_batches_before_an_empty_active_segm
     plan = verbs.plan()
     with there_and_back(path, plan, verbs.options()):
         assert points_of(path) == {"c": 9}
+
+
+def padded_below(root: Path) -> Path:
+    """A transaction is open from offset 3 on; the recovery point is 10, and the time index at 5 ends with zeros."""
+    directory = LogDir(root)
+    directory.partition("t", index_interval_bytes=INTERVAL_BYTES).segment(
+        data(0, 3, timestamp=TIME_MS), data(3, 2, pid=7, txn=True, timestamp=TIME_MS)
+    ).segment(
+        data(5, 2, pid=7, txn=True, sequence=2, timestamp=TIME_MS), data(7, 3, timestamp=TIME_MS)
+    ).segment(data(10, 1, pid=7, txn=True, sequence=4, timestamp=TIME_MS))
+    path = directory.write(clean_stop=False)
+    set_points(path, {"t": 10})
+    times = path / "t-0" / f"{5:020d}.timeindex"
+    times.write_bytes(times.read_bytes() + bytes(24))
+    return path
+
+
+@pytest.mark.parametrize("version", ["2.2.1", "", "2.3.1"])
+def test_an_index_below_the_point_is_mended_first_if_the_broker_checks_it(
+    version: str, tmp_path: Path
+) -> None:
+    path = padded_below(tmp_path / "logs")
+    (part,) = Verbs(path, broker_version=version).plan().partitions
+    assert (part.code, bool(part.changes)) == (("", True) if version == "2.3.1" else ("index", False))
+    verbs = Verbs(path, broker_version=version, fixes=("index", "recovery"))
+    plan = verbs.plan()
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"t": 11}
+
+
+@pytest.mark.broker
+def test_a_transaction_that_is_open_from_below_a_mended_index_stays_open(
+    judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    """Without the index the broker recovers that segment too, and knows it only from offset 10 on."""
+    path = padded_below(tmp_path / "logs")
+    plain = loaded(judge("2.2.1"), path, tmp_path)
+    verbs = Verbs(path, broker_version="2.2.1", fixes=("index", "recovery"))
+    verbs.apply(verbs.plan())
+    ready = loaded(judge("2.2.1"), path, tmp_path)
+    assert (ready.stable_offset, ready.served) == (plain.stable_offset, plain.served)
+    assert [one.open_from for one in ready.producers] == [3]
 
 
 @pytest.mark.broker
