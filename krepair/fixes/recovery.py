@@ -491,6 +491,11 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
         one.log_end = segments[-1].end_offset
         start = context.view.log_start.offsets.get(one.key, 0)
         one.left = one.left or why_ends_differ(segments, one.point or 0, start)
+        taken = {segment_name(one.log_end, suffix) for suffix in SEGMENT_SUFFIXES}
+        orphan = next((file.name for file in one.survey.partition.orphan_indexes if file.name in taken), "")
+        if orphan and one.roll and segments[-1].summary.valid_bytes:
+            text = f"{orphan} is without its log, where the new segment would be"
+            one.leave("leftovers", text, "leftovers")
         if one.left is None:
             _see_epochs(context, one, segments)
 

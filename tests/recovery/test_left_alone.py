@@ -69,6 +69,15 @@ def bad_epochs(path: Path) -> None:
     (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n9\n0 0\n")
 
 
+def index_at_the_end(path: Path) -> None:
+    (path / "t-0" / f"{450:020d}.index").write_bytes(bytes(8))
+
+
+def aborts_at_the_end(path: Path) -> None:
+    """They would become those of the new segment."""
+    (path / "t-0" / f"{450:020d}.txnindex").write_bytes(bytes(34))
+
+
 def link(path: Path) -> None:
     file = path / "t-0" / f"{300:020d}.log"
     file.rename(path.parent / "elsewhere.log")
@@ -85,6 +94,8 @@ def link(path: Path) -> None:
         (point_past_the_end, "checkpoint", "checkpoints"),
         (log_start_past_the_end, "checkpoint", "checkpoints"),
         (bad_epochs, "epochs", "epochs,recovery"),
+        (index_at_the_end, "leftovers", "leftovers"),
+        (aborts_at_the_end, "leftovers", "leftovers"),
         (link, "special-file", ""),
     ],
     ids=lambda one: getattr(one, "__name__", None),
