@@ -310,18 +310,20 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
                     broker=broker,
                     recovery=_recovery(logs, number, one, rule, broker, behind[number]),
                     log_start=logs.log_start,
-                    unended=-1 if harmless else _unended(facts, one, following),
+                    unended=-1 if harmless else _unended(facts, one, following, behind[number]),
                 )
             )
     return tuple(found)
 
 
-def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | None) -> int:
-    """See ``Damaged.unended``. Where nothing valid follows, the log ends before the marker, as in any broker's cut."""
-    if following is None:
+def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | None, behind: _Behind) -> int:
+    """See ``Damaged.unended``. Where nothing is behind it, the log ends before the marker, as in any broker's cut."""
+    if following is None and not behind.segments:
         return -1
     producer, first, marker, _ = facts.entries.T
-    lost = (first < one.first_lost) & (one.first_lost <= marker) & (marker < following.first_offset)
+    lost = (first < one.first_lost) & (one.first_lost <= marker)
+    if following is not None:
+        lost &= marker < following.first_offset
     return int(producer[lost][0]) if lost.any() else -1
 
 

@@ -565,15 +565,18 @@ def test_a_cut_below_the_log_start_is_told(tmp_path: Path, fixes: tuple[str, ...
 # -- Damage that holds the marker of an aborted transaction.
 
 
-def aborted(root: Path, *, at_end: bool, whole: bool) -> Path:
+def aborted(root: Path, *, behind: str, whole: bool) -> Path:
     """A transaction at 0 aborted at 2, the next one committed at 5; damaged is the marker, or all of the first."""
     made = builders.LogDir(root)
     first = [builders.data(0, 2, pid=7, txn=True), builders.abort(2, pid=7)]
     second = [builders.data(3, 2, pid=7, txn=True, sequence=2), builders.commit(5, pid=7)]
     one = made.partition("t")
-    for batches in [first, second] if at_end else [first + second]:
-        one.segment(*batches)
-    one.segment(builders.data(6))
+    one.segment(*first, *(second if behind == "here" else ()))
+    if behind == "next":
+        one.segment(*second)
+    one.segment(
+        *([builders.data(6)] if behind != "nothing" else []), base_offset=6 if behind != "nothing" else 3
+    )
     log_dir = made.write()
     log = one.folder / f"{0:020d}.log"
     flip(log, len(first[0].raw) + 70)
@@ -582,10 +585,10 @@ def aborted(root: Path, *, at_end: bool, whole: bool) -> Path:
     return log_dir
 
 
-@pytest.mark.parametrize("at_end", [False, True])
-def test_a_marker_that_aborted_records_which_stay_is_not_cut_out_alone(tmp_path: Path, at_end: bool) -> None:
+@pytest.mark.parametrize("behind", ["here", "next", "nothing"])
+def test_a_marker_that_aborted_records_which_stay_is_not_cut_out_alone(tmp_path: Path, behind: str) -> None:
     """In the index it would hide later records; without its entry consumers would read what was aborted."""
-    log_dir = aborted(tmp_path / "logs", at_end=at_end, whole=False)
+    log_dir = aborted(tmp_path / "logs", behind=behind, whole=False)
     given = {"accepted_losses": ("KR302:t-0:2",)}
     (found,) = VERBS.found(log_dir, "KR302")
     assert "it cannot be cut out alone" in found.evidence
@@ -600,11 +603,11 @@ def test_a_marker_that_aborted_records_which_stay_is_not_cut_out_alone(tmp_path:
         assert (log_dir / "t-0" / f"{0:020d}.txnindex").read_bytes() == b""
 
 
-@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("behind", ["here", "next", "nothing"])
 def test_an_aborted_transaction_that_is_lost_with_its_marker_loses_its_entry(
-    tmp_path: Path, at_end: bool
+    tmp_path: Path, behind: str
 ) -> None:
-    log_dir = aborted(tmp_path / "logs", at_end=at_end, whole=True)
+    log_dir = aborted(tmp_path / "logs", behind=behind, whole=True)
     given = {"accepted_losses": ("KR302:t-0:0",)}
     plan = VERBS.planned(log_dir, **given)
     with there_and_back(log_dir, plan, VERBS.options(**given)):
