@@ -104,7 +104,8 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     while start < item.size:
         found, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
-        if jump is not None and jump.start < start and start - jump.start < found - start:
+        smaller = jump is not None and (jump.offset > item.highest or start - jump.start < found - start)
+        if jump is not None and smaller and jump.start < start:
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
             if after is not None:
                 ran, kind, text = after

@@ -648,6 +648,25 @@ def test_a_last_batch_that_jumps_over_the_next_segment_is_damage(tmp_path: Path,
         assert VERBS.found(log_dir, "KR303") == []
 
 
+def test_the_batch_that_jumps_over_the_next_segment_is_the_damage_however_small_the_one_behind_it(
+    tmp_path: Path,
+) -> None:
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t")
+    one.segment(builders.data(0, 2), builders.data(2, 20), builders.data(22, 1)).segment(builders.data(23))
+    log_dir = made.write()
+    log, at = one.folder / f"{0:020d}.log", len(builders.data(0, 2).raw)
+    whole = log.read_bytes()
+    log.write_bytes(whole[:at] + struct.pack(">q", 2 | 1 << 10) + whole[at + 8 :])
+    (found,) = VERBS.found(log_dir, "KR303")
+    assert (found.position, found.first_offset, found.last_offset) == (at, 2, 21)
+    given = {"accepted_losses": ("KR303:t-0:2",)}
+    plan = VERBS.planned(log_dir, **given)
+    with there_and_back(log_dir, plan, VERBS.options(**given)):
+        assert log.read_bytes() == whole[:at] + builders.data(22, 1).raw
+        assert VERBS.found(log_dir, "KR303") == []
+
+
 # -- Random damage to partitions: the forecast is that of a slow twin of recovery, and what stays is what is
 # valid.
 

@@ -63,7 +63,9 @@ def twin(
             position, before, alternative = jump
             following = range(place + 1, len(raw))
             forward = next((at for at in following if batch_at(raw, at, base, last, highest)), len(raw))
-            if place - position < forward - place:
+            jumped = batch_at(raw, position, base, base - 1, HIGHEST)
+            assert jumped is not None
+            if place - position < forward - place or jumped[2] - base > highest:
                 valid[-1:] = alternative
                 damaged.append((position, place))
                 last = before
