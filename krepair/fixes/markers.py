@@ -15,7 +15,7 @@ from krepair.commit.folder import PartitionFolder
 from krepair.durable.attributes import read_attributes
 from krepair.engine.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
 from krepair.errors import StalePlanError, UnreadableError
-from krepair.fixes.context import Context
+from krepair.fixes.context import Context, place_of
 from krepair.fixes.evidence import (
     OTHERS,
     NotKnownError,
@@ -55,7 +55,15 @@ from krepair.plan.model import (
 from krepair.rules import span as spans
 from krepair.rules.evidence import NONE, WITH_CLUSTER, Evidence, latest_horizon_ms
 from krepair.rules.grouping import index_bytes_at_most
-from krepair.rules.markers import StageInputs, decide, held_between, limit_now, stage_inputs, why_undecided
+from krepair.rules.markers import (
+    StageInputs,
+    decide,
+    held_between,
+    limit_now,
+    stage_inputs,
+    untrue_entry,
+    why_undecided,
+)
 from krepair.rules.model import (
     GroupDecision,
     LeftAlone,
@@ -136,6 +144,8 @@ class Markers(Fix):
             if left is None and survey.log is not None:
                 left = survey.log.problem
             survey.put(MARKERS_SEEN, left or _decide(context, survey))
+        if purpose == "plan":  # check holds every .txnindex against its log anyway
+            _hold_transaction_indexes(context, left_to_us)
 
     def look(self, context: Context, survey: Survey) -> Seen:
         """KR101, and the segments that are written anew."""
@@ -217,6 +227,42 @@ def _decide(context: Context, survey: Survey) -> PartitionDecision | LeftAlone:
         return outcome
     changed = [group for group in outcome.groups if group.changes]
     return left_by_a_start(context, survey, policy, outcome, changed) or outcome
+
+
+def _hold_transaction_indexes(context: Context, surveys: Sequence[Survey]) -> None:
+    """Leave a partition alone if an entry that would be carried over is not true.
+
+    Where markers are gone, less can be told of an entry: nobody would find it any more.
+    """
+    carrying = [(survey, logs) for survey in surveys if (logs := _replayed(context, survey))]
+    if not carrying:
+        return
+    from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+
+    asked = (
+        (survey, TxnItem(place=place_of(context.view, survey.partition), segments=logs, present=()))
+        for survey, logs in carrying
+    )
+    for survey, found in context.engine.each(inspect_txn, asked):
+        if isinstance(found, Failed):
+            survey.put(MARKERS_SEEN, LeftAlone("unreadable", found.why, damaged=True))
+        elif found.problems:
+            survey.put(MARKERS_SEEN, untrue_entry(found.problems[0].base_offset, found.problems[0].text))
+
+
+def _replayed(context: Context, survey: Survey) -> tuple[tuple[int, int], ...]:
+    """(base offset, bytes) of the logs that tell whether its entries are true; none where nothing is lost.
+
+    Behind damage, which only the active one has, entries cannot be told.
+    """
+    decision = survey.seen(MARKERS_SEEN)
+    if not isinstance(decision, PartitionDecision) or not any(group.changes for group in decision.groups):
+        return ()
+    active_tells = not context.beside_broker and survey.segments[-1].summary.is_whole
+    logs = survey.segments if active_tells else survey.segments[:-1]
+    if not any(len(facts.entries) for facts in logs):
+        return ()
+    return tuple((facts.base_offset, facts.summary.file_size) for facts in logs)
 
 
 def left_by_a_start(

@@ -24,13 +24,14 @@ FIXES: Final[tuple[Fix, ...]] = (
     LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, RECOVERY, CHECKPOINTS,
 )  # fmt: skip
 
-# Small derived files go first: each state in between is one that a broker mends. What a broker left behind goes last,
-# since a removal may be what keeps a swap void; and after it the new segment at the log end, which needs all of it.
+# Small derived files go first: each state in between is one that a broker mends; and a .txnindex is made of all logs of
+# its partition, so before any of them loses a batch. What a broker left behind goes last, since a removal may be what
+# keeps a swap void; and after it the new segment at the log end, which needs all of it.
 COMMIT_ORDER: Final[tuple[Fix, ...]] = (
     EPOCHS,
     SNAPSHOTS,
-    MARKERS,
     INDEX,
+    MARKERS,
     COMPACT,
     TAIL,
     LEFTOVERS,

@@ -327,14 +327,22 @@ def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
     for one in corrected:
         unknown = int((one.entry_flags == c.ENTRY_OTHER_PRODUCER).sum()) + one.facts.summary.aborts_unindexed
         if unknown:
-            name = segment_name(one.facts.base_offset, ".txnindex")
-            return LeftAlone(
-                "txnindex-disagrees",
-                f"{name}: {unknown} aborted transaction(s) with batches in the log are missing in it, or have another "
-                "producer id there; read_committed consumers would see aborted records",
-                Next.of("plan", LOG_DIR, "--fix", "index", out=PLAN),
+            text = (
+                f"{unknown} aborted transaction(s) with batches in the log are missing in it, or have another producer "
+                "id there"
             )
+            return untrue_entry(one.facts.base_offset, text)
     return None
+
+
+def untrue_entry(base_offset: int, text: str) -> LeftAlone:
+    """Why a partition is left alone whose ``.txnindex`` the log contradicts."""
+    return LeftAlone(
+        "txnindex-disagrees",
+        f"{segment_name(base_offset, '.txnindex')}: {text}; read_committed consumers would see aborted records, or "
+        "miss committed ones",
+        Next.of("plan", LOG_DIR, "--fix", "index=regenerate", out=PLAN),
+    )
 
 
 def _kept_bytes(tallies: Int64s, times: _Times) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
+from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import Plan, ReplaceFile, RewriteSegments
 from tests import builders, naive
@@ -21,6 +23,7 @@ from tests.fixture_dirs import unpack
 from tests.flips import flip
 from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import scene, tree
+from tests.ops.stops import each_stop
 
 NOW_MS = 1_795_261_500_763  # an hour after the newest record
 DAY_MS = 86_400_000
@@ -352,6 +355,86 @@ def test_rewritten_segments_get_fresh_indexes_and_only_the_others_are_replaced(t
     for each in (index_only, plan):
         assert bloat.undo(each).exit_code == ExitCode.DONE
     assert tree(bloat.path) == before
+
+
+MARKERS = Inline(
+    now_ms=builders.NOW_MS, delete_horizon=str(builders.NOW_MS), only_replica=("*",), settings=()
+)
+
+
+def aborted_over_a_marker(root: Path) -> Path:
+    """Two records of a transaction that was aborted, and between them a marker that goes."""
+    directory = builders.LogDir(root)
+    partition = directory.partition("__consumer_offsets")
+    old = builders.NOW_MS - 10 * DAY_MS
+    first = builders.data(0, pid=7, txn=True, timestamp=old)
+    second = builders.data(2, pid=7, sequence=1, txn=True, timestamp=old)
+    goes = builders.commit(1, pid=9, timestamp=old)
+    partition.segment(
+        first, goes, second, builders.abort(3, pid=7, timestamp=old), builders.data(4), mtime_ms=old
+    )
+    partition.segment(builders.data(5))
+    return directory.write() / "__consumer_offsets-0"
+
+
+@pytest.mark.parametrize(
+    "entry", [(7, 2, 3, 4), (7, 0, 3, 5), None], ids=["begins later", "stable later", "no file"]
+)
+def test_markers_stay_until_a_transaction_index_that_is_not_true_is_mended(
+    tmp_path: Path, entry: tuple[int, int, int, int] | None
+) -> None:
+    folder = aborted_over_a_marker(tmp_path / "logs")
+    path, log_dir = folder / f"{FIRST}.txnindex", folder.parent
+    right = path.read_bytes()
+    path.unlink()
+    if entry:
+        path.write_bytes(struct.pack(">hqqqq", 0, *entry))
+    [alone] = MARKERS.planned(log_dir, fixes=("markers",)).partitions
+    assert (alone.code, alone.changes) == ("txnindex-disagrees", ())
+    assert "--fix index=regenerate" in str(alone.next_command)
+    mended = MARKERS.planned(log_dir, fixes=("index=regenerate", "markers"))
+    assert changes(mended) == {path.name: ("regenerate", "KR204")}
+    with there_and_back(log_dir, mended, MARKERS.options()):
+        assert path.read_bytes() == right
+        after = MARKERS.planned(log_dir, fixes=("markers",))
+        assert [type(change) for change in after.partitions[0].changes] == [RewriteSegments]
+
+
+def test_entries_behind_the_damage_of_the_active_segment_keep_no_markers(tmp_path: Path) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("__consumer_offsets")
+    old = builders.NOW_MS - 10 * DAY_MS
+    partition.segment(builders.commit(0, pid=9, timestamp=old), builders.data(1), mtime_ms=old)
+    partition.segment(builders.data(2), builders.data(3, pid=7, txn=True), builders.abort(4, pid=7))
+    log_dir = directory.write()
+    flip(partition.folder / f"{2:020d}.log", -1)
+    [part] = MARKERS.planned(log_dir, fixes=("markers",), broker_version="3.9.2").partitions
+    assert [type(change) for change in part.changes] == [RewriteSegments], part.why
+
+
+def test_a_transaction_index_above_rewritten_segments_is_made_of_the_log_as_it_was_whenever_apply_was_stopped(
+    tmp_path: Path,
+) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("__consumer_offsets")
+    old = builders.NOW_MS - 10 * DAY_MS
+    goes = builders.emptied(0, 2, pid=7, timestamp=old), builders.commit(3, pid=9, timestamp=old)
+    partition.segment(*goes, builders.data(4, timestamp=old), mtime_ms=old)
+    partition.segment(builders.data(5, pid=7, sequence=3, txn=True), builders.abort(6, pid=7))
+    log_dir = directory.write()
+    path = partition.folder / f"{5:020d}.txnindex"
+    right = path.read_bytes()
+    path.unlink()
+    options = MARKERS.options()
+    for stop in each_stop():
+        plan = MARKERS.planned(log_dir, fixes=("index=regenerate", "markers"))
+        assert {type(change) for change in plan.partitions[0].changes} == {ReplaceFile, RewriteSegments}
+        with stop as disk:
+            apply(plan, options, disk=disk)
+        report = apply(plan, options)
+        assert report.exit_code == ExitCode.DONE, (stop.number, report.results)
+        assert path.read_bytes() == right
+        assert undo(plan, options).exit_code == ExitCode.DONE
 
 
 @pytest.mark.slow

@@ -177,7 +177,7 @@ def test_aborted_transaction_without_its_entry_leaves_the_partition_alone() -> N
     assert isinstance(found, LeftAlone)
     assert found.code == "txnindex-disagrees"
     assert found.why.startswith(f"{10:020d}.txnindex: 1 aborted transaction(s)")
-    assert str(found.next_command) == "krepair plan LOGDIR --fix index --out PLAN"
+    assert str(found.next_command) == "krepair plan LOGDIR --fix index=regenerate --out PLAN"
 
 
 @pytest.mark.parametrize("count", [1, 2])
