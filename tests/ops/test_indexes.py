@@ -188,6 +188,24 @@ def test_a_wrong_index_of_the_active_segment_is_made_anew(whole: Path) -> None:
         assert rules(checked(whole)) == []
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+@pytest.mark.parametrize("size", [7, 31])
+def test_a_torn_index_of_the_active_segment_is_made_anew_too(tmp_path: Path, suffix: str, size: int) -> None:
+    directory = builders.LogDir(tmp_path / "logs")
+    partition = directory.partition("t", index_interval_bytes=200)
+    partition.segment(*(builders.data(n, 3, timestamp=builders.NOW_MS + n) for n in range(0, 60, 3)))
+    log_dir = directory.write()
+    torn = partition.folder / f"{FIRST}.{suffix}"
+    right = torn.read_bytes()
+    torn.write_bytes(right[:size])
+    interval = {"settings": (("index.interval.bytes", "200"),)}
+    assert planned(log_dir, "index=truncate", **interval).partitions[0].changes == ()
+    plan = planned(log_dir, "index", **interval)
+    assert changes(plan) == {torn.name: ("regenerate", "KR205")}
+    with there_and_back(log_dir, plan, options()):
+        assert torn.read_bytes() == right
+
+
 def test_damaged_log_keeps_its_indexes_and_the_other_segments_go_on(padded: Path) -> None:
     log = padded / "f-t-0" / f"{FIRST}.log"
     flip(log, 100_016, 0xFF)

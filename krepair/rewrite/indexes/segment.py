@@ -196,7 +196,11 @@ class _Segment:
         )
 
     def mends(self) -> tuple[tuple[IndexMend, ...], str]:
-        """How each file that has a problem is mended, and why not."""
+        """How each file that has a problem is mended, and why not.
+
+        Of the active segment none is cut: its last entries are still to be written, so what is left would be judged as
+        what lacks them.
+        """
         wrong = {
             suffix: problems
             for suffix in SUFFIXES
@@ -205,7 +209,9 @@ class _Segment:
         remake = {
             suffix
             for suffix, problems in wrong.items()
-            if self.item.depth == "regenerate" or not all(problem.tail for problem in problems)
+            if self.item.depth == "regenerate"
+            or self.item.active
+            or not all(problem.tail for problem in problems)
         }
         if remake and self.item.depth == "truncate":
             return (), f"{log_name(self.item.base_offset)}: cutting is not enough"
