@@ -16,7 +16,15 @@ from krepair.kernels.scan import SegmentSummary
 from krepair.plan.model import RewriteSegments
 
 FailureKind = Literal[
-    "", "unreadable", "elsewhere", "changed", "verify", "disk", "sees other files", "sees no lock"
+    "",
+    "unreadable",
+    "elsewhere",
+    "changed",
+    "verify",
+    "disk",
+    "sees other files",
+    "sees no lock",
+    "txnindex-disagrees",
 ]
 
 

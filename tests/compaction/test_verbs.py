@@ -238,3 +238,16 @@ def test_records_whose_commit_marker_a_cleaner_has_removed_stay_if_the_index_say
     segments, _ = naive.read_partition(log_dir / "t-0")
     batches = [batch for segment in segments for batch in naive.parse(segment.log)]
     assert [batch.base_offset for batch in batches if batch.kind == "data"] == left
+
+
+def test_records_that_may_be_committed_stay_where_no_index_says_that_they_are_aborted(tmp_path: Path) -> None:
+    """As above, and the abort at offset 5 has no entry: brokers since 2.8 write none if nothing was written."""
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(0, 1, pid=7, txn=True), data(1, 2), abort(5, pid=7), data(6)
+    ).segment(data(7))
+    log_dir = directory.write()
+    (log_dir / "t-0" / f"{0:020d}.txnindex").unlink()
+    [part] = Verbs(log_dir, options(tmp_path, only_replica=("*",))).plan().partitions
+    assert (part.code, part.changes) == ("txnindex-disagrees", ())
+    assert "does not name the abort marker of producer 7 at offset 5" in part.why

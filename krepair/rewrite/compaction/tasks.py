@@ -22,7 +22,7 @@ from krepair.engine.items import Failed, FailureKind, LogsItem, ScanResult
 from krepair.engine.place import at_its_place, in_its_place, reached
 from krepair.engine.progress import shown
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
-from krepair.formats.filenames import log_name
+from krepair.formats.filenames import TXN_INDEX, log_name, segment_name
 from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
 from krepair.kernels import compact_keys as k
 from krepair.kernels.scan import ReadInto, ScanInputs, SegmentSummary, WholeWindows, scan_segment
@@ -74,21 +74,44 @@ def find_aborted(item: LogsItem, tree: Tree) -> bytes:
     Returns:
         int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two, as bytes.
     """
-    first = item.segments[0][0] if item.segments else 0
+    return _aborted(item, tree)[0]
+
+
+@shown("transactions")
+@in_its_place
+def find_aborted_for_certain(item: LogsItem, tree: Tree) -> bytes | Failed:
+    """As ``find_aborted``, if a ``.txnindex`` tells where each one begins of which the log does not."""
+    found, unclear = _aborted(item, tree)
+    return Failed("txnindex-disagrees", unclear) if unclear else found
+
+
+def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
+    """See ``find_aborted``; and of the first transaction whose begin nothing tells what is not known, or empty."""
+    first, unclear = item.segments[0][0] if item.segments else 0, ""
     replay = TransactionReplay(first)
     found: list[Int64s] = []
     for base_offset, size in item.segments:
         with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
             entries = replay.segment(size, read_into_from(descriptor)).entries
         entries = entries[entries[:, E_HAS_DATA] == 1]
-        if (entries[:, E_FIRST] < entries[:, E_LATEST]).any():
+        asked = entries[entries[:, E_FIRST] < entries[:, E_LATEST]]
+        if len(asked):
             said = aborts_in(sound_entries(item.place, base_offset, tree)[0])
             aborted = entries[:, [E_PRODUCER, E_FIRST, E_LAST]]
             entries[:, E_FIRST] = begins_as_indexed(aborted, entries[:, E_LATEST], said)
+            named = set(map(tuple, said[:, [0, 2]].tolist()))
+            missing = [row for row in asked[:, [E_PRODUCER, E_LAST]].tolist() if tuple(row) not in named]
+            if missing and not unclear:
+                producer, marker = missing[0]
+                unclear = (
+                    f"{segment_name(base_offset, TXN_INDEX)}: it does not name the abort marker of producer {producer} "
+                    f"at offset {marker}, and the log does not show where that transaction begins: a cleaner up to "
+                    "2.2.1 may have removed a commit marker before it"
+                )
         found.append(entries[:, [E_PRODUCER, E_FIRST, E_LAST]])
     ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
-    return np.ascontiguousarray(ranges).tobytes()
+    return np.ascontiguousarray(ranges).tobytes(), unclear
 
 
 @shown("keys")
