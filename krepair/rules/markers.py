@@ -168,7 +168,7 @@ def decide(
         problem = _index_disagreement(corrected)
         if problem is not None:
             return problem
-        horizons = tuple(_horizon_result(corrected, *choice) for choice in choices)
+        before = _copies(corrected)
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy)
         if not more:
             break
@@ -180,7 +180,7 @@ def decide(
         log_end_offset=log_end_offset,
         span=span,
         horizon_ms=horizon_ms,
-        horizons=horizons,
+        horizons=tuple(_horizon_result(before, policy, *choice) for choice in choices),
         outcomes=outcomes,
         groups=groups,
         active_producers=needs.active,
@@ -359,20 +359,25 @@ def _kept_bytes(tallies: Int64s, times: _Times) -> int:
     return total
 
 
+def _copies(corrected: Sequence[_Corrected]) -> list[_Corrected]:
+    return [replace(one, tallies=one.tallies.copy()) for one in corrected]
+
+
 def _horizon_result(
-    corrected: Sequence[_Corrected], name: str, horizon_ms: int, chosen: bool
+    corrected: Sequence[_Corrected], policy: MarkerPolicy, name: str, horizon_ms: int, chosen: bool
 ) -> HorizonChoice:
-    after = 0
+    keeps_all = name == spans.NONE
+    # what stays as the last of a group depends on what goes, too
+    outcomes, _, more = _outcomes(_copies(corrected), horizon_ms, replace(policy, keeps_all=keeps_all))
     dropped = 0
     for one in corrected:
-        times = _Times.of(one.facts, horizon_ms, keeps_all=name == spans.NONE)
-        after += _kept_bytes(one.tallies, times)
+        times = _Times.of(one.facts, horizon_ms, keeps_all=keeps_all)
         for batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
             dropped += 0 if times.stays(batch_class) else int(one.tallies[batch_class, c.T_BATCHES])
     return HorizonChoice(
         name=name,
         horizon_ms=min(horizon_ms, INT64_MAX),
-        log_bytes_after=after,
+        log_bytes_after=sum(outcome.kept_bytes for outcome in outcomes) + HEADER_SIZE * len(more),
         markers_dropped=dropped,
         chosen=chosen,
     )

@@ -162,6 +162,22 @@ def test_horizon_keeps_markers_of_segments_younger_than_it() -> None:
     assert found.horizon_ms == 100
 
 
+@pytest.mark.parametrize("merge", [False, True])
+def test_no_horizon_promises_what_stays_as_the_last_batch(merge: bool) -> None:
+    made = (
+        partition()
+        .segment(commit(0, pid=8), mtime_ms=100)
+        .segment(commit(10, pid=8), mtime_ms=101)
+        .segment(commit(20, pid=8), mtime_ms=102)
+        .segment(data(30, 1))
+    )
+    found = decision(made, replace(UNLIMITED, horizon="100", merge=merge))
+    left = {one.name: one.log_bytes_after for one in found.horizons}
+    assert left["unlimited"] == (61 if merge else 3 * 61)
+    assert left["TIME"] == (2 * 78 if merge else 61 + 2 * 78)
+    assert left["TIME"] == sum(one.kept_bytes for one in found.outcomes)
+
+
 def test_aborted_transaction_without_its_entry_leaves_the_partition_alone() -> None:
     made = (
         partition()
