@@ -132,8 +132,8 @@ Metadata = Mapping[str, PartitionMetadata | Damage]
 
 
 def metadata_of(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
-    """Read the ``partition.metadata`` of every partition that has one."""
-    found = {partition.folder: read_metadata(partition) for partition in view.partitions}
+    """Read every ``partition.metadata``, of marked folders too: a broker loads them as well."""
+    found = {one.folder: read_metadata(one) for one in (*view.partitions, *view.marked)}
     return {folder: metadata for folder, metadata in found.items() if metadata is not None}
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from krepair.checks.index_judge import LARGEST_INDEX_BYTES
 from krepair.fixes.checkpoints import SeenCheckpoint
-from krepair.fixes.epochs import EPOCHS_SEEN
+from krepair.fixes.epochs import EPOCHS_SEEN, read_epochs_file
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import ends_unchecked
@@ -22,9 +22,9 @@ from krepair.formats.filenames import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_CHECKPOINT,
 )
-from krepair.logdir.values import LogDir, OffsetCheckpoint
+from krepair.logdir.values import LogDir, OffsetCheckpoint, Partition
 from krepair.rules.checkpoints import LineDecision
-from krepair.rules.epochs import EpochReason
+from krepair.rules.epochs import Recorded
 from krepair.start.folders import marked_refusals, names_without_an_offset
 from krepair.start.identity import KRAFT_SINCE, METADATA_SINCE, Metadata
 from krepair.start.rehearsal import rehearsed_of
@@ -49,7 +49,7 @@ class RootFacts(NamedTuple):
 
     Attributes:
         checkpoints: its offset checkpoints.
-        metadata: the ``partition.metadata`` of its partitions.
+        metadata: the ``partition.metadata`` of its folders.
     """
 
     checkpoints: tuple[SeenCheckpoint, ...]
@@ -89,30 +89,35 @@ def causes_of_refusal(
     Args:
         view: the log directory. A broker with others goes on without it, unless the cause says that it ends.
         surveys: its partitions.
-        metadata: their ``partition.metadata``.
+        metadata: the ``partition.metadata`` of all folders.
         version: of the broker that is to start.
     """
     yield from _causes_in_root(view, metadata, version)
-    for survey in surveys:
-        for name in names_without_an_offset(survey.partition):
+    for partition in (*(one.partition for one in surveys), *view.marked):
+        for name in names_without_an_offset(partition):
             yield Cause(
-                survey.partition.folder,
+                partition.folder,
                 name,
-                f"{survey.partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
+                f"{partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
                 ends_all=True,
             )
-        yield from _epochs_refused(survey, version)
+    for survey in surveys:
+        seen = survey.seen(EPOCHS_SEEN)
+        yield from _epochs_refused(survey.partition, None if seen is None else seen.recorded, version)
         yield from _indexes_refused(view, survey, version)
         if (
             survey.partition.topic != METADATA_TOPIC
         ):  # this log is recovered at every start, and was played as others
             yield from _start_fails(survey, version)
+    for partition in view.marked:
+        yield from _epochs_refused(partition, None, version)
     if version is None or version >= METADATA_SINCE:
         for name, said in metadata.items():
             if isinstance(said, Damage):
+                text = f"{name}/{PARTITION_METADATA} cannot be read by a broker"
                 yield Cause(
-                    name, PARTITION_METADATA, f"{name}/{PARTITION_METADATA} cannot be read by a broker"
-                )
+                    name, PARTITION_METADATA, text, ends_all=not said.length
+                )  # of nothing that is there
 
 
 def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Iterator[Cause]:
@@ -143,16 +148,16 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
     return ""
 
 
-def _epochs_refused(survey: Survey, version: Version) -> Iterator[Cause]:
-    seen = survey.seen(EPOCHS_SEEN)
-    if seen is None:
-        return
-    folder, name = survey.partition.folder, LEADER_EPOCH_CHECKPOINT
-    if not seen.recorded.broker_reads:
-        ends_all = seen.recorded.ends_broker or _ends_at_any_error(version)
+def _epochs_refused(partition: Partition, recorded: Recorded | None, version: Version) -> Iterator[Cause]:
+    """Of each folder that a broker loads; None where no fix looked: marked, tiered, the log of the controllers."""
+    recorded = read_epochs_file(partition).recorded if recorded is None else recorded
+    folder, name = partition.folder, LEADER_EPOCH_CHECKPOINT
+    if not recorded.broker_reads:
+        ends_all = recorded.ends_broker or _ends_at_any_error(version)
         yield Cause(folder, name, f"{folder}/{name} cannot be read by a broker", ends_all)
-    negative = any(one.reason is EpochReason.NEGATIVE for one in seen.merged.decisions)
-    if negative and (version is None or version >= CHECKS_EPOCHS_ON_LOADING):
+    elif (version is None or version >= CHECKS_EPOCHS_ON_LOADING) and any(
+        min(entry) < 0 for entry in recorded.entries
+    ):
         text = f"{folder}/{name} has a negative number, which a broker since 2.8 does not load"
         yield Cause(folder, name, text, ends_all=True)
 

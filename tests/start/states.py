@@ -9,6 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from krepair.ops.check import check
+from krepair.ops.reports import CheckReport
+from krepair.options import EngineName, Options
+from tests.builders import NOW_MS
+
 METADATA = "__cluster_metadata-0"
 LOG = f"{METADATA}/00000000000000000000.log"
 OTHER_ID = "7nPY89yXcz5QVZrqRaIv4A"
@@ -164,6 +169,9 @@ STATES = (
     State("zeros behind the log", lambda log_dir: _zeros(log_dir)),
     State("log empty", written(LOG, ""), aside=ALL),
     State("log begins above 0 without a snapshot", _above_zero, ends=True),
+    State(
+        "epochs of the metadata log are none", written(f"{METADATA}/leader-epoch-checkpoint", "x"), ends=True
+    ),
     State("no metadata log", lambda log_dir: shutil.rmtree(log_dir / METADATA), aside=ALL),
     State("files of ZooKeeper, with the metadata log", _zookeeper),
     State("files of ZooKeeper, no metadata log", _zookeeper_without_log, aside=ALL),
@@ -201,3 +209,19 @@ def _zeros(log_dir: Path) -> None:
 def _node(log_dir: Path, number: int) -> None:
     path = log_dir / "meta.properties"
     path.write_text(path.read_text().replace("node.id=0", f"node.id={number}"))
+
+
+def checked(log_dirs: list[Path], config: Path | None, version: str = "") -> CheckReport:
+    """What check says of the directories of a node, by its configuration."""
+    options = Options(
+        engine=EngineName.INLINE,
+        now_ms=NOW_MS,
+        config=None if config is None else str(config),
+        broker_version=version,
+    )
+    return check([str(path) for path in log_dirs], options)
+
+
+def foretold(report: CheckReport) -> dict[str, str]:
+    """Partition -> what its start comes to."""
+    return {line.partition: line.expected for one in report.log_dirs for line in one.forecast}

@@ -9,10 +9,6 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import RULES, StartEffect, start_of
-from krepair.ops.check import check
-from krepair.ops.reports import CheckReport
-from krepair.options import EngineName, Options
-from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LATEST, SINCE_4
 from tests.start.agreement import disagreements
@@ -28,7 +24,7 @@ from tests.start.nodes import (
     voting,
     written,
 )
-from tests.start.states import ALL, METADATA, STATES, State
+from tests.start.states import ALL, METADATA, STATES, State, checked, foretold
 
 EVERY = os.environ.get("KREPAIR_EVERY_STATE") == "1"
 VERSIONS = ("3.9.2", *SINCE_4)
@@ -73,20 +69,6 @@ def made(state: State, of: Quorum, version: str, tmp_path: Path) -> tuple[list[P
     lines = settings(of, 0, log_dir, state.make(log_dir) or {})
     config = written(tmp_path / "server.properties", lines)
     return [Path(path) for path in lines["log.dirs"].split(",")], config
-
-
-def checked(log_dirs: list[Path], config: Path | None, version: str = "") -> CheckReport:
-    options = Options(
-        engine=EngineName.INLINE,
-        now_ms=NOW_MS,
-        config=None if config is None else str(config),
-        broker_version=version,
-    )
-    return check([str(path) for path in log_dirs], options)
-
-
-def foretold(report: CheckReport) -> dict[str, str]:
-    return {line.partition: line.expected for one in report.log_dirs for line in one.forecast}
 
 
 @pytest.mark.parametrize(("version", "role", "state"), FORETOLD)
