@@ -5,8 +5,8 @@ as unsigned varints. Only the types that say who has which partition are read; t
 one is noticed.
 
 Source: ``metadata/src/main/resources/common/metadata/*.json`` (3.9.0) and the classes made of them (4.3.1),
-``AbstractApiMessageSerde.java``, ``SnapshotHeaderRecord.json``, ``LeaderChangeMessage.json`` (3.9.0); KIP-631, KIP-858,
-KIP-866, KIP-966, KIP-1066.
+``AbstractApiMessageSerde.java``, ``SnapshotHeaderRecord.json``, ``VotersRecord.json`` (3.9.0); KIP-631, KIP-853,
+KIP-858, KIP-866, KIP-966, KIP-1066.
 """
 
 from __future__ import annotations
@@ -98,6 +98,18 @@ AbortTransactionRecord 0 api_key=25 flexible=0+
 SnapshotHeaderRecord 0 flexible=0+
   version                      int16 | 0
   last_contained_log_timestamp int64 | ms; of the last record that it covers
+VotersRecord 0 flexible=0+
+  version  int16                   | 0
+  voters   []struct                | controllers that vote
+    voter_id              int32    | node
+    voter_directory_id    uuid     | its log directory of metadata
+    endpoints             []struct | where it listens
+      name string | listener
+      host string | host
+      port uint16 | port
+    kraft_version_feature struct   | levels of kraft.version that it can
+      min_supported_version int16 | lowest level
+      max_supported_version int16 | highest level
 """
 
 _MESSAGES: Final = read_messages(MESSAGES)
@@ -113,6 +125,7 @@ BEGIN_TRANSACTION: Final = _MESSAGES["BeginTransactionRecord"]
 END_TRANSACTION: Final = _MESSAGES["EndTransactionRecord"]
 ABORT_TRANSACTION: Final = _MESSAGES["AbortTransactionRecord"]
 SNAPSHOT_HEADER: Final = _MESSAGES["SnapshotHeaderRecord"]
+VOTERS: Final = _MESSAGES["VotersRecord"]
 
 TYPES: Final = {number: schema for schema in _MESSAGES.values() for number in schema.api_keys}
 """Types that are read, by their numbers."""

@@ -91,6 +91,7 @@ class MetadataImage:
         as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
         open_transaction: whether a transaction of the controller was open at the end; what it holds does not count.
         files: the files that were read, in order.
+        voters: ids of the controllers that vote; empty where only their configurations say it (KIP-853).
         later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
             says does not count, so that nothing about replicas is proven.
     """
@@ -104,6 +105,7 @@ class MetadataImage:
     as_of_ms: int = -1
     open_transaction: bool = False
     files: tuple[str, ...] = ()
+    voters: tuple[int, ...] = ()
     later: str = ""
 
 
@@ -301,6 +303,11 @@ class _ImageBuilder:
             if isinstance(found, Damage):
                 raise _NoProofError(f"{name}: position {position}: {_text(found)}")
             self.result.as_of_ms = found["last_contained_log_timestamp"]
+        elif key.type_id == ControlType.KRAFT_VOTERS:
+            found = decode(metadata.VOTERS, 0, record.value or b"")
+            if isinstance(found, Damage):
+                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
+            self.result.voters = tuple(one["voter_id"] for one in found["voters"])
         return key.type_id
 
     def _take(self, name: str, position: int, record: Record) -> None:

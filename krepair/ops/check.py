@@ -57,7 +57,8 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         UsageError: a configuration file or value is wrong.
     """
     views = [read_log_dir(path) for path in log_dirs]
-    node, metadata_log = node_of(views, options), see_metadata_log(views)
+    metadata_log = see_metadata_log(views)
+    node = node_of(views, options, () if metadata_log is None else metadata_log.voters)
     recorded = None if metadata_log is None else metadata_log.configs(node.node_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     check_named(views, options)

@@ -37,7 +37,7 @@ class StartingNode(NamedTuple):
         versions: those that may start; one if it was typed.
         kraft: whether it runs without ZooKeeper; None if nothing tells, as of files of ZooKeeper under a broker of 4.x.
         controller: whether it is a controller; None if nothing tells.
-        alone: whether its configuration names static voters, and only this node.
+        alone: whether only this node votes, by its metadata log, else by the static voters of its configuration.
         configured_id: its id by the configuration; empty if that does not tell.
         node_id: the same, else by ``meta.properties``; empty if neither tells.
         metadata_dir: path of the given directory in which its metadata log belongs; empty if it is not among them, or
@@ -53,12 +53,13 @@ class StartingNode(NamedTuple):
     metadata_dir: str
 
 
-def node_of(views: Sequence[LogDir], options: Options) -> StartingNode:
+def node_of(views: Sequence[LogDir], options: Options, voters: Sequence[int] = ()) -> StartingNode:
     """What is known of the node.
 
     Args:
         views: the log directories that were given.
         options: with the configuration and the version, where they were typed.
+        voters: ids of the controllers that vote by its metadata log; empty where that does not say it.
 
     Raises:
         UsageError: the configuration cannot be read.
@@ -67,14 +68,15 @@ def node_of(views: Sequence[LogDir], options: Options) -> StartingNode:
     lines = {} if config is None else read_server_properties(config)
     given = {key: line.value for key, line in lines.items()}
     roles = {role.strip() for role in given.get("process.roles", "").split(",")} - {""}
-    voters = [_VOTER.fullmatch(one.strip()) for one in given.get("controller.quorum.voters", "").split(",")]
+    static = [_VOTER.fullmatch(one.strip()) for one in given.get("controller.quorum.voters", "").split(",")]
+    voting = list(map(str, voters)) or [one[1] for one in static if one]
     configured = configured_id(config)
     node_id = configured or next((view.broker_id for view in views if view.broker_id), "")
     return StartingNode(
         versions=_versions(views, options),
         kraft=_is_kraft(views, bool(roles), "zookeeper.connect" in given, version_of(options.broker_version)),
         controller=("controller" in roles) if roles else None,
-        alone="controller" in roles and [one[1] for one in voters if one] == [node_id],
+        alone="controller" in roles and voting == [node_id],
         configured_id=configured,
         node_id=node_id,
         metadata_dir=_metadata_dir(views, config, given.get("metadata.log.dir", "")),

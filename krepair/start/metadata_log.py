@@ -59,6 +59,11 @@ class SeenMetadata(NamedTuple):
         """The state of the cluster; None if the log is not whole."""
         return None if self.examined is None or self.examined.fault is not None else self.examined.image
 
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The controllers that vote, as far as the log can be read; empty where it does not say it."""
+        return () if self.examined is None else self.examined.image.voters
+
     def configs(self, node_id: str) -> ClusterConfigs | None:
         """The settings that it has on record; None if it is not whole."""
         return None if self.image is None else configs_of_image(self.image, node_id)
