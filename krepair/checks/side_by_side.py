@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ class SideBySide(NamedTuple):
         second_end: the offset after the last valid batch of the second log, 0 if there is none.
         after_second: number of batches of the first log past the end of the second.
         after_first: number of batches of the second log past the end of the first.
+        first_damaged: whether the first log is damaged where it ends here: what lies behind that was not compared.
+        second_damaged: the same of the second log.
     """
 
     same: int = 0
@@ -40,6 +42,8 @@ class SideBySide(NamedTuple):
     second_end: int = 0
     after_second: int = 0
     after_first: int = 0
+    first_damaged: bool = False
+    second_damaged: bool = False
 
     @property
     def agree(self) -> bool:
@@ -47,10 +51,10 @@ class SideBySide(NamedTuple):
         return self.differ == 0
 
 
-def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Iterator[Int64s]:
+def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Generator[Int64s, None, bool]:
     """Yield the valid batches of segments in order, as int64[N, 2] (last offset, CRC) per window.
 
-    It ends at the first damage.
+    It ends at the first damage, and returns whether there is one.
 
     Args:
         logs: reader and size of each ``.log``, in the order of base offsets.
@@ -65,7 +69,8 @@ def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Iterator[Int64s]:
             if len(lasts):
                 yield np.column_stack([lasts, headers["crc"].astype(np.int64)])
             if walked.problem:
-                return
+                return True
+    return False
 
 
 class _OneLog:
@@ -75,18 +80,17 @@ class _OneLog:
         self._rows = rows
         self.here = _NO_ROWS
         self.end = 0
-        self.over = False
+        self.over = self.damaged = False
         self.fill()
 
     def fill(self) -> None:
         """Read the next window if no rows are left."""
         while not len(self.here) and not self.over:
-            found = next(self._rows, None)
-            if found is None:
-                self.over = True
-            else:
-                self.here = found
-                self.end = int(found[-1, _LAST]) + 1
+            try:
+                self.here = next(self._rows)
+                self.end = int(self.here[-1, _LAST]) + 1
+            except StopIteration as ended:
+                self.over, self.damaged = True, bool(ended.value)
 
     @property
     def reach(self) -> int:
@@ -119,7 +123,9 @@ def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySid
             seen = seen._replace(after_first=seen.after_first + len(theirs))
         else:
             seen = _added(seen, mine, theirs)
-    return seen._replace(first_end=one.end, second_end=other.end)
+    return seen._replace(
+        first_end=one.end, second_end=other.end, first_damaged=one.damaged, second_damaged=other.damaged
+    )
 
 
 def _added(seen: SideBySide, mine: Int64s, theirs: Int64s) -> SideBySide:

@@ -152,7 +152,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
             told[to_read[index]] = f"also {there.path}, but the two cannot be compared: {result.why}"
         else:
             ends = f"also {there.path}: the log here ends at {result.first_end}, there at {result.second_end}"
-            told[to_read[index]] = f"{ends}; {said_of_both(result)}"
+            told[to_read[index]] = f"{ends}; {_damaged(result)}{said_of_both(result)}"
     return [told[number] for number in range(len(twins))]
 
 
@@ -161,6 +161,12 @@ def log_of(view: LogDir, partition: Partition) -> LogsItem:
     from krepair.engine.items import LogsItem
 
     return LogsItem(place=place_of(view, partition), segments=partition.log_sizes)
+
+
+def _damaged(seen: SideBySide) -> str:
+    """Which log was compared up to a damage only, or empty."""
+    where = [word for word, bad in (("here", seen.first_damaged), ("there", seen.second_damaged)) if bad]
+    return "".join(f"the one {word} is damaged there, and what lies behind was not read; " for word in where)
 
 
 def said_of_both(seen: SideBySide) -> str:
@@ -173,7 +179,7 @@ def said_of_both(seen: SideBySide) -> str:
             "is right"
         )
     if not seen.first_end or not seen.second_end:
-        return f"the one {'here' if not seen.first_end else 'there'} holds no batch"
+        return f"the one {'here' if not seen.first_end else 'there'} holds no valid batch"
     lacks = _lacks(seen)
     if not seen.after_second and not seen.after_first:
         return (
@@ -207,7 +213,8 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     normal = {one.key: one for one in view.partitions}
     strays = [one for one in view.marked if one.role == "stray" and not one.unreadable]
     told = {
-        one.folder: f"{_holds(one)}; there is no {one.topic}-{one.number}: {_ONLY_HERE}" for one in strays
+        one.folder: f"{_holds(one)}; no {one.topic}-{one.number} beside it can be read: keep the folder"
+        for one in strays
     }
     pairs = [(one, normal[one.key]) for one in strays if one.key in normal and not normal[one.key].unreadable]
     if not pairs:
@@ -226,6 +233,8 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
 
 
 def _verdict(seen: SideBySide, place: Partition) -> str:
+    if seen.first_damaged:
+        return f"its log is damaged at offset {seen.first_end}, and what lies behind was not read: keep the folder"
     if not seen.first_end:
         return "it holds no batch; if you do not need it, move the folder out of the log directory"
     if seen.second_end < seen.first_end or seen.only_first or seen.differ:

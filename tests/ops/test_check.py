@@ -285,7 +285,7 @@ def test_one_that_was_compacted_lacks_batches_and_is_not_another_log(pair: tuple
     ("seen", "words"),
     [
         (SideBySide(same=3, first_end=9, second_end=9), "both hold the same 3 batches"),
-        (SideBySide(first_end=9, after_second=3), "the one there holds no batch"),
+        (SideBySide(first_end=9, after_second=3), "the one there holds no valid batch"),
         (SideBySide(same=2, only_first=1, first_end=9, second_end=9), "they end alike; batches: 1 of"),
         (
             SideBySide(same=2, only_second=1, first_end=9, second_end=12, after_first=1),

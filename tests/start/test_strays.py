@@ -56,4 +56,38 @@ def test_where_the_other_folder_holds_all_of_it_the_stray_one_may_go(tmp_path: P
 def test_where_there_is_no_other_folder_the_stray_one_is_kept(tmp_path: Path) -> None:
     path = put_aside(tmp_path, 3)
     shutil.rmtree(path / "orders-0")
-    assert "there is no orders-0: its records are only here" in told(path)
+    assert "no orders-0 beside it can be read: keep the folder" in told(path)
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_where_the_stray_one_is_damaged_what_lies_behind_may_be_only_there(
+    broken: int, tmp_path: Path
+) -> None:
+    path = put_aside(tmp_path, 1)
+    log = path / STRAY / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[broken * len(data) // 3 + 40] ^= 1
+    log.write_bytes(data)
+    text = told(path)
+    assert (
+        f"its log is damaged at offset {10 * broken}, and what lies behind was not read: keep the folder"
+        in text
+    )
+    assert "may be moved" not in text
+    assert "if you do not need it" not in text
+
+
+def test_of_one_in_two_directories_it_is_said_which_was_read_up_to_a_damage(tmp_path: Path) -> None:
+    paths = []
+    for name in ("here", "there"):
+        log_dir = LogDir(tmp_path / name)
+        log_dir.partition("orders").segment(*(data(start, 10) for start in (0, 10, 20)))
+        paths.append(log_dir.write())
+    log = paths[0] / "orders-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1])
+    options = Options(engine=EngineName.INLINE, now_ms=NOW_MS)
+    said = []
+    for report in check([str(path) for path in paths], options).log_dirs:
+        said += [one.evidence for one in report.findings if one.rule == "KR603"]
+    assert "the log here ends at 20, there at 30; the one here is damaged there, and what" in said[0]
+    assert "the log here ends at 30, there at 20; the one there is damaged there, and what" in said[1]
