@@ -139,6 +139,8 @@ class Next:
 
 NOTHING: Final = Next()
 """Nothing is left to type."""
+COMPARE_REPLICAS: Final = Next.of("compare", "BROKER=LOGDIR", "BROKER=LOGDIR")
+"""What is left to type where other replicas may say what this one does not."""
 INLINE: Final = Next.by_hand("the same command with --engine inline")
 """What is left to type where Spark cannot be had."""
 _BEFORE_WHEN: Final = "   # "

@@ -59,7 +59,6 @@ REASON_OF_CLASS: dict[int, Reason] = {
     c.EMPTIED_LAST: Reason.EMPTIED_LAST,
     c.MARKER_HELD: Reason.MARKER_HELD,
 }
-MEND_TXN_INDEX = Next.of("plan", LOG_DIR, "--fix", "index=regenerate", out=PLAN)
 _NOWHERE = -2  # no batch has this position; -1 already means none
 _MARKER_CLASSES = (
     c.MARKER_DATA_REMAINS,
@@ -342,7 +341,7 @@ def untrue_entry(base_offset: int, text: str) -> LeftAlone:
         "txnindex-disagrees",
         f"{segment_name(base_offset, '.txnindex')}: {text}; read_committed consumers would see aborted records, or "
         "miss committed ones",
-        MEND_TXN_INDEX,
+        Next.of("plan", LOG_DIR, "--fix", "index=regenerate", out=PLAN),
     )
 
 

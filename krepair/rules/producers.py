@@ -20,7 +20,7 @@ from krepair.derive.producers import Producers
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels import classes as c
-from krepair.next_command import LOG_DIR, Next
+from krepair.next_command import COMPARE_REPLICAS, LOG_DIR, Next
 from krepair.rules.model import LeftAlone, MarkerPolicy, ProducerSnapshotState, SegmentFacts
 
 
@@ -221,6 +221,6 @@ def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPoli
             "mixed-epochs",
             f"the batch at offset {scan.mixed_epochs} goes on with a transaction under another producer epoch: the "
             "marker between them is missing here, and other replicas may read these records otherwise",
-            Next.of("compare", "BROKER=LOGDIR", "BROKER=LOGDIR"),
+            COMPARE_REPLICAS,
         )
     return problem

@@ -251,3 +251,4 @@ def test_records_that_may_be_committed_stay_where_no_index_says_that_they_are_ab
     [part] = Verbs(log_dir, options(tmp_path, only_replica=("*",))).plan().partitions
     assert (part.code, part.changes) == ("txnindex-disagrees", ())
     assert "does not name the abort marker of producer 7 at offset 5" in part.why
+    assert str(part.next_command).startswith("krepair compare ")

@@ -23,7 +23,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_BYTES, as_text
 from krepair.kernels.scan import SegmentSummary
-from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
+from krepair.next_command import COMPARE_REPLICAS, LOG_DIR, NOTHING, PLAN, Next
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rewrite.compaction.content import TOO_LARGE
 from krepair.rewrite.compaction.headers import NOTHING_NOTED, Noted, note_bytes_of
@@ -51,7 +51,7 @@ from krepair.rules.compaction import (
     tombstone_horizons,
     too_large,
 )
-from krepair.rules.markers import MEND_TXN_INDEX, decide
+from krepair.rules.markers import decide
 from krepair.rules.model import LeftAlone, MarkerPolicy, NeedsRescan, PartitionDecision, SegmentFacts
 from krepair.rules.outcome import TombstoneHorizon
 
@@ -315,7 +315,8 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
 
 
 def _failed(kind: FailureKind, why: str) -> LeftAlone:
-    command = MEND_TXN_INDEX if kind == "txnindex-disagrees" else NOTHING
+    # Made anew, the index would call all those records aborted.
+    command = COMPARE_REPLICAS if kind == "txnindex-disagrees" else NOTHING
     return LeftAlone(kind, why, command, damaged=kind == "unreadable")
 
 
