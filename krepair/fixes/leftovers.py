@@ -15,7 +15,7 @@ from krepair.fixes.fix import Fix, Purpose, Seen
 from krepair.fixes.logs import read_logs
 from krepair.fixes.second_readings import SecondReading, gone
 from krepair.fixes.staging import Kind, Staging, Work
-from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import txn_index
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
@@ -70,6 +70,7 @@ class SeenLeftovers(NamedTuple):
         removals: files that go, in the order in which they go.
         left: why nothing was done in this partition, or empty.
         damaged: base offsets of live segments that are not valid to their ends.
+        copies: names of segments that the next start deletes, and that stay -> why.
     """
 
     swaps: SwapDecision = SwapDecision()
@@ -77,6 +78,7 @@ class SeenLeftovers(NamedTuple):
     removals: tuple[Removal, ...] = ()
     left: str = ""
     damaged: frozenset[int] = frozenset()
+    copies: dict[str, str] = {}  # noqa: RUF012
 
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
@@ -104,10 +106,11 @@ class Leftovers(Fix):
         """Look at what is left behind.
 
         The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
+        So are those of one with a ``.log.deleted`` behind its last segment.
         """
         touched = [one for one in surveys if holds_leftovers(one.partition) and not one.is_read_only]
         with_swaps = [one for one in touched if log_swaps(one.partition)]
-        read_logs(context, with_swaps)
+        read_logs(context, [*with_swaps, *(one for one in touched if _deleted_behind(one))])
         items = [
             _item(
                 place_of(context.view, one.partition), one.partition, swap, one.settings.index_interval_bytes
@@ -131,7 +134,8 @@ class Leftovers(Fix):
             return Seen(findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True))
         completions = (_completion(survey, seen, one) for one in seen.swaps.completions)
         removals = (removed(survey.partition.folder, one.file, RULE, one.why) for one in seen.removals)
-        return Seen(findings, (*completions, *removals), sides)
+        stays = (f"leftovers: {name} stays: {why}" for name, why in seen.copies.items())
+        return Seen(findings, (*completions, *removals), (*sides, *stays))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The indexes of swaps are made again; nothing is staged for a removal."""
@@ -199,7 +203,9 @@ def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLef
         return SeenLeftovers(decision, makes, (), left, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
     removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
-    return SeenLeftovers(decision, makes, tuple(removals), damaged=damaged)
+    copies = _only_copies(survey, decision)
+    goes = tuple(one for one in removals if one.file.name not in copies)
+    return SeenLeftovers(decision, makes, goes, damaged=damaged, copies=copies)
 
 
 def _live(survey: Survey) -> list[LiveSegment]:
@@ -276,6 +282,35 @@ def _why_left_alone(partition: Partition) -> str:
         or no_brokers_name(partition.leftovers, partition.specials)
         or _txn_swap_alone(partition)
     )
+
+
+def _deleted_behind(survey: Survey) -> list[Leftover]:
+    """Each ``.log.deleted`` behind the last segment and below the recorded high watermark."""
+    last = max((one.base_offset for one in survey.partition.segments), default=-1)
+    return [
+        one
+        for one in survey.partition.leftovers
+        if one.kind == "deleted"
+        and parse_file_name(one.file.name).kind is FileKind.LOG
+        and last < one.base_offset < survey.high_watermark
+        and one.file.size
+    ]
+
+
+def _only_copies(survey: Survey, decision: SwapDecision) -> dict[str, str]:
+    """Segments that are to be deleted, and may hold records that are nowhere else here, and why.
+
+    Retention deletes below the log, a cleaner what it has written anew. A follower that cuts its log deletes behind it,
+    but no committed record.
+    """
+    swapped = (one.swap.end_offset for one in decision.completions)
+    end = max((log_end_of(survey.segments), *swapped))
+    return {
+        one.file.name: f"the log ends at {end} and the recorded high watermark is {survey.high_watermark}, so it may "
+        "hold the only copy of committed records: move it out of the log directory, or fetch the partition anew"
+        for one in _deleted_behind(survey)
+        if one.base_offset >= end
+    }
 
 
 def _txn_swap_alone(partition: Partition) -> str:
@@ -367,9 +402,11 @@ def leftover_findings(survey: Survey) -> Iterator[Finding]:
 
 
 def _severity(survey: Survey, leftover: Leftover) -> Severity | None:
-    """Of what every start deletes, nothing can be lost; a swap beside it is another matter."""
+    """Of what every start deletes, nothing can be lost; a swap beside it, and an only copy, are another matter."""
+    seen = survey.seen(LEFTOVERS_SEEN)
     swaps = any(one.kind == "swap" for one in survey.partition.leftovers)
-    return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not swaps else None
+    loses = swaps or (seen is not None and leftover.file.name in seen.copies)
+    return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not loses else None
 
 
 def _why_removed(seen: SeenLeftovers, leftover: Leftover) -> str:
@@ -379,7 +416,9 @@ def _why_removed(seen: SeenLeftovers, leftover: Leftover) -> str:
 
 def _is_left_alone(survey: Survey, leftover: Leftover) -> bool:
     seen = survey.seen(LEFTOVERS_SEEN)
-    return seen is None or (bool(seen.left) and not _why_removed(seen, leftover))
+    if seen is None or leftover.file.name in seen.copies:
+        return True
+    return bool(seen.left) and not _why_removed(seen, leftover)
 
 
 def _evidence(survey: Survey, leftover: Leftover) -> str:
@@ -390,6 +429,8 @@ def _evidence(survey: Survey, leftover: Leftover) -> str:
         return f"{size}; left alone: krepair never changes this topic"
     if leftover.kind != "swap":
         more = "; left alone for the swap in its folder" if seen.left else ""
+        if leftover.file.name in seen.copies:
+            more = f"; left alone: {seen.copies[leftover.file.name]}"
         return f"{size}; the next start deletes it{more}"
     removed = _why_removed(seen, leftover)
     if removed:

@@ -414,10 +414,12 @@ def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
 def _left_behind(part: Partition) -> Iterator[FileRef]:
     """Files that the next start of a broker deletes, whatever else it finds.
 
-    A ``.cleaned`` file beside a ``.swap`` file decides what becomes of that one, so it is not stray.
+    A ``.cleaned`` file beside a ``.swap`` file decides what becomes of that one, so it is not stray. A ``.deleted``
+    file behind the last segment may be the only copy of what a start has cut.
     """
+    last = max((one.base_offset for one in part.segments), default=-1)
     swaps = any(one.kind == "swap" for one in part.leftovers)
     for one in part.leftovers:
-        if one.kind == "deleted" or (one.kind == "cleaned" and not swaps):
+        if (one.kind == "deleted" and one.base_offset <= last) or (one.kind == "cleaned" and not swaps):
             yield one.file
     yield from part.orphan_indexes

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from krepair.checks.catalogue import Severity
 from krepair.errors import ExitCode, PersonDecidesError
 from krepair.formats.filenames import log_name, segment_name
 from krepair.ops.apply import apply
@@ -18,12 +19,13 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
-from krepair.ops.room import not_mended
+from krepair.ops.room import not_mended, removable
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import CompleteSwap, PartitionPlan, Plan, ReplaceFile
 from krepair.rewrite import swaps
+from tests.builders import LogDir, data
 from tests.commit import txfixture
 from tests.commit.scene import UnsyncedDisk
 from tests.durable.disks import FILE_CHANGING, SimulatedCrash, StoppingDisk
@@ -490,3 +492,40 @@ def test_where_nothing_is_to_be_mended_beside_what_was_left_nothing_is_to_do(
 ) -> None:
     _, part = planned(left_in(tmp_path, PADDED, left), PADDED, fix)
     assert (part.status, part.code) == ("nothing", "")
+
+
+def cut_behind(root: Path, high_watermark: int, *, regrown: bool = False) -> Path:
+    """A partition of 30 records whose last segment, from 20 on, is to be deleted."""
+    made = LogDir(root)
+    partition = made.partition("t")
+    partition.segment(data(0, 10))
+    partition.segment(data(10, 10), *([data(20, 10)] if regrown else []))
+    root = made.write(clean_stop=False, high_watermarks={FOLDER: high_watermark})
+    gone = LogDir(root.with_name("gone"))
+    gone.partition("t").segment(data(20, 10))
+    for path in (gone.write() / FOLDER).glob(f"{20:020d}.*"):
+        shutil.copy(path, root / FOLDER / f"{path.name}.deleted")
+    return root
+
+
+def test_a_deleted_segment_that_may_be_the_only_copy_of_committed_records_stays(tmp_path: Path) -> None:
+    root, chosen = cut_behind(tmp_path / "logs", 30), options()
+    only = f"{20:020d}.log.deleted"
+    assert removable(str(root)) == ()
+    plan = make_plan(str(root), chosen)
+    with there_and_back(root, plan, chosen):
+        assert {one for one in files(root) if one.endswith(".deleted")} == {only}
+    (report,) = check([str(root)], chosen).log_dirs
+    (found,) = [one for one in report.findings if one.file == only]
+    assert (found.fix, found.severity) == ("none", Severity.DATA_LOSS)
+    assert "may hold the only copy of committed records" in found.evidence
+
+
+@pytest.mark.parametrize(("high_watermark", "regrown"), [(20, False), (30, True)])
+def test_a_deleted_segment_that_a_follower_cut_off_or_fetched_again_goes(
+    high_watermark: int, regrown: bool, tmp_path: Path
+) -> None:
+    root, chosen = cut_behind(tmp_path / "logs", high_watermark, regrown=regrown), options()
+    plan = make_plan(str(root), chosen)
+    with there_and_back(root, plan, chosen):
+        assert not [one for one in files(root) if one.endswith(".deleted")]
