@@ -115,6 +115,8 @@ def joined(broker: Broker, group: str, protocol: str, topics: list[str], name: s
     settings: dict[str, Any] = {
         "bootstrap.servers": broker.bootstrap, "group.id": group, "client.id": name, "group.protocol": protocol,
         "enable.auto.commit": False, "auto.offset.reset": "earliest", **client.QUIET,
+        # a leader that had joined before it knew a topic would learn of it after five minutes
+        "topic.metadata.refresh.interval.ms": 1000,
     }  # fmt: skip
     consumer = Consumer(settings)
     consumer.subscribe(topics)
