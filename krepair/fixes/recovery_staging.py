@@ -272,9 +272,8 @@ def range_items(
     if own:
         own[-1] += [name for names in small.values() for name in names]
     ends = [*(one.base_offset for one in left[1:]), part.log_end_offset]
-    last = segment_bases(part.files)[
-        -1
-    ]  # without the new one; offsets may be missing before it, if it is empty
+    # Without the new one. Where the last one is empty, offsets may be missing before it.
+    last = segment_bases(part.files)[-1]
     place = place_in(work.view, part.folder)
     interval_bytes = work.topic(part.topic).index_interval_bytes
     return [

@@ -240,9 +240,8 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
         else:
             history.assign(decision)
     _add_from_log(rises, log, history, with_zero=writes_epoch_zero(version))
-    if (
-        log.end is None or log.start < log.end
-    ):  # a start drops what begins at the log end before it moves anything up
+    # A start drops what begins at the log end before it moves anything up.
+    if log.end is None or log.start < log.end:
         history.fold(log.start)
     entries = tuple(EpochEntry(one.epoch, one.start) for one in history.kept if one.start is not None)
     everything = sorted(

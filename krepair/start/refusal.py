@@ -115,9 +115,8 @@ def causes_of_refusal(
         for name, said in metadata.items():
             if isinstance(said, Damage):
                 text = f"{name}/{PARTITION_METADATA} cannot be read by a broker"
-                yield Cause(
-                    name, PARTITION_METADATA, text, ends_all=not said.length
-                )  # of nothing that is there
+                # A file of no bytes ends the broker.
+                yield Cause(name, PARTITION_METADATA, text, ends_all=not said.length)
 
 
 def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Iterator[Cause]:
