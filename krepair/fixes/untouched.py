@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from krepair.fixes.survey import Sight, Survey
-from krepair.formats.filenames import METADATA_TOPIC, FileKind, parse_file_name
+from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
@@ -130,8 +130,8 @@ def _odd_file(partition: Partition) -> LeftAlone | None:
             advice = "finish or remove it first (--fix leftovers), then plan again"
             why = f"{leftover.file.name}: a broker left it; {advice}"
             return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
-    for special in partition.specials:
-        if parse_file_name(special.name).kind is not FileKind.FOREIGN:
-            text = f"{special.name}: a regular file was expected, found a {special.kind}"
-            return LeftAlone("special-file", text, damaged=True)
-    return None
+    special = partition.special
+    if special is None:
+        return None
+    text = f"{special.name}: a regular file was expected, found a {special.kind}"
+    return LeftAlone("special-file", text, damaged=True)

@@ -3,7 +3,7 @@
 It is a Java properties file. krepair only reads it.
 
 Source: ``BrokerMetadataCheckpoint.scala`` (2.2.1: ``version``, ``broker.id``, from 2.3 ``cluster.id``),
-``MetaProperties.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``).
+``MetaProperties.java``, ``DirectoryId.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 
 from krepair.formats.damage import Bytes, Damage, shown
 from krepair.formats.java_numbers import parse_java_integer
+from krepair.formats.partition_metadata import parse_uuid
 
 MAX_BYTES = 1 << 20
+RESERVED_IDS: Final = 100
 _AS_WRITTEN: Final = re.compile(rb"(?:#[ -~]*\n|[a-z.]+=[A-Za-z0-9_.-]*\n)*+")
 """The form in which a broker writes the file: comments, and values that need no escapes."""
 
@@ -49,16 +51,26 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
         return Damage(
             0, len(buf), "version=0 or version=1", shown(f"version={properties.get('version', '')}")
         )
-    broker_id = properties.get("node.id", properties.get("broker.id", ""))
-    if parse_java_integer(broker_id, 32) is None:
-        return Damage(0, len(buf), "a number as broker.id or node.id", shown(broker_id) or "nothing")
+    key = "node.id" if version else "broker.id"
+    broker_id = parse_java_integer(properties.get(key, ""), 32)
+    if broker_id is None:
+        return Damage(0, len(buf), f"a number as {key}", shown(properties.get(key, "")) or "nothing")
+    if version and "cluster.id" not in properties:
+        return Damage(0, len(buf), "cluster.id", "nothing")
+    directory_id = properties.get("directory.id")
+    if directory_id is not None and _is_reserved(directory_id):
+        return Damage(
+            0, len(buf), "a UUID that is not reserved as directory.id", shown(directory_id) or "nothing"
+        )
     return MetaProperties(
-        version,
-        broker_id,
-        properties.get("cluster.id", ""),
-        properties.get("directory.id", ""),
-        properties,
+        version, str(broker_id), properties.get("cluster.id", ""), directory_id or "", properties
     )
+
+
+def _is_reserved(directory_id: str) -> bool:
+    """Whether a log directory cannot have this id: the first 100 UUIDs mean something else, and others are none."""
+    found = parse_uuid(directory_id)
+    return found is None or found.int < RESERVED_IDS
 
 
 def _properties(data: bytes) -> dict[str, str] | Damage:

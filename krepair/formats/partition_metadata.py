@@ -18,6 +18,7 @@ from krepair.formats.java_numbers import parse_java_integer
 MAX_BYTES = 4096
 ID_CHARACTERS = 22
 ZERO_ID = uuid.UUID(int=0)
+METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 
 class PartitionMetadata(NamedTuple):
@@ -32,11 +33,12 @@ def topic_id_text(topic_id: uuid.UUID) -> str:
     return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
 
 
-def _parse_topic_id(text: str) -> uuid.UUID | None:
-    if re.fullmatch(rf"[A-Za-z0-9_-]{{{ID_CHARACTERS}}}", text) is None:
+def parse_uuid(text: str) -> uuid.UUID | None:
+    """An id as ``Uuid.fromString`` reads it, or None."""
+    if re.fullmatch(rf"[A-Za-z0-9_-]{{{ID_CHARACTERS}}}(==)?", text) is None:
         return None
     try:
-        return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+        return uuid.UUID(bytes=base64.urlsafe_b64decode(text[:ID_CHARACTERS] + "=="))
     except (binascii.Error, ValueError):
         return None
 
@@ -65,7 +67,7 @@ def decode(buf: Bytes) -> PartitionMetadata | Damage:
     version = parse_java_integer(_second_word(lines[0]) or "", 32)
     if version is None or version < 0:
         return Damage(0, size, "version: 0", shown(lines[0]))
-    topic_id = _parse_topic_id(_second_word(lines[1]) or "")
+    topic_id = parse_uuid(_second_word(lines[1]) or "")
     if topic_id is None or topic_id == ZERO_ID:
         return Damage(0, size, f"topic_id: and {ID_CHARACTERS} characters", shown(lines[1]))
     return PartitionMetadata(version, topic_id)

@@ -206,6 +206,13 @@ class Partition(NamedTuple):
         return sum(segment.log.size for segment in self.segments)
 
     @property
+    def special(self) -> Special | None:
+        """The first entry with the name of a broker's file that is no regular file."""
+        return next(
+            (one for one in self.specials if parse_file_name(one.name).kind is not FileKind.FOREIGN), None
+        )
+
+    @property
     def special_logs(self) -> tuple[Special, ...]:
         """Entries with the name of a ``.log`` that are not regular files; a broker would try to open them."""
         named = [(special, parse_file_name(special.name)) for special in self.specials]

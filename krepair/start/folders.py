@@ -6,7 +6,7 @@ A folder that holds a name without an offset is loaded by no version.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from krepair.checks.catalogue import Finding, StartEffect
@@ -16,7 +16,7 @@ from krepair.engine.items import Failed
 from krepair.fixes.context import place_of
 from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import SUFFIXES, NameState, parse_file_name
+from krepair.formats.filenames import INDEX_KINDS, SUFFIXES, FileKind, NameState, parse_file_name
 from krepair.formats.partition_metadata import topic_id_text
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir, Partition
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from krepair.engine.items import LogsItem
 
 STRAY_SINCE: Final = (3, 6, 1)
+READS_EVERY_SWAP_SINCE: Final = (3, 0, 0)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
 
 
@@ -260,10 +261,16 @@ def _topic_id(partition: Partition) -> str:
     return "topic id damaged" if isinstance(found, Damage) else f"topic id {topic_id_text(found.topic_id)}"
 
 
-def names_without_an_offset(partition: Partition) -> Iterator[str]:
-    """File names on which ``offsetFromFile`` throws while a folder is loaded (seen on 2.2.1, 3.9.2, 4.3.1)."""
+def names_without_an_offset(partition: Partition, version: Version) -> Iterator[str]:
+    """File names on which ``offsetFromFile`` throws while a folder is loaded (seen on 2.2.1, 3.9.2, 4.3.1, 4.4.0)."""
+    every_swap = version is None or version >= READS_EVERY_SWAP_SINCE
+    throws: dict[NameState, Collection[FileKind]] = {
+        NameState.LIVE: SUFFIXES,
+        NameState.CLEANED: tuple(FileKind),
+        NameState.SWAP: tuple(FileKind) if every_swap else (FileKind.LOG, *INDEX_KINDS),
+        NameState.DELETED: (),
+    }
     for leftover in partition.leftovers:
         name = parse_file_name(leftover.file.name)
-        live = name.kind in SUFFIXES and name.state is NameState.LIVE
-        if name.base_offset is None and (live or name.state is NameState.CLEANED):
+        if name.base_offset is None and name.kind in throws[name.state]:
             yield leftover.file.name

@@ -138,6 +138,10 @@ def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     partition = survey.partition
     if partition.unreadable:
         return ForecastLine(partition=partition.folder, expected="unknown", text=partition.unreadable)
+    special = partition.special
+    if special is not None:
+        text = f"{special.name}: a {special.kind}, which krepair does not open"
+        return ForecastLine(partition=partition.folder, expected="unknown", text=text)
     swaps = swap_forecast(survey)
     leftovers = survey.seen(LEFTOVERS_SEEN)
     if swaps and leftovers is not None and leftovers.left:

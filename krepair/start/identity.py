@@ -14,7 +14,7 @@ from krepair.fixes.context import told_version
 from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_of
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import META_PROPERTIES, METADATA_TOPIC, PARTITION_METADATA
-from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
+from krepair.formats.partition_metadata import METADATA_TOPIC_ID, PartitionMetadata, topic_id_text
 from krepair.logdir.cluster import MetadataImage
 from krepair.logdir.config import configured_id, configured_log_dirs, read_server_properties
 from krepair.logdir.values import LogDir, Partition
@@ -171,6 +171,9 @@ def metadata_findings(
             text, effect = _missing(
                 partition, node, bool(metadata), sisters, known_topic_id(image, partition.topic)
             )
+        elif partition.topic == METADATA_TOPIC and said.topic_id != METADATA_TOPIC_ID:
+            text = f"topic id {topic_id_text(said.topic_id)}; it always is {topic_id_text(METADATA_TOPIC_ID)}"
+            effect = StartEffect.ENDS
         elif partition.folder in aside:
             text, effect = f"{aside[partition.folder]}; {_ASIDE}", StartEffect.ASIDE
         elif len(sisters) > 1:
@@ -205,7 +208,8 @@ def _missing(
     partition: Partition, node: StartingNode, others: bool, sisters: Counter[str], known: str
 ) -> tuple[str, StartEffect]:
     """What a missing file means: nothing under ZooKeeper, where a broker writes it anew; under KRaft by version."""
-    if partition.unreadable or partition.topic == METADATA_TOPIC:
+    odd = any(one.name == PARTITION_METADATA for one in partition.specials)
+    if odd or partition.unreadable or partition.topic == METADATA_TOPIC:
         return "", StartEffect.NONE
     if node.kraft is not True:
         text = "missing, but other partitions here have one: harmless under ZooKeeper; KRaft puts the folder aside"

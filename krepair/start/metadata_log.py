@@ -5,7 +5,7 @@ A node of KRaft recovers this log from its first segment on at every start, afte
 two beside controllers that had a leader.
 
 Source: ``KafkaMetadataLog.apply`` and ``recoverSnapshots``, ``FileQuorumStateStore``,
-``KafkaRaftServer.initializeLogDirs``, ``SharedServer.metadataLoaderFaultHandler``,
+``KafkaRaftServer.initializeLogDirs``, ``BootstrapDirectory``, ``SharedServer.metadataLoaderFaultHandler``,
 ``LogManager.isStrayKraftReplica`` (3.9.0).
 """
 
@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity, StartEffect
+from krepair.formats.batch_v2 import batches
+from krepair.formats.damage import Damage
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.words import count_text
@@ -28,8 +30,11 @@ from krepair.start.identity import KRAFT_ONLY_SINCE, Metadata, StartingNode, kno
 STRAY_AT_LOADING_SINCE: Final = (3, 7, 1)
 """KAFKA-16082: from here on a broker looks for strays while it loads its logs."""
 _QUORUM_STATE: Final = "quorum-state"
+_BOOTSTRAP: Final = "bootstrap.checkpoint"
 _MAX_BYTES: Final = 1 << 20
-_FIELDS: Final = frozenset({"leaderId", "leaderEpoch", "votedId", "data_version"})
+_NUMBERS: Final = ("leaderId", "leaderEpoch", "votedId")
+_FIELDS: Final = {0: ("appliedOffset", "clusterId", "currentVoters"), 1: ("votedDirectoryId",)}
+"""By ``data_version``, besides those that are numbers in each (``QuorumStateData.json``)."""
 RESTORE: Final = (
     "a broker that is no controller may set this folder aside; so may one of several controllers while the others have "
     "a leader, but never a second one before the first has caught up; a controller without others restores it from a "
@@ -46,13 +51,15 @@ class SeenMetadata(NamedTuple):
         examined: its snapshot and log; None if they could not be read.
         trouble: why not, or empty.
         quorum_state: what is wrong with ``quorum-state``, or empty.
+        bootstrap: what is wrong with ``bootstrap.checkpoint`` in the root, or empty.
     """
 
     place: str
     log: Partition
     examined: Examined | None
     trouble: str
-    quorum_state: str
+    quorum_state: str = ""
+    bootstrap: str = ""
 
     @property
     def image(self) -> MetadataImage | None:
@@ -76,9 +83,10 @@ def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
         if log is None or log.unreadable:
             continue
         try:
-            return SeenMetadata(view.path, log, examine_metadata_log(log.path), "", _quorum_state(log))
+            examined = examine_metadata_log(log.path)
+            return SeenMetadata(view.path, log, examined, "", _quorum_state(log), _bootstrap(view))
         except OSError as error:
-            return SeenMetadata(view.path, log, None, f"{error.filename or log.path}: {why(error)}", "")
+            return SeenMetadata(view.path, log, None, f"{error.filename or log.path}: {why(error)}")
     return None
 
 
@@ -87,13 +95,34 @@ def _quorum_state(log: Partition) -> str:
     if file is None:
         return ""
     try:
-        found = json.loads(read_whole(file.path, _MAX_BYTES))
+        # a broker reads one line, and nothing behind the object in it
+        line, _, _ = read_whole(file.path, _MAX_BYTES).decode("utf-8").partition("\n")
+        found, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:
-        return f"expected JSON of a quorum state, found {'nothing' if not file.size else 'none'}"
-    missing = sorted(_FIELDS - found.keys()) if isinstance(found, dict) else sorted(_FIELDS)
+        return f"expected JSON of a quorum state in the first line, found {'nothing' if not file.size else 'none'}"
+    version = found.get("data_version") if isinstance(found, dict) else None
+    if version not in _FIELDS:
+        return f"expected data_version 0 or 1, found {'none' if version is None else version}"
+    wrong = [key for key in _NUMBERS if type(found.get(key)) is not int]
+    wrong += [key for key in _FIELDS[version] if found.get(key) is None]
     return (
-        f"expected the fields {', '.join(sorted(_FIELDS))}; {', '.join(missing)} missing" if missing else ""
+        f"expected the fields {', '.join((*_NUMBERS, *_FIELDS[version]))}; wrong: {', '.join(wrong)}"
+        if wrong
+        else ""
     )
+
+
+def _bootstrap(view: LogDir) -> str:
+    """What is wrong with the metadata of an empty cluster, which every start reads if the file is there (3.3)."""
+    try:
+        data = read_whole(f"{view.path}/{_BOOTSTRAP}", _MAX_BYTES)
+    except FileNotFoundError:
+        return ""
+    if any(
+        not isinstance(one, Damage) and not one.header.is_control for one in batches(data, check_crc=False)
+    ):
+        return ""
+    return f"expected a batch with the level of metadata.version, found {'none' if data else 'nothing'}"
 
 
 def metadata_log_findings(
@@ -124,6 +153,12 @@ def metadata_log_findings(
             f"{seen.quorum_state}; no node of KRaft starts on it. Without this file a node starts: {RESTORE}"
         )
         yield _finding(log, _QUORUM_STATE, text, StartEffect.ENDS)
+    if seen.bootstrap:
+        text = (
+            f"{seen.bootstrap}; no node of KRaft starts on it. Move the file out of the log directory: a node with a "
+            "metadata log starts without it"
+        )
+        yield _finding(log, _BOOTSTRAP, text, StartEffect.ENDS)
     if seen.examined is not None and seen.examined.fault is not None:
         text, effect = _FAULTS[seen.examined.fault](node)
         yield _finding(log, "", f"{seen.examined.why}; {text}", effect)

@@ -94,7 +94,7 @@ def causes_of_refusal(
     """
     yield from _causes_in_root(view, metadata, version)
     for partition in (*(one.partition for one in surveys), *view.marked):
-        for name in names_without_an_offset(partition):
+        for name in names_without_an_offset(partition, version):
             yield Cause(
                 partition.folder,
                 name,

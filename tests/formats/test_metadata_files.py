@@ -51,11 +51,13 @@ def test_meta_properties_of_zookeeper_and_kraft_brokers_are_read() -> None:
     old = meta_properties.decode(
         b"#\n#Sat Nov 21 10:31:52 UTC 2026\nbroker.id=3\nversion=0\ncluster.id=abc\n"
     )
-    new = meta_properties.decode(b"node.id=4\nversion=1\ncluster.id=x\\=y\ndirectory.id=d\n")
+    new = meta_properties.decode(
+        b"node.id=4\nversion=1\ncluster.id=x\\=y\ndirectory.id=XsPS_H-jo4Bd2rBhpbaVIg\n"
+    )
     assert isinstance(old, MetaProperties)
     assert isinstance(new, MetaProperties)
     assert old[:4] == (0, "3", "abc", "")
-    assert new[:4] == (1, "4", "x=y", "d")
+    assert new[:4] == (1, "4", "x=y", "XsPS_H-jo4Bd2rBhpbaVIg")
 
 
 @pytest.mark.parametrize(

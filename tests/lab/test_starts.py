@@ -91,3 +91,29 @@ def test_root_checkpoint_that_takes_the_directory_offline_is_forecast(tmp_path: 
             assert (line(log_dir, version).expected == "refuse") is offline, (content, version)
             seen.add((version, offline))
     assert len(seen) == 2 * len(LOADER_VERSIONS)
+
+
+NAMES = (
+    *(f"x{kind}{state}" for kind in (".log", ".index", ".txnindex", ".snapshot", ".y", "")
+      for state in ("", ".cleaned", ".swap", ".deleted")),
+    "-5.swap", "+5.swap", "5.swap", "0.x.swap", ".swap", "5", "x.checkpoint.deleted",
+)  # fmt: skip
+
+
+def test_file_names_without_an_offset_end_a_start_where_it_is_forecast(
+    tmp_path: Path, judge: JudgeOf
+) -> None:
+    log_dir = written(tmp_path / "logs", next(one for one in TABLE if one.expected["2.2.1"] == "start"))
+    for number, name in enumerate(NAMES):
+        (log_dir / "t-0" / name).touch()
+        for version in (LOADER_VERSIONS[0], LOADER_VERSIONS[-1]):
+            copy = tmp_path / f"{number}-{version}" / "t-0"
+            shutil.copytree(log_dir / "t-0", copy)
+            refused = line(log_dir, version).expected == "refuse"
+            try:
+                judge(version).start(copy, clean=True, recovery_point=0, log_start=0, settings=INTERVAL)
+            except JudgeError:
+                assert refused, (version, name)
+            else:
+                assert not refused, (version, name)
+        (log_dir / "t-0" / name).unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -241,7 +242,7 @@ def test_meta_properties_of_another_cluster_or_copied_are_reported_and_left(tmp_
     ]
     assert ["one is a copy of the other" in each.evidence for each in same] == [True]
     meta.write_text(
-        meta.read_text().replace("cluster.id=", "cluster.id=x").replace("directory.id=", "directory.id=x")
+        re.sub(r"directory\.id=.", "directory.id=z", meta.read_text()).replace("cluster.id=", "cluster.id=x")
     )
     before = tree(two)
     found = [each for report in check([str(one), str(two)], options()).log_dirs for each in report.findings]

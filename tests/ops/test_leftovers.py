@@ -269,7 +269,7 @@ def test_a_directory_id_tells_that_the_broker_is_a_new_one(tmp_path: Path) -> No
     with pytest.raises(PersonDecidesError):
         make_plan(str(root), options())
     meta = root / "meta.properties"
-    meta.write_text(meta.read_text() + "directory.id=AAAAAAAAAAAAAAAAAAAAAA\n")
+    meta.write_text(meta.read_text() + "directory.id=AAAAAAAAAAAAAAAAAAAAzg\n")
     plan = make_plan(str(root), options())
     assert (plan.commit.order, plan.commit.fence) == ("P2", False)
 

@@ -67,6 +67,29 @@ def test_clean_stop_reads_nothing_and_needs_only_checkpoints(small: Path) -> Non
     assert [finding.rule for finding in report.findings] == []
 
 
+@pytest.mark.parametrize("what", ["link", "folder"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{5:020d}.log",
+        f"{5:020d}.index",
+        f"{8:020d}.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ],
+)
+def test_nothing_is_foretold_of_a_file_that_is_not_opened(small: Path, name: str, what: str) -> None:
+    path = small / "t-0" / name
+    path.unlink(missing_ok=True)
+    if what == "link":
+        path.symlink_to(small)
+    else:
+        path.mkdir()
+    line = line_of(checked(small), "t-0")
+    kind = "symlink" if what == "link" else "folder"
+    assert (line.expected, line.text) == ("unknown", f"{name}: a {kind}, which krepair does not open")
+
+
 @pytest.mark.parametrize(
     ("point", "read", "blocks"),
     [(8, (7,), 10), (7, (7,), 10), (6, (5, 7), 13), (0, (0, 5, 7), 16)],

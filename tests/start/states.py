@@ -145,11 +145,42 @@ def written(name: str, text: str) -> Callable[[Path], None]:
     return make
 
 
+def _in_text(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def make(log_dir: Path) -> None:
+        text = (log_dir / name).read_text()
+        assert old in text
+        (log_dir / name).write_text(text.replace(old, new))
+
+    return make
+
+
+def _behind(name: str, more: str) -> Callable[[Path], None]:
+    return lambda log_dir: written(name, (log_dir / name).read_text() + more)(log_dir)
+
+
 ONE = "one-0/partition.metadata"
+
+
+def _behind_id(log_dir: Path) -> None:
+    written(ONE, (log_dir / ONE).read_text().rstrip("\n") + "==\n")(log_dir)
+
+
 STATES = (
     State("as it was", lambda log_dir: None),
     State("quorum-state empty", written(f"{METADATA}/quorum-state", ""), ends=True),
     State("quorum-state cut", written(f"{METADATA}/quorum-state", '{"leaderId":'), ends=True),
+    State("quorum-state with text behind it", _behind(f"{METADATA}/quorum-state", "\0\0")),
+    State("quorum-state on several lines", _in_text(f"{METADATA}/quorum-state", ",", ",\n"), ends=True),
+    State(
+        "quorum-state with a number in quotes",
+        _in_text(f"{METADATA}/quorum-state", '"leaderEpoch":1', '"leaderEpoch":"1"'),
+        ends=True,
+    ),
+    State(
+        "quorum-state of a later version",
+        _in_text(f"{METADATA}/quorum-state", '"data_version":0', '"data_version":2'),
+        ends=True,
+    ),
     State("quorum-state missing", lambda log_dir: (log_dir / METADATA / "quorum-state").unlink()),
     State(
         "snapshot empty",
@@ -190,9 +221,33 @@ STATES = (
         ends=True,
     ),
     State("another node", lambda log_dir: _node(log_dir, 7), ends=True),
+    State("node id with a plus", lambda log_dir: _meta(log_dir, r"node\.id=.*", "node.id=+0")),
+    State("node id under the name of ZooKeeper", lambda log_dir: _meta(log_dir, "node", "broker"), ends=True),
+    State("cluster id missing", lambda log_dir: _meta(log_dir, r"cluster\.id=.*", ""), ends=True),
+    State("directory id missing", lambda log_dir: _meta(log_dir, r"directory\.id=.*", "")),
+    State(
+        "directory id empty", lambda log_dir: _meta(log_dir, r"directory\.id=.*", "directory.id="), ends=True
+    ),
+    State(
+        "directory id reserved",
+        lambda log_dir: _meta(log_dir, r"directory\.id=.*", f"directory.id={'A' * 22}"),
+        ends=True,
+    ),
+    State("bootstrap.checkpoint empty", written("bootstrap.checkpoint", ""), ends=True),
+    State("bootstrap.checkpoint of zeros", written("bootstrap.checkpoint", "\0" * 100), ends=True),
+    State(
+        "bootstrap.checkpoint missing",
+        lambda log_dir: (log_dir / "bootstrap.checkpoint").unlink(missing_ok=True),
+    ),
     State("partition.metadata missing", lambda log_dir: (log_dir / ONE).unlink(), aside=frozenset({"one-0"})),
     State("partition.metadata empty", written(ONE, ""), ends=True),
     State("topic id of zeros", written(ONE, "version: 0\ntopic_id: " + "A" * 22), ends=True),
+    State("topic id with padding", _behind_id),
+    State(
+        "topic id of the metadata log",
+        written(f"{METADATA}/partition.metadata", f"version: 0\ntopic_id: {OTHER_ID}"),
+        ends=True,
+    ),
     State("another topic id", written(ONE, f"version: 0\ntopic_id: {OTHER_ID}"), aside=frozenset({"one-0"})),
 )
 
@@ -207,8 +262,12 @@ def _zeros(log_dir: Path) -> None:
 
 
 def _node(log_dir: Path, number: int) -> None:
+    _meta(log_dir, "node.id=0", f"node.id={number}")
+
+
+def _meta(log_dir: Path, pattern: str, line: str) -> None:
     path = log_dir / "meta.properties"
-    path.write_text(path.read_text().replace("node.id=0", f"node.id={number}"))
+    path.write_text(re.sub(rf"(?m)^{pattern}", line, path.read_text()))
 
 
 def checked(log_dirs: list[Path], config: Path | None, version: str = "") -> CheckReport:
