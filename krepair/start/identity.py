@@ -171,7 +171,7 @@ def metadata_findings(
             text, effect = _missing(
                 partition, node, bool(metadata), sisters, known_topic_id(image, partition.topic)
             )
-        elif partition.topic == METADATA_TOPIC and said.topic_id != METADATA_TOPIC_ID:
+        elif partition.key == (METADATA_TOPIC, 0) and said.topic_id != METADATA_TOPIC_ID:
             text = f"topic id {topic_id_text(said.topic_id)}; it always is {topic_id_text(METADATA_TOPIC_ID)}"
             effect = StartEffect.ENDS
         elif partition.folder in aside:
