@@ -88,7 +88,15 @@ def _crashes(partition: Partition, version: Version) -> bool:
 
 def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]:
     """Marked folders that keep a broker from starting, and why."""
+    places = {one.key: one.folder for one in view.partitions}
     for partition in view.marked:
+        if partition.role == FUTURE:
+            taken = places.setdefault(partition.key, partition.folder)
+            if taken != partition.folder:
+                yield (
+                    partition.folder,
+                    f"folder {partition.folder} cannot take the place of {taken} beside it",
+                )
         if partition.role == "delete" and not partition.unreadable and _crashes(partition, version):
             yield (
                 partition.folder,

@@ -126,6 +126,10 @@ def _unformatted(log_dir: Path) -> Mapping[str, str]:
     return more
 
 
+def _moved_here(log_dir: Path) -> None:
+    shutil.copytree(log_dir / "one-0", log_dir / f"one-0.{'a' * 32}-future")
+
+
 def _zookeeper(log_dir: Path) -> None:
     path = log_dir / "meta.properties"
     path.write_text(path.read_text().replace("version=1", "version=0").replace("node.id", "broker.id"))
@@ -248,6 +252,7 @@ STATES = (
         written(f"{METADATA}/partition.metadata", f"version: 0\ntopic_id: {OTHER_ID}"),
         ends=True,
     ),
+    State("a replica that is moved to where it is", _moved_here, ends=True),
     State("another topic id", written(ONE, f"version: 0\ntopic_id: {OTHER_ID}"), aside=frozenset({"one-0"})),
 )
 
