@@ -23,8 +23,11 @@ from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
 from krepair.errors import RefusedError, StalePlanError
 from krepair.formats.filenames import (
+    FOLDER_SUFFIXES,
     SEGMENT_SUFFIXES,
     SWAP,
+    parse_folder_name,
+    partition_folder,
     private_folder,
     root_private_folder,
     segment_name,
@@ -169,7 +172,10 @@ class PartitionFolder:
             OSError: it could not be read.
         """
         owner = self.owner() if to_write else None
-        return Journal(self.disk, self.private, self.plan_id, self.folder, owner)
+        name = parse_folder_name(self.folder)
+        marked = name.kind in FOLDER_SUFFIXES  # a broker gave the folder another name since
+        folder = partition_folder(name.topic, name.partition) if marked else self.folder
+        return Journal(self.disk, self.private, self.plan_id, folder, owner)
 
     def make_private_folders(self) -> None:
         """Creates the private sub-folder and its folders where they are missing.

@@ -316,7 +316,8 @@ class KeptOriginal(NamedTuple):
 def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> list[KeptOriginal]:
     """What undo would put back; where that cannot be told, the partition's own undo says what is wrong.
 
-    The plan has to name everything that is kept under its id: whoever may write the directory may edit a copy.
+    The plan has to name everything that is kept under its id: whoever may write the directory may edit a copy. What
+    lies in a folder that a broker has marked does not come back, whoever names it.
 
     Raises:
         RefusedError: it does not; nothing was changed.
@@ -325,7 +326,11 @@ def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFold
     for target, folder in parts:
         named.setdefault(_place(folder), set()).update(change.change_id for change in target.changes)
     there = private_of(read_log_dir(plan.log_dir), plan.plan_id)
-    unknown = [path for one, private in there if (path := f"{one.folder}/{private.name}") not in named]
+    unknown = [
+        path
+        for one, private in there
+        if (path := f"{one.folder}/{private.name}") not in named and one.role == "normal"
+    ]
     kept: list[KeptOriginal] = []
     for target, folder in parts:
         with suppress(KrepairError, OSError):

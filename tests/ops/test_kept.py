@@ -232,6 +232,28 @@ def test_what_is_kept_in_a_folder_marked_for_deletion_is_listed_and_cannot_be_un
     (one,) = kept(bloat)
     assert one.undo == "no"
     assert one.bytes > 0
+    assert one.why_not.endswith("the partition folder is marked delete")
+
+
+@pytest.mark.parametrize("kind", ["delete", "stray"])
+def test_of_a_plan_with_a_folder_that_a_broker_marked_the_other_partitions_come_back(bloat: Scene, kind: str):
+    """A stray folder stays until somebody removes it: the undo of the others must not wait for that."""
+    before = tree(bloat.path / FOLDERS[1])
+    plan = applied(bloat)
+    marked = bloat.path / f"{FOLDERS[0]}.0123456789abcdef-{kind}"
+    (bloat.path / FOLDERS[0]).rename(marked)
+    seen = tree(marked)
+    assert kept(bloat)[0].undo == "partly"
+    report = undo_by_id(str(bloat.path), plan.plan_id, bloat.options())
+    assert {one.partition for one in report.results if one.outcome == "undone"} >= {FOLDERS[1]}
+    (left,) = [one for one in report.results if one.outcome != "undone"]
+    assert left.why == f"{bloat.path / FOLDERS[0]}: is gone; the partition is left as it is"
+    assert tree(bloat.path / FOLDERS[1]) == before
+    assert tree(marked) == seen
+    (one,) = kept(bloat)
+    assert (one.undo, one.why_not) == ("no", f"{marked}: the partition folder is marked {kind}")
+    assert purge_by_id(str(bloat.path), plan.plan_id, bloat.options()).exit_code is ExitCode.DONE
+    assert bool(kept(bloat)) is (kind == "delete")
 
 
 def test_without_a_copy_undo_asks_for_the_plan_file_and_purge_needs_none(bloat: Scene):
