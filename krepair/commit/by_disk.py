@@ -5,7 +5,7 @@ A change says what becomes of which files (``OneChange.files``); here that is he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from krepair.commit.folder import PartitionFolder
@@ -56,6 +56,27 @@ def _is_as_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprin
     if here is None or plan is None:
         return here is None and plan is None
     return (here.size, here.mtime_ns) == (plan.size, plan.mtime_ns)
+
+
+def logs_made(changes: Iterable[Change]) -> dict[str, FileChange]:
+    """What changes make of the logs that they touch, by name."""
+    return {file.name: file for change in changes for file in change.files if file.name.endswith(LOG)}
+
+
+def is_log_of_plan(
+    folder: PartitionFolder,
+    planned: Mapping[str, FileFingerprint],
+    made: Mapping[str, FileChange],
+    name: str,
+) -> bool:
+    """Whether a log is the one that the plan was made of, or what the plan makes of it, see ``logs_made``.
+
+    Raises:
+        OSError: it could not be looked at.
+    """
+    return _is_as_planned(folder, planned, name) or (
+        name in made and _becomes(folder, planned, made[name], name)
+    )
 
 
 def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:

@@ -20,13 +20,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from krepair.commit.by_disk import is_log_of_plan
 from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import Intent
 from krepair.commit.stepping import run
 from krepair.commit.steps import Becomes, SyncDir, files_back, forget_files, keep_files, swap_files
 from krepair.errors import KrepairError, StalePlanError
-from krepair.formats.filenames import LOG, FileKind, NameState, log_name, parse_file_name
+from krepair.formats.filenames import (
+    LOG,
+    FileKind,
+    FileName,
+    NameState,
+    base_offset_of,
+    log_name,
+    parse_file_name,
+)
+from krepair.plan.changes import FileChange
 from krepair.plan.model import FileFingerprint
 
 
@@ -198,35 +208,50 @@ def _until_an_error(intents: Sequence[Intent], do: Callable[[Intent], None]) -> 
     return Came(len(intents))
 
 
-def check_log_ends_before(
-    folder: PartitionFolder, intent: Intent, planned: Mapping[str, FileFingerprint]
+def check_is_still_its_log(
+    folder: PartitionFolder,
+    name: str,
+    planned: Mapping[str, FileFingerprint],
+    made: Mapping[str, FileChange],
 ) -> None:
-    """Checks, before a segment comes back, that nobody has written to the log since: it was the end of it.
+    """Checks, before a file comes back that was taken out, that it comes back beside the log that it was taken from.
 
-    A broker that was started while only some segments were out, or back, goes on with the log where it ends. What
-    it fetched there has the offsets of the segments that are kept.
+    A broker that was started since has gone on with the log. It would use an index, a swap or a snapshot of the one
+    before; what it fetched at the log end has the offsets of a segment that was set aside; and a ``.cleaned`` makes it
+    delete a swap that holds the only records of its segments.
 
     Args:
         folder: the partition folder.
-        intent: of any change.
+        name: of the file.
         planned: fingerprints of the plan, by name.
+        made: what the plan makes of the logs that it changes, by name.
 
     Raises:
-        StalePlanError: a log lies behind what would come back, or the one before it is not as the plan knew it.
+        StalePlanError: it is another log now; the message names the file that tells.
     """
-    if intent.executor != "files" or intent.made or not intent.names[0].endswith(LOG):
-        return
-    own = intent.originals[0]
-    if folder.state(own.name) is not None:
+    own = parse_file_name(name)
+    if folder.state(name) is not None or own.base_offset is None or own.state is NameState.DELETED:
         return  # it is back already, or another one has its name: see ``check_undo``
-    found = map(parse_file_name, folder.file_names())
-    logs = sorted(one.name for one in found if one.kind is FileKind.LOG and one.state is NameState.LIVE)
-    last = logs[-1] if logs else ""
-    here, plan = folder.state(last) if last else None, planned.get(last)
-    if here is None:
+    if own.state is NameState.CLEANED:
+        for swap in map(parse_file_name, folder.file_names()):
+            above = swap.base_offset is not None and swap.base_offset >= own.base_offset
+            if swap.state is NameState.SWAP and above and swap.name not in planned:
+                raise folder.swap_of_others(swap.name)
         return
-    if plan is None or (here.size, here.mtime_ns) != (plan.size, plan.mtime_ns):
+    at_log_end = own.state is NameState.LIVE and own.kind in {FileKind.LOG, FileKind.SNAPSHOT}
+    log = _last_log(folder, planned, own) if at_log_end else log_name(own.base_offset)
+    if log and not is_log_of_plan(folder, planned, made, log):
         raise StalePlanError(
-            f"{folder.at(last)}: was written since {own.name} was set aside: a broker has gone on with the log, "
-            "and what is kept would come back over its offsets; nothing more was changed"
+            f"{folder.at(log)}: was written since {name} was taken out: a broker has gone on with the log, and that "
+            "file is not of it; nothing more was changed"
         )
+
+
+def _last_log(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], own: FileName) -> str:
+    """Name of the last log; empty if there is none, or a snapshot was not behind the beginning of the last one."""
+    before = max((name for name in planned if name.endswith(LOG)), default="")
+    if own.kind is FileKind.SNAPSHOT and (own.base_offset or 0) <= (base_offset_of(before) or 0):
+        return ""
+    found = map(parse_file_name, folder.file_names())
+    logs = (one.name for one in found if one.kind is FileKind.LOG and one.state is NameState.LIVE)
+    return max(logs, default="")

@@ -34,6 +34,7 @@ from krepair.formats.filenames import (
 )
 from krepair.logdir.fingerprint import digest_batches, digest_content
 from krepair.logdir.reading import kind_of
+from krepair.next_command import Next
 from krepair.plan.model import FileFingerprint, PartitionPlan, RootPlan
 
 ROOT: Final = "."
@@ -491,6 +492,14 @@ class PartitionFolder:
     def is_of_somebody_else(self, path: str, group: Intent) -> bool:
         """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
         return self.state(path) is not None and not self._is_new_log(path, group)
+
+    def swap_of_others(self, swap: str) -> StalePlanError:
+        """What refuses to go on beside a swap of somebody else: it may hold the only records of its segments."""
+        return StalePlanError(
+            f"{self.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
+            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
+            next_command=Next.of("undo", self.log_dir),
+        )
 
     def remove_litter(self, group: Intent) -> None:
         """Removes a group's ``.swap`` and ``.cleaned``, and kept originals that a broker set aside.

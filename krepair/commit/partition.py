@@ -12,20 +12,21 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from msgspec.structs import replace
 
 from krepair.commit.begin import StagedGroup, Target, are_together, begin, check_before, executor_of
-from krepair.commit.by_disk import has_more, telling
-from krepair.commit.change_files import check_log_ends_before
+from krepair.commit.by_disk import has_more, logs_made, telling
+from krepair.commit.change_files import check_is_still_its_log
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
 from krepair.commit.journal import Done, Freed, Intent, Journal, Step, Undo
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
-from krepair.commit.steps import CLEANED
+from krepair.commit.segments import check_nothing_between
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
@@ -38,8 +39,9 @@ from krepair.errors import (
     StalePlanError,
     VerifyFailedError,
 )
-from krepair.formats.filenames import NameState, parse_file_name
+from krepair.formats.filenames import parse_file_name
 from krepair.next_command import NOTHING, PLAN, Next
+from krepair.plan.changes import CompleteSwap, FileChange, RewriteSegments
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
 
@@ -633,6 +635,10 @@ class _Backward(_Run):
     shows_damage = True
     why_skipped = "undo takes the last change back first, and has stopped at a later one of this partition"
 
+    @cached_property
+    def _logs_made(self) -> Mapping[str, FileChange]:
+        return logs_made(self.changes)
+
     def undo_all(self, bad_copies: Mapping[str, str]) -> list[ChangeResult]:
         """Last change first; the first failure stops it."""
         results: list[ChangeResult] = []
@@ -684,7 +690,12 @@ class _Backward(_Run):
         if bad_copy:
             raise VerifyFailedError(bad_copy)
         executor_of(intent).check_undo(self.folder, intent, state)
-        check_log_ends_before(self.folder, intent, self.target.planned)
+        if not intent.made:
+            check_is_still_its_log(
+                self.folder, intent.originals[0].name, self.target.planned, self._logs_made
+            )
+        if isinstance(change, RewriteSegments | CompleteSwap) and state == "committed":
+            check_nothing_between(self.folder, change, self.target.planned)
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
         """Where a change is half done and somebody has written its files, purge can still end it."""
@@ -709,7 +720,6 @@ class _Backward(_Run):
         try:
             self.guards.hold()
             check_nothing_kept(self.folder, self.journal)
-            self._check_no_swap_of_ours()
             # No broker renames the folder meanwhile: its lock is held. A purge must not keep folders open: beside a
             # running broker it would go on in one that is marked for deletion.
             with self.folder.tree.keeping_folders():
@@ -718,18 +728,3 @@ class _Backward(_Run):
             what = f"{self.folder.folder}/{self.folder.names.private}"
             return [self._left(what, error, "what was kept could not be removed", "run undo again")]
         return []
-
-    def _check_no_swap_of_ours(self) -> None:
-        """A swap that was not there when the plan was made is one of ours of which the journal has lost the record.
-
-        A ``.cleaned`` under a name that the journal knows was told apart when its change was undone: it is of a broker.
-        """
-        known = {name for one in self.journal.intents.values() for name in one.names}
-        for name in map(parse_file_name, self.folder.file_names()):
-            if name.state is NameState.CLEANED and name.name.removesuffix(CLEANED) in known:
-                continue
-            if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in self.target.planned:
-                raise RefusedError(
-                    f"{self.folder.at(name.name)}: is there, but the journal knows of no change that made it; the "
-                    "journal may be damaged, and nothing is removed"
-                )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder, Whereabouts
@@ -28,8 +28,17 @@ from krepair.commit.steps import (
     undo_steps,
 )
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import INDEX_SUFFIXES, SWAP, NameState, parse_file_name, segment_name
+from krepair.formats.filenames import (
+    INDEX_SUFFIXES,
+    SWAP,
+    FileKind,
+    NameState,
+    parse_file_name,
+    segment_name,
+)
 from krepair.next_command import Next
+from krepair.plan.changes import CompleteSwap, RewriteSegments
+from krepair.plan.model import FileFingerprint
 
 
 class _OfGroup(Executor):
@@ -165,6 +174,32 @@ def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
         )
 
 
+def check_nothing_between(
+    folder: PartitionFolder,
+    change: RewriteSegments | CompleteSwap,
+    planned: Mapping[str, FileFingerprint],
+) -> None:
+    """Refuse to begin an undo where a broker has gone on with the log among the offsets of the originals.
+
+    That is a segment that it rolled there after it had truncated the log; or a swap that waits: with a second one at
+    once, brokers since 3.0 delete all that lies between the two.
+
+    Raises:
+        StalePlanError: there is one; the message names it.
+    """
+    for one in map(parse_file_name, folder.file_names()):
+        if one.name in planned or one.base_offset is None:
+            continue
+        if one.state is NameState.SWAP and one.base_offset != change.base_offset:
+            raise folder.swap_of_others(one.name)
+        live = one.kind is FileKind.LOG and one.state is NameState.LIVE
+        if live and change.base_offset < one.base_offset <= change.last_offset:
+            raise StalePlanError(
+                f"{folder.at(one.name)}: came since the plan was made, and begins among the offsets of what is kept: a "
+                "broker has truncated the log, and gone on with it; nothing was changed"
+            )
+
+
 def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
     """Whether an original snapshot or ``.log`` is in its place, or the new segment has lost its own.
 
@@ -244,11 +279,7 @@ def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
     try:
         folder.check_log(swap, intent)
     except StalePlanError as error:
-        raise StalePlanError(
-            f"{folder.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
-            "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
-            next_command=Next.of("undo", os.path.dirname(folder.path)),
-        ) from error
+        raise folder.swap_of_others(swap) from error
 
 
 # -- swaps that a broker began

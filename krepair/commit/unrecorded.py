@@ -17,7 +17,8 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from krepair.commit.by_disk import is_ours, names_by_hand
+from krepair.commit.by_disk import is_ours, logs_made, names_by_hand
+from krepair.commit.change_files import check_is_still_its_log
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import FileState, Intent, Journal
 from krepair.commit.mend import CUT, is_given_back, lines_of_cut
@@ -235,16 +236,22 @@ def by_hand(folder: PartitionFolder, partition: PartitionPlan) -> ByHand:
         OSError: a file could not be looked at.
     """
     lines: list[str] = []
-    gone_on = _gone_on(folder, partition)
+    gone_on, made = _gone_on(folder, partition), logs_made(partition.changes)
     for change in partition.changes[::-1]:
         try:
-            lines += _lines(folder, partition, change, gone_on)
+            lines += _lines(folder, partition, change, gone_on, made)
         except KrepairError as error:
             return ByHand(tuple(lines), f"{change.change_id} stays: {error.message}")
     return ByHand(tuple(lines), "")
 
 
-def _lines(folder: PartitionFolder, partition: PartitionPlan, change: Change, gone_on: str) -> list[str]:
+def _lines(
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    change: Change,
+    gone_on: str,
+    made: Mapping[str, FileChange],
+) -> list[str]:
     planned, crc_told = partition.by_name, bool(change.decides_on)
     away: list[str] = []
     back = [line for file in change.files for line in _lines_of_log(folder, planned, change, file)]
@@ -256,6 +263,8 @@ def _lines(folder: PartitionFolder, partition: PartitionPlan, change: Change, go
             if here is None:
                 continue
         elif is_kept:
+            if not change.in_order and name in change.takes_out:
+                check_is_still_its_log(folder, name, planned, made)
             # Where no digest is known, a new file may look like the old one: then what is kept tells.
             if not is_displaced(folder, name):
                 continue

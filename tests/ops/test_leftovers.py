@@ -320,6 +320,48 @@ def test_orphan_indexes_and_set_aside_files_go_and_come_back(tmp_path: Path) -> 
     assert before == tree(root)
 
 
+GONE_ON = {
+    "an index of another segment": (name(450, ".txnindex"), {name(450): data(450, 2).raw}, name(450)),
+    "an index swap of another segment": (name(100, ".index.swap"), {name(100): data(100, 2).raw}, name(100)),
+    "a snapshot of another log": (name(600, ".snapshot"), {name(700): data(700, 2).raw}, name(700)),
+    "the end of a swap": (
+        name(0, ".log.cleaned"),
+        {name(100, ".log.swap"): b"all there is"},
+        name(100, ".log.swap"),
+    ),
+}
+"""What comes back, what a broker made since, and the file that tells."""
+
+
+@pytest.mark.parametrize("how", ["undo", "by hand"])
+@pytest.mark.parametrize("case", GONE_ON)
+def test_what_was_removed_does_not_come_back_beside_another_log(tmp_path: Path, case: str, how: str) -> None:
+    """A broker would use it for the log that is there: aborted records, hidden ones, a swap that it throws away."""
+    left, came, telling = GONE_ON[case]
+    root = txfixture.write_log_dir(tmp_path / "logs")
+    folder, chosen = root / FOLDER, options(fixes=("leftovers", "snapshots"))
+    (folder / left).write_bytes(b"old")
+    plan = make_plan(str(root), chosen)
+    assert [change.files[0].name for change in part(plan, FOLDER).changes] == [left]
+    before = (folder / name(100)).read_bytes()
+    assert apply(plan, chosen).exit_code == ExitCode.DONE
+    for file, content in came.items():
+        (folder / file).write_bytes(content)
+    if how == "by hand":
+        next(folder.glob("krepair~*/journal")).write_bytes(b"")
+    report = undo(plan, chosen)
+    assert report.exit_code in {ExitCode.STALE_PLAN, ExitCode.REFUSED}
+    assert f"{folder / telling}: " in report.results[0].why
+    assert report.by_hand == ()
+    assert not (folder / left).exists()
+    if how == "undo":
+        for file in came:
+            (folder / file).unlink()
+        if name(100) in came:
+            (folder / name(100)).write_bytes(before)
+        assert undo(plan, chosen).exit_code == (ExitCode.STALE_PLAN if name(100) in came else ExitCode.DONE)
+
+
 def test_a_partition_with_a_swap_is_planned_for_markers_once_it_is_completed(tmp_path: Path) -> None:
     root = pending.write(tmp_path / "logs")
     compact = (*pending.SETTINGS, ("cleanup.policy", "compact"))

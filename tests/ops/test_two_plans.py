@@ -314,6 +314,44 @@ def test_undo_beside_what_a_brokers_cleaner_has_begun_names_a_way_that_works(log
     assert content(log_dir) == before
 
 
+@pytest.mark.parametrize(
+    ("came", "why"),
+    [
+        (f"{35:020d}.log", "begins among the offsets of what is kept"),
+        (f"{37:020d}.log.swap", "another plan, or a broker, was stopped"),
+    ],
+    ids=["rolled inside", "swap elsewhere"],
+)
+def test_no_undo_is_begun_where_a_broker_has_gone_on_among_its_offsets(
+    log_dir: Path, came: str, why: str
+) -> None:
+    """It truncated the log behind what the new segment holds. Beside two swaps, one of 3.x deletes what is between."""
+    plan = planned(log_dir, "700")
+    assert run(apply, plan) == 0
+    theirs = log_dir / "t-0" / came
+    theirs.write_bytes(data(35, [Record(b"new", b"1")]).raw)
+    after = content(log_dir)
+    report = undo(*plan)
+    assert report.exit_code == 12
+    assert report.results[-1].why.startswith(f"{theirs}: ")
+    assert why in report.results[-1].why
+    assert content(log_dir) == after
+    theirs.unlink()
+    assert run(undo, plan) == 0
+
+
+def test_an_undo_ends_beside_what_a_brokers_cleaner_has_begun_elsewhere(log_dir: Path) -> None:
+    before = content(log_dir)
+    plan = planned(log_dir, "700")
+    assert run(apply, plan) == 0
+    theirs = log_dir / f"t-0/{37:020d}.log.cleaned"
+    theirs.write_bytes(b"of a cleaner")
+    assert run(undo, plan) == 0
+    theirs.unlink()
+    assert content(log_dir) == before
+    assert not list(log_dir.glob("t-0/krepair~*"))
+
+
 def test_no_swap_is_begun_beside_what_a_brokers_cleaner_has_begun(log_dir: Path) -> None:
     """The first group is finished; the second one would be thrown away by every broker that starts."""
     before = content(log_dir)
