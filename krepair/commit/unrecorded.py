@@ -125,16 +125,17 @@ def swaps_in(folder: PartitionFolder) -> list[str]:
 
 
 def swaps_of_kept(folder: PartitionFolder, planned: Collection[str] = ()) -> list[str]:
-    """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset something else is kept.
+    """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset a log, or a swap, is kept.
 
-    One that is kept itself, or that is planned, was there when the plan was made.
+    A swap of ours keeps one of them before it begins. One that is kept itself, or that is planned, was there when the
+    plan was made.
 
     Raises:
         OSError: something could not be looked at.
     """
     swaps = swaps_in(folder)
     kept = set(_kept_names(folder)) if swaps else set()
-    bases = {name.partition(".")[0] for name in kept}
+    bases = {name.partition(".")[0] for name in kept if name.endswith((LOG, SWAP))}
     return [
         name for name in swaps if name not in kept and name not in planned and name.partition(".")[0] in bases
     ]

@@ -184,6 +184,7 @@ class _Undo:
             for number, (target, folder) in enumerate(parts):
                 # A damaged file of the root was replaced first, so that fences could read it: it comes back last.
                 if is_root(target) and number and any(result.failed for result in self.results):
+                    self.results += _root_stays(target, folder)
                     continue
                 if (target.topic, target.partition) in still_trusted and not is_root(target):
                     why = (
@@ -252,6 +253,17 @@ class _Undo:
         way = "type the lines under By hand, which put its originals back, and then undo again"
         why = f"{error.message}; {way if told.lines else told.left}"
         return failed_whole(target.folder, why, ExitCode.REFUSED, next_command=again if told.lines else purge)
+
+
+def _root_stays(target: PartitionPlan, folder: PartitionFolder) -> Iterator[ChangeResult]:
+    """A file of the root that does not come back as long as a partition has not."""
+    for change in target.changes if folder.was_begun() else ():
+        yield ChangeResult(
+            change_id=change.change_id,
+            partition=target.folder,
+            outcome="skipped",
+            why="undo takes it back last, and not every partition is taken back",
+        )
 
 
 def _are_still_staged(

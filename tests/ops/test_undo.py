@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -169,6 +170,38 @@ def test_it_waits_until_the_broker_is_stopped(memory_dir: Path) -> None:
     break_all(placed, "nothing left in it")
     with hold_lock(str(placed.path), RealDisk()), pytest.raises(LockedError):
         undo(placed.plan, scene.options)
+
+
+@pytest.mark.parametrize("verb", ["undo", "purge"])
+def test_what_a_cleaner_has_begun_is_no_lost_record_where_only_indexes_are_kept(
+    memory_dir: Path, verb: str
+) -> None:
+    """Purge runs beside a broker whose cleaner is at work; and one that was killed leaves such files."""
+    scene, placed, before = applied("indexes", memory_dir)
+    bases = {path.name[:20]: path.parents[2] for path in placed.path.glob("*/krepair~*/keep/*.*")}
+    theirs = [
+        folder / f"{base}{end}.cleaned" for base, folder in bases.items() for end in (".log", ".txnindex")
+    ]
+    for file in theirs:
+        file.write_bytes(b"of a cleaner")
+    assert VERBS[verb](placed.plan, scene.options).exit_code == ExitCode.DONE
+    for file in theirs:
+        assert file.read_bytes() == b"of a cleaner"
+        file.unlink()
+    assert private(look(placed.path)) == []
+    assert (differences(look(placed.path), before) == "") is (verb == "undo")
+
+
+def test_files_of_the_root_that_stay_are_told(memory_dir: Path) -> None:
+    """A damaged one was replaced first, and comes back last, so it stays as long as a partition does."""
+    scene, placed, _ = applied("everything", memory_dir)
+    assert placed.plan.root is not None
+    shutil.rmtree(placed.path / "e-0")
+    report = undo(placed.plan, scene.options)
+    told = {one.change_id: one for one in report.results}
+    for change in placed.plan.root.changes:
+        assert told[change.change_id].outcome == "skipped"
+        assert "undo takes it back last" in told[change.change_id].why
 
 
 def test_a_journal_that_lost_its_end_between_two_records_is_refused_and_not_taken_for_whole(
