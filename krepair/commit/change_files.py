@@ -135,10 +135,10 @@ class ChangeFiles(Executor):
         files = becomes(intent)
         alone = files[0] if len(files) == 1 and files[0].foreign == "stops" else None
         if alone and not (folder.holds(alone.name, alone.old) or self.is_committed(folder, intent)):
-            raise _written(folder, alone)
+            raise folder.written_since(alone.name)
         for file in files:
             if file.foreign == "stays" and _is_foreign(folder, file):
-                raise _written(folder, file)
+                raise folder.written_since(file.name)
         _check_segment(folder, files)
 
     def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
@@ -186,17 +186,13 @@ def _check_segment(folder: PartitionFolder, files: Sequence[Becomes]) -> None:
     olds = [file for file in files if file.old is not None] if len(files) > 1 else []
     for file in olds[:1]:
         if _is_foreign(folder, file):
-            raise _written(folder, file)
+            raise folder.written_since(file.name)
     for file in olds:
         kept = folder.names.keep(file.name)
         if file.old is not None and not any(folder.holds(path, file.old) for path in (file.name, kept)):
             raise StalePlanError(
                 f"{folder.at(kept)}: is not the original of {file.old.size} bytes that was kept"
             )
-
-
-def _written(folder: PartitionFolder, file: Becomes) -> StalePlanError:
-    return StalePlanError(f"{folder.at(file.name)}: was written since the plan was applied")
 
 
 def _until_an_error(intents: Sequence[Intent], do: Callable[[Intent], None]) -> Came:

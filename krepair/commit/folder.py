@@ -493,6 +493,11 @@ class PartitionFolder:
         """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
         return self.state(path) is not None and not self._is_new_log(path, group)
 
+    def written_since(self, name: str) -> StalePlanError:
+        """What refuses to take a file back that somebody else has written, or removed, since apply."""
+        what = "is gone" if self.state(name) is None else "was written"
+        return StalePlanError(f"{self.at(name)}: {what} since the plan was applied")
+
     def swap_of_others(self, swap: str) -> StalePlanError:
         """What refuses to go on beside a swap of somebody else: it may hold the only records of its segments."""
         return StalePlanError(

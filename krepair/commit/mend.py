@@ -337,14 +337,10 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
     name, original = intent.originals[0].name, intent.originals[0]
     cut = FileState(name=name, size=lost_of(intent).size_after, mtime_ns=original.mtime_ns)
     if not folder.holds(name, intent.new(name) or cut):
-        raise StalePlanError(
-            f"{folder.at(name)}: was written since the plan was applied; nothing was changed"
-        )
+        raise folder.written_since(name)
     behind = logs_behind(folder, name) if lost_of(intent).last else []
     if behind:
-        raise StalePlanError(
-            f"{folder.at(behind[0])}: was written since the plan was applied; nothing was changed"
-        )
+        raise folder.written_since(behind[0])
 
 
 def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = True) -> None:
@@ -406,7 +402,7 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
         StalePlanError: it was written since, or what was kept is gone.
     """
     name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
-    written = StalePlanError(f"{folder.at(name)}: was written since the plan was applied")
+    written = folder.written_since(name)
     if not _is_cut(intent):
         if not folder.holds(name, original) and not folder.holds(name, intent.new(name)):
             raise written

@@ -246,7 +246,7 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
     # On its way back, although the journal does not say so, it may go on: the steps are the same from any state.
     if where in {Whereabouts.STAGED, Whereabouts.OUT, Whereabouts.GONE}:
         log = segment_name(group.base_offset, ".log")
-        raise StalePlanError(f"{folder.at(log)}: was written since the plan was applied; nothing was changed")
+        raise folder.written_since(log)
     for kept in kept_of_group(folder, group):
         original, found = kept.original, folder.state(kept.path)
         # A broker's look at an index may touch its time, never its size; a log it only ever cuts.

@@ -22,7 +22,7 @@ OUTCOMES = {
 # How a headline tells of each outcome where there are others beside it.
 TOLD = {
     ("apply", "committed"): "{n} {change} made",
-    ("apply", "already"): "{n} {change} in place before",
+    ("apply", "already"): "{n} {change} done before",
     ("undo", "undone"): "{n} {change} taken back",
     ("undo", "already"): "{n} {change} not applied here",
     ("undo", "gone"): "{n} {folder} deleted by the broker",
@@ -32,7 +32,7 @@ TOLD = {
 }
 # What only a headline of results that are all alike may say.
 OF_ALL = {
-    "every change is in place already": {"already"},
+    "every change was done before": {"already"},
     "nothing of this plan": {"already"},
     "nothing was changed": {"failed", "skipped"},
     "no damaged journal": {"already"},

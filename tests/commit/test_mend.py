@@ -284,7 +284,7 @@ def append(file: str) -> Hand:
     ("hand", "text"),
     [
         (append(LOG), f"{LOG}: was written since the plan was applied"),
-        (remove(LOG), f"{LOG}: was written since the plan was applied"),
+        (remove(LOG), f"{LOG}: is gone since the plan was applied"),
         (lambda torn: os.utime(torn.path / LOG, ns=(1, 1)), f"{LOG}: was written since the plan was applied"),
         (write(name(101)), f"{name(101)}: was written since the plan was applied"),
     ],
@@ -318,7 +318,7 @@ def test_only_a_live_log_behind_it_is_one(torn: Torn, end: str) -> None:
     ("hand", "text"),
     [
         (append(LOG), f"{LOG}: was written since the plan was applied"),
-        (remove(LOG), f"{LOG}: was written since the plan was applied"),
+        (remove(LOG), f"{LOG}: is gone since the plan was applied"),
         (remove(f"{KEEP}/{TIMES}"), "the kept original is gone or changed"),
         (append(f"{KEEP}/{INDEX}"), "the kept original is gone or changed"),
     ],

@@ -22,7 +22,7 @@ _MOST_KINDS = 3
 """Kinds of files of which it is said how they were checked."""
 
 _NOTHING_LEFT = {
-    "apply": "Done: every change is in place already.",
+    "apply": "Done: every change was done before.",
     "undo": "Done: nothing of this plan is applied here, so there is nothing to take back.",
     "purge": "Done: nothing of this plan is kept here. It was purged, or taken back, or never applied here.",
 }
@@ -112,7 +112,7 @@ def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterat
     if before and report.verb == "purge":
         yield f"nothing was kept in {count_text(before, 'folder')}"
     elif before:
-        words = {"apply": "in place before", "undo": "not applied here"}
+        words = {"apply": "done before", "undo": "not applied here"}
         yield f"{count_text(before, 'change')} {words[report.verb]}"
     if counts.get("gone"):
         yield f"{count_text(counts['gone'], 'folder')} deleted by the broker"
