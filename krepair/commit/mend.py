@@ -22,7 +22,7 @@ import numpy as np
 from krepair.commit.change_files import all_at_hand, kept_files
 from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder
-from krepair.commit.journal import FileState, Intent, LostBytes
+from krepair.commit.journal import COPY_NAME, FileState, Intent, LostBytes
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     Becomes,
@@ -38,7 +38,7 @@ from krepair.commit.steps import (
 )
 from krepair.durable.attributes import read_attributes
 from krepair.errors import StalePlanError
-from krepair.formats.filenames import INDEX, FileKind, NameState, parse_file_name
+from krepair.formats.filenames import CLEAN_SHUTDOWN, INDEX, FileKind, NameState, parse_file_name
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_front
 from krepair.plan.model import FileFingerprint, MendLog
 
@@ -323,6 +323,8 @@ def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog
     else:
         shorten = [f"truncate -s {change.size_after} {path}"] if here.size > change.size_after else []
         lines = [*shorten, f"cat {bytes_kept} >> {path} && rm {bytes_kept}"]
+    if lines and here.size < plan.size and not logs_behind(folder, log):
+        check_not_trusted(folder, log)
     timed = not lines and here.mtime_ns == plan.mtime_ns
     seconds, rest = divmod(plan.mtime_ns, 1_000_000_000)
     return lines if timed else [*lines, f"touch -m -d @{seconds}.{rest:09} {path}"]
@@ -338,9 +340,29 @@ def check_mended(folder: PartitionFolder, intent: Intent) -> None:
     cut = FileState(name=name, size=lost_of(intent).size_after, mtime_ns=original.mtime_ns)
     if not folder.holds(name, intent.new(name) or cut):
         raise folder.written_since(name)
-    behind = logs_behind(folder, name) if lost_of(intent).last else []
-    if behind:
-        raise folder.written_since(behind[0])
+    if lost_of(intent).last:
+        for behind in logs_behind(folder, name):
+            raise folder.written_since(behind)
+        check_not_trusted(folder, name)
+
+
+def check_not_trusted(folder: PartitionFolder, name: str) -> None:
+    """Checks, before damaged bytes come back at a log end, that no broker has been stopped cleanly since apply.
+
+    The next one would start without recovery and write behind them: what it wrote could not be read, and a later
+    recovery would cut it off. Without a marker, or with that of before, the bytes are where they were before. The time
+    of apply is that of the copy of the plan: a journal is written anew by each run.
+
+    Raises:
+        StalePlanError: one has.
+    """
+    marker = folder.tree.status(f"{folder.log_dir}/{CLEAN_SHUTDOWN}")
+    applied = folder.tree.status(f"{folder.private}/{COPY_NAME}")
+    if marker is not None and applied is not None and marker.st_mtime_ns > applied.st_mtime_ns:
+        raise StalePlanError(
+            f"{folder.at(name)}: a broker was stopped cleanly since the plan was applied; the next one starts without "
+            "recovery, and would write behind the damaged bytes"
+        )
 
 
 def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = True) -> None:

@@ -13,16 +13,21 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.formats.filenames import CLEAN_SHUTDOWN
 from krepair.ops.apply import apply
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
 from tests import builders as b
+from tests.brokers.killed import producer
 from tests.commit.states_disk import StatesDisk
 from tests.durable.disks import NAME_CHANGING
 from tests.fixture_dirs import unpack
-from tests.lab.jars import VERSIONS
+from tests.lab import client
+from tests.lab.broker import Broker, Topic
+from tests.lab.jars import ENDS, VERSIONS
 from tests.lab.judge import Judge, JudgeError, Loaded
+from tests.lab.waiting import LIMIT_S
 from tests.ops.scene import tree
 from tests.ops.tail import INTERVAL, WAYS, Torn, all_first_offsets, options, prepared
 
@@ -347,3 +352,33 @@ def test_undo_after_a_broker_has_loaded_the_partition_and_written_nothing(
     after = {path.name: path.read_bytes() for path in torn.folder.glob("0*[gx]")}
     logs = [name for name in before if name.endswith(".log")]
     assert {name: after[name] for name in logs} == {name: before[name] for name in logs}
+
+
+@pytest.mark.parametrize("version", ENDS)
+def test_no_torn_bytes_come_back_under_a_broker_that_trusts_its_logs(tmp_path: Path, version: str) -> None:
+    """Between two brokers that are stopped cleanly: what the second one writes behind them, nobody could read."""
+    root, sent = tmp_path / "logs", 20
+    root.mkdir()
+    with Broker(version, root, {"log.cleaner.enable": "false"}, {"t": Topic()}) as broker:
+        _send(broker, sent)
+        broker.stop()
+        (root / CLEAN_SHUTDOWN).unlink()
+        with max((root / "t-0").glob("*.log")).open("ab") as log:
+            log.write(b.data(sent, 5).raw[:77])
+        plan = make_plan(str(root), options())
+        assert apply(plan, options()).exit_code == ExitCode.DONE
+        broker.start()
+        broker.stop()
+        report = undo(plan, options())
+        assert report.exit_code == ExitCode.STALE_PLAN
+        assert "a broker was stopped cleanly since" in report.results[0].why
+        broker.start()
+        _send(broker, sent)
+        assert len(client.read_all(broker.bootstrap, "t")) == 2 * sent
+
+
+def _send(broker: Broker, count: int) -> None:
+    sending = producer(broker)
+    for number in range(count):
+        sending.produce("t", b"%d" % number, partition=0)
+    assert not sending.flush(LIMIT_S)

@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 from krepair.cli.main import app
 from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.context import place_of
+from krepair.formats.filenames import CLEAN_SHUTDOWN
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
@@ -370,6 +371,32 @@ def test_what_a_broker_wrote_since_keeps_undo_off(tmp_path: Path, what: str) -> 
     assert report.exit_code == ExitCode.STALE_PLAN
     assert log.name in report.results[0].why
     assert tree(torn.root, private=False) == now
+
+
+@pytest.mark.parametrize("how", ["undo", "by hand"])
+@pytest.mark.parametrize("way", ["torn tail", "broker"])
+def test_damaged_bytes_do_not_come_back_where_no_start_would_recover_them(
+    tmp_path: Path, way: str, how: str
+) -> None:
+    """A broker that was stopped cleanly since would write behind them: nobody could read what it wrote."""
+    torn = prepared(tmp_path / "logs", way)
+    plan, before = torn.plan(**WAYS[way]), tree(torn.root, private=False)
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    marker = torn.root / CLEAN_SHUTDOWN
+    marker.touch()
+    if how == "by hand":
+        next(torn.root.glob("*/krepair~*/journal")).write_bytes(b"")
+    after = tree(torn.root, private=False)
+    undo(plan, options())
+    report = undo(plan, options())
+    assert report.exit_code == (ExitCode.STALE_PLAN if how == "undo" else ExitCode.REFUSED)
+    assert any("a broker was stopped cleanly since" in one.why for one in report.results)
+    assert report.by_hand == ()
+    assert tree(torn.root, private=False) == after
+    marker.unlink()  # the broker was started again, and killed: it recovers at its next start
+    if how == "undo":
+        assert undo(plan, options()).exit_code == ExitCode.DONE
+        assert tree(torn.root, private=False) == before
 
 
 def test_log_that_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
