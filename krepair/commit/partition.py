@@ -43,7 +43,7 @@ from krepair.formats.filenames import parse_file_name
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.changes import CompleteSwap, FileChange, RewriteSegments
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, Commit, PartitionPlan
+from krepair.plan.model import Change, Commit, FileFingerprint, PartitionPlan
 
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
 """Reads what changes made once more; gives what is wrong, by the id of the change."""
@@ -134,6 +134,33 @@ def undo_partition(
     run = _Backward(folder, partition, commit, guards, journal=journal)
     results = run.through(lambda: run.undo_all(bad_copies or {}))
     return results if any(one.failed for one in results) else results + run.clean_up()
+
+
+def check_not_gone_on(
+    folder: PartitionFolder,
+    change: Change,
+    intent: Intent,
+    state: str,
+    planned: Mapping[str, FileFingerprint],
+    made: Mapping[str, FileChange],
+) -> None:
+    """Checks, before a change is taken back, that no broker has gone on with the log in its way.
+
+    Args:
+        folder: the partition folder.
+        change: of the plan.
+        intent: with which it began.
+        state: of it, as the journal has it.
+        planned: fingerprints of the plan, by name.
+        made: what the plan makes of the logs that it changes, by name.
+
+    Raises:
+        StalePlanError: one has; the message names the file that tells.
+    """
+    if not intent.made:
+        check_is_still_its_log(folder, intent.originals[0].name, planned, made)
+    if isinstance(change, RewriteSegments | CompleteSwap) and state == "committed":
+        check_nothing_between(folder, change, planned)
 
 
 def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:
@@ -690,12 +717,7 @@ class _Backward(_Run):
         if bad_copy:
             raise VerifyFailedError(bad_copy)
         executor_of(intent).check_undo(self.folder, intent, state)
-        if not intent.made:
-            check_is_still_its_log(
-                self.folder, intent.originals[0].name, self.target.planned, self._logs_made
-            )
-        if isinstance(change, RewriteSegments | CompleteSwap) and state == "committed":
-            check_nothing_between(self.folder, change, self.target.planned)
+        check_not_gone_on(self.folder, change, intent, state, self.target.planned, self._logs_made)
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
         """Where a change is half done and somebody has written its files, purge can still end it."""

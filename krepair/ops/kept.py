@@ -20,8 +20,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from krepair.commit.begin import executor_of
+from krepair.commit.by_disk import logs_made
 from krepair.commit.folder import PartitionFolder, RootFolder
-from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, Intent, Journal
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, Journal
+from krepair.commit.partition import check_not_gone_on
 from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk
@@ -34,7 +36,7 @@ from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, Next, by_id, of_error
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState
-from krepair.plan.model import Plan
+from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.planfile import MAX_PLAN_BYTES, dumps, loads
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
@@ -122,12 +124,11 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
         view: the log directory as it is.
         now_ms: for the ages, epoch milliseconds.
     """
-    found: dict[str, list[_Found]] = {}
+    found: dict[str, list[tuple[Partition, PrivateFolder]]] = {}
+    for partition, private in private_of(view):
+        found.setdefault(private.plan_id, []).append((partition, private))
     with Tree(view.path, view.inode) as tree:
-        disk = RealDisk(tree)
-        for partition, private in private_of(view):
-            found.setdefault(private.plan_id, []).append(_look(disk, view, partition, private))
-        plans = [_plan(tree, plan_id, folders, now_ms) for plan_id, folders in found.items()]
+        plans = [_plan(view, tree, plan_id, folders, now_ms) for plan_id, folders in found.items()]
     return tuple(sorted(plans, key=lambda plan: (-plan.last_written_ms, plan.plan_id)))
 
 
@@ -201,7 +202,14 @@ def folders_of(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
 # -- one private sub-folder
 
 
-def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder) -> _Found:
+def _look(
+    disk: Disk,
+    view: LogDir,
+    partition: Partition,
+    private: PrivateFolder,
+    plan: PartitionPlan | None = None,
+) -> _Found:
+    """What a private sub-folder says, held against its part of the plan where that is known."""
     found = _Found(partition, private)
     try:
         folder = folder_of(disk, view.path, partition.folder, private)
@@ -215,7 +223,7 @@ def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder
             half_done=() if journal.purging else tuple(journal.unfinished()),
             purging=journal.purging,
             fence=disk.tree.is_folder(f"{private.path}/fence"),
-            obstacle=_obstacle_of(folder, journal, partition),
+            obstacle=_obstacle_of(folder, journal, partition, plan),
         )
     except KrepairError as error:
         return found._replace(
@@ -228,35 +236,47 @@ def _look(disk: Disk, view: LogDir, partition: Partition, private: PrivateFolder
         )
 
 
-def _obstacle_of(folder: PartitionFolder, journal: Journal, partition: Partition) -> str:
+def _obstacle_of(
+    folder: PartitionFolder, journal: Journal, partition: Partition, plan: PartitionPlan | None
+) -> str:
     """Why undo would refuse the partition, or empty; half-done changes are for undo itself to judge."""
     if journal.purging:
         return f"{journal.path}: its originals are being purged"
     if partition.role != "normal":
         return f"{partition.path}: the partition folder is marked {partition.role}"
+    changes = {} if plan is None else {change.change_id: change for change in plan.changes}
+    planned, made = ({}, {}) if plan is None else (plan.by_name, logs_made(plan.changes))
     for change_id, state in journal.states.items():
         if state == "committed":
-            obstacle = _obstacle(folder, journal.intents[change_id])
-            if obstacle:
-                return obstacle
+            intent = journal.intents[change_id]
+            try:
+                executor_of(intent).check_undo(folder, intent, state)
+                if change_id in changes:
+                    check_not_gone_on(folder, changes[change_id], intent, state, planned, made)
+            except StalePlanError as error:
+                return error.message
     gone = next((change_id for change_id, state in journal.states.items() if state == "freed"), "")
     return f"{gone}: its originals were freed once it was verified" if gone else ""
-
-
-def _obstacle(folder: PartitionFolder, intent: Intent) -> str:
-    try:
-        executor_of(intent).check_undo(folder, intent, "committed")
-    except StalePlanError as error:
-        return error.message
-    return ""
 
 
 # -- one plan
 
 
-def _plan(tree: Tree, plan_id: str, folders: Sequence[_Found], now_ms: int) -> KeptPlan:
-    paths = [found.private.path for found in folders]
+def _plan(
+    view: LogDir,
+    tree: Tree,
+    plan_id: str,
+    places: Sequence[tuple[Partition, PrivateFolder]],
+    now_ms: int,
+) -> KeptPlan:
+    paths = [private.path for _, private in places]
     copy = find_copy(tree, plan_id, paths, at_most=_LOOKED_INTO_BYTES)
+    partitions = copy.plan.changing if copy is not None and copy.plan is not None else ()
+    parts = {part.folder: part for part in partitions}
+    disk = RealDisk(tree)
+    folders = [
+        _look(disk, view, partition, private, parts.get(partition.folder)) for partition, private in places
+    ]
     bad = f"{copy.path}: {copy.problem}" if copy is not None and copy.problem else ""
     hindered = [found for found in folders if found.obstacle or found.unreadable]
     written = max(found.written_ms for found in folders)

@@ -16,6 +16,7 @@ from krepair.errors import ExitCode, PersonDecidesError
 from krepair.formats.filenames import log_name, segment_name
 from krepair.ops.apply import apply
 from krepair.ops.check import check
+from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import LogDirReport
@@ -347,6 +348,9 @@ def test_what_was_removed_does_not_come_back_beside_another_log(tmp_path: Path, 
     assert apply(plan, chosen).exit_code == ExitCode.DONE
     for file, content in came.items():
         (folder / file).write_bytes(content)
+    (kept,) = kept_report(str(root), 0).plans
+    assert kept.undo == "no"
+    assert kept.why_not.startswith(f"{folder / telling}: ")
     if how == "by hand":
         next(folder.glob("krepair~*/journal")).write_bytes(b"")
     report = undo(plan, chosen)

@@ -18,6 +18,7 @@ import pytest
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
 from krepair.ops.apply import apply
+from krepair.ops.kept import kept_report
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.undo import undo, undo_by_id
@@ -330,6 +331,7 @@ def test_no_undo_is_begun_where_a_broker_has_gone_on_among_its_offsets(
     theirs = log_dir / "t-0" / came
     theirs.write_bytes(data(35, [Record(b"new", b"1")]).raw)
     after = content(log_dir)
+    assert why in kept_report(str(log_dir), 0).plans[0].why_not
     report = undo(*plan)
     assert report.exit_code == 12
     assert report.results[-1].why.startswith(f"{theirs}: ")
