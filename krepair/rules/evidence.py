@@ -231,7 +231,7 @@ class Having(NamedTuple):
 
     Attributes:
         right: brokers that have all of it, and are called right.
-        unsure: brokers that have all of it, and are not called right.
+        unsure: brokers that cover it, and are not called right, or perhaps have not all of it.
         lacking: the others.
     """
 
@@ -252,12 +252,24 @@ def who_has(gone: Gone, others: Iterable[ReplicaColumn], called_right: Collectio
     unsure: list[int] = []
     lacking: list[int] = []
     for one in others:
-        having = right if one.broker in called_right else unsure
-        (having if _has_what_goes(one, gone) else lacking).append(one.broker)
+        if not _covers(one, gone):
+            lacking.append(one.broker)
+        elif one.broker in called_right and _has_each(one, gone):
+            right.append(one.broker)
+        else:
+            unsure.append(one.broker)
     return Having(tuple(right), tuple(unsure), tuple(lacking))
 
 
-def _has_what_goes(one: ReplicaColumn, gone: Gone) -> bool:
+def _has_each(one: ReplicaColumn, gone: Gone) -> bool:
+    """Whether no offset is missing where this log has lost its own, but for what a cleaner took.
+
+    Nothing can be held against a part that is gone here. So nobody else tells that it is gone there, too.
+    """
+    return gone.part is CutPart.EPOCHS or one.highest_hole < max(gone.first, one.cleaner_position)
+
+
+def _covers(one: ReplicaColumn, gone: Gone) -> bool:
     if gone.part is CutPart.EPOCHS:
         return one.log_end > one.log_start
     if gone.end == OPEN:
@@ -292,18 +304,21 @@ def _what_goes(folder: str, gone: Gone) -> str:
 def _who_has_it(gone: Gone, having: Having) -> Iterator[str]:
     if having.right:
         whom = "them" if len(having.right) > 1 else "it"
-        yield f"{_has_it_text(gone, having.right)}, and krepair compare calls {whom} right."
+        has = "have" if len(having.right) > 1 else "has"
+        yield f"{_ids(having.right)} {has} {_it(gone)}, and krepair compare calls {whom} right."
     if having.unsure:
         whom = "them" if len(having.unsure) > 1 else "it"
-        yield f"{_has_it_text(gone, having.unsure)}, but krepair compare does not call {whom} right."
+        yield (
+            f"{_ids(having.unsure)} may have {_it(gone)}, but offsets are missing there, or krepair compare does not "
+            f"call {whom} right."
+        )
     if having.lacking and gone.part is not CutPart.EPOCHS:
         many = len(having.lacking) > 1
         yield f"{_ids(having.lacking)} {'do' if many else 'does'} not have them."
 
 
-def _has_it_text(gone: Gone, brokers: Sequence[int]) -> str:
-    has = "have" if len(brokers) > 1 else "has"
-    return f"{_ids(brokers)} {has} {'an intact log' if gone.part is CutPart.EPOCHS else 'them'}"
+def _it(gone: Gone) -> str:
+    return "an intact log" if gone.part is CutPart.EPOCHS else "them"
 
 
 def _advice(gone: Gone, having: Having) -> Iterator[str]:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
@@ -57,6 +58,17 @@ def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
 ) -> None:
     others = [column(1, 0, 100), column(2, 0, 100), column(3, 0, 60), column(4, 70, 100)]
     assert who_has(gone, others, (1, 3, 4)) == having
+
+
+@pytest.mark.parametrize(
+    ("hole", "cleaner", "right"), [(49, -1, True), (50, -1, False), (70, 60, False), (59, 60, True)]
+)
+def test_a_replica_in_which_offsets_are_missing_there_does_not_surely_have_them(
+    hole: int, cleaner: int, right: bool
+) -> None:
+    other = replace(column(1, 0, 100), highest_hole=hole, cleaner_position=cleaner)
+    having = who_has(Gone(CutPart.MIDDLE, 50, 55), [other], (1,))
+    assert having == (Having(right=(1,)) if right else Having(unsure=(1,)))
 
 
 def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:
@@ -144,6 +156,18 @@ def test_a_replica_that_ends_before_the_cut_or_is_damaged_itself_is_not_called_r
     [text] = said(one, options(f"2={two}", f"3={three}", accepted_losses=consent(one)))
     assert "compare calls" not in text
     assert "Replica 3 does not have them" in text
+
+
+def test_a_replica_that_lost_the_same_batch_is_not_said_to_have_it(replicas: tuple[Path, Path]) -> None:
+    """Nothing can be held against a damaged batch, so compare tells nothing of its offsets."""
+    one, two = replicas
+    log = two / "t-0" / f"{PER_BATCH * BATCHES:020d}.log"
+    raw = log.read_bytes()
+    quarter = len(raw) // BATCHES
+    log.write_bytes(raw[: 2 * quarter] + raw[3 * quarter :])
+    [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
+    assert "Replica 2 may have them, but offsets are missing there" in text
+    assert "Compare the replicas before you apply this plan" in text
 
 
 def test_a_torn_tail_above_the_high_watermark_is_said_to_be_fetched_again(tmp_path: Path) -> None:

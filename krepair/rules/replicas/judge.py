@@ -548,6 +548,7 @@ def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaC
             worst, worst
         ),
         from_facts=one.from_facts,
+        highest_hole=one.headers.highest_hole,
     )
 
 

@@ -184,6 +184,7 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
         segments: how many.
         state: in a word: ``as it should be``, a verdict, or ``wrong``.
         from_facts: whether it was read from a facts file.
+        highest_hole: highest offset that has no record although it lies in the log, -1 none.
     """
 
     broker: int
@@ -197,6 +198,7 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     segments: int
     state: str = ""
     from_facts: bool = False
+    highest_hole: int = -1
 
 
 class Harmless(str):
