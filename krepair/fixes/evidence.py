@@ -164,7 +164,14 @@ def forget_logs(context: Context, partition: Partition, why: str) -> None:
 
 
 def _found(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
-    """What is known, or whose logs have to be read first."""
+    """What is known, or whose logs have to be read first.
+
+    A broker does not start while it has a partition twice, and a person decides which of the two it goes on with.
+    """
+    for view in context.own_dirs.views:
+        if any(one.key == partition.key for one in view.partitions):
+            text = f"this broker has it in {view.path}, too: move one of the two folders out"
+            return Evidence(kind="none", why=text)
     return _of_an_only_one(context, partition) or _of_the_cluster(context, partition, folders)
 
 

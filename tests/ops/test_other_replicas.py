@@ -626,6 +626,21 @@ def test_a_second_log_directory_counts_though_its_inode_is_that_of_the_first(
     assert [view.path for view in own.views] == [str(more)]
 
 
+@pytest.mark.parametrize("said", ["replicas", "only-replica", "as-broker"])
+def test_a_partition_that_lies_in_two_log_directories_of_this_broker_keeps_everything(
+    said: str, tmp_path: Path
+) -> None:
+    """Whichever of the two the broker goes on with: the other one's older records may be what comes back."""
+    twin = broker(tmp_path / "more", 1, whole())
+    run = of_two(tmp_path, "compact")
+    run.given = dataclasses.replace(run.given, replicas=(*run.given.replicas, f"1={tmp_path}/b1,{twin}"))
+    if said != "replicas":
+        run.given = dataclasses.replace(run.given, cluster="", **SAID[said])
+    found = evidence_in(run.plan())
+    assert found.kind == "none"
+    assert f"this broker has it in {twin}, too" in found.why
+
+
 def test_a_configuration_that_does_not_name_this_directory_keeps_everything(tmp_path: Path) -> None:
     """It names several: one of them may hold a folder that is about to become the replica."""
     config = tmp_path / "server.properties"
