@@ -316,6 +316,30 @@ def test_facts_of_a_partition_with_one_key_are_read(tmp_path: Path) -> None:
     assert verdict.verdict == m.IS_BEHIND
 
 
+@pytest.mark.parametrize(
+    ("file", "forks"),
+    [("0 0\n3 1\n", False), ("0 0\n3 2\n7 3\n", False), ("5 0\n0 2\n", False), ("0 0\n3 2\n7 4\n", True)],
+    ids=["starts too early", "an epoch without a batch", "out of order", "led from its log end on"],
+)
+def test_a_checkpoint_that_its_own_batches_contradict_is_no_other_history(
+    file: str, forks: bool, tmp_path: Path
+) -> None:
+    """``plan --fix epochs`` says to compare the replicas then: it was always a fork, and neither was right."""
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(
+            *(batch_of(offset, leader_epoch=3 * (offset >= 2)) for offset in range(6 if broker == 1 else 4))
+        )
+        directory.write(broker=broker)
+        (tmp_path / f"b{broker}" / "replication-offset-checkpoint").write_text("0\n1\nt 0 6\n")
+    (tmp_path / "b2" / "t-0" / "leader-epoch-checkpoint").write_text(f"0\n{file.count(chr(10))}\n{file}")
+    options = Options(engine=EngineName.INLINE)
+    [verdict] = compare(
+        parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)]), options
+    ).partitions
+    assert (m.FORK in {one.kind for one in verdict.disagreements}) is forks
+
+
 def _one_without_its_commit_marker(root: Path, begins: int, *, behind: bool = False) -> list[str]:
     """Broker 2 lacks the marker at offset 3, which a cleaner up to 2.2.1 removes (KAFKA-8351); sides as typed."""
     log = [

@@ -71,8 +71,8 @@ def find_fork(one: History, other: History) -> Fork | None:
 
 def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tuple[int, int, int] | None:
     """(offset, epoch, later epoch): batches of an epoch at or above the start of a later epoch elsewhere."""
-    runs = runs[runs[:, 0] >= 0]
-    starts = np.concatenate([other_file, other_runs[other_runs[:, 0] >= 0][:, :2]])
+    runs, other_runs = runs[runs[:, 0] >= 0], other_runs[other_runs[:, 0] >= 0]
+    starts = np.concatenate([_believed(other_file, other_runs), other_runs[:, :2]])
     if not len(runs) or not len(starts):
         return None
     starts = starts[np.argsort(starts[:, 0], kind="stable")]
@@ -88,6 +88,20 @@ def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tupl
     place = int(np.argmin(offsets))
     run = int(wrong[place])
     return int(offsets[place]), int(runs[run, 0]), int(starts[later[run], 0])
+
+
+def _believed(file: Int64s, runs: Int64s) -> Int64s:
+    """The entries of a file that no batch beside it contradicts: of these the file is wrong (KR402), and tells nothing.
+
+    Args:
+        file: see ``History.starts``.
+        runs: of the same replica, without those of old formats.
+    """
+    runs = runs[np.argsort(runs[:, 0], kind="stable")]
+    # up to where the log has batches of any epoch before each
+    last = np.append(np.int64(-1), np.maximum.accumulate(runs[:, 2]))
+    found: Int64s = file[file[:, 1] > last[np.searchsorted(runs[:, 0], file[:, 0], "left")]]
+    return found
 
 
 NOWHERE: Final = 2**63 - 1
