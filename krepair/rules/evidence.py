@@ -254,19 +254,11 @@ def who_has(gone: Gone, others: Iterable[ReplicaColumn], called_right: Collectio
     for one in others:
         if not _covers(one, gone):
             lacking.append(one.broker)
-        elif one.broker in called_right and _has_each(one, gone):
+        elif one.broker in called_right and (gone.part is CutPart.EPOCHS or one.has_each_from(gone.first)):
             right.append(one.broker)
         else:
             unsure.append(one.broker)
     return Having(tuple(right), tuple(unsure), tuple(lacking))
-
-
-def _has_each(one: ReplicaColumn, gone: Gone) -> bool:
-    """Whether no offset is missing where this log has lost its own, but for what a cleaner took.
-
-    Nothing can be held against a part that is gone here. So nobody else tells that it is gone there, too.
-    """
-    return gone.part is CutPart.EPOCHS or one.highest_hole < max(gone.first, one.cleaner_position)
 
 
 def _covers(one: ReplicaColumn, gone: Gone) -> bool:

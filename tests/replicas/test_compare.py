@@ -274,6 +274,25 @@ def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
     assert rest in found[m.CORRUPT].text
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_who_has_lost_what_is_damaged_elsewhere_is_not_right_about_it(lost: bool, tmp_path: Path) -> None:
+    """The way back would delete the only copy, of which perhaps one bit is wrong."""
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(
+            *(batch_of(offset) for offset in range(3) if (broker, offset, lost) != (2, 1, True))
+        )
+        directory.write(broker=broker)
+    log = tmp_path / "b1" / "t-0" / f"{0:020d}.log"
+    flip(log, log.stat().st_size // 3 + 70)
+    sides = parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
+    report = compare(sides, Options(engine=EngineName.INLINE))
+    [found] = report.partitions[0].disagreements
+    assert (found.kind, found.brokers, found.offset) == (m.CORRUPT, (1,), 1)
+    assert found.right == (() if lost else (2,))
+    assert (report.way_back is None) is lost
+
+
 @pytest.mark.parametrize(
     "name", ["open-3.9.2-tomb", "open-4.3.1-abrt", "open-3.9.2-flip", "open-4.3.1-equal"]
 )

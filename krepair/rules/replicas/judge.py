@@ -307,14 +307,18 @@ def verdict_of(
     right = tuple(one.broker for one in replicas if one.broker not in blamed)
     if len(replicas) == 1 or verdict == m.CANNOT_TELL:
         right = ()
+    columns = tuple(_column(one, disagreements) for one in replicas)
     return m.PartitionVerdict(
         topic=topic,
         partition=partition,
         verdict=verdict,
-        disagreements=tuple(_with_right(one, right) for one in disagreements),
+        disagreements=tuple(
+            _with_right(one, [column for column in columns if column.broker in right])
+            for one in disagreements
+        ),
         harmless=harmless,
         right=right,
-        replicas=tuple(_column(one, disagreements) for one in replicas),
+        replicas=columns,
         records_read=any(content is not None for content in contents),
     )
 
@@ -333,9 +337,12 @@ def _with_rest(
     return replace(one, text=f"{one.text}; {rest}")
 
 
-def _with_right(one: m.Disagreement, right: tuple[int, ...]) -> m.Disagreement:
-    unsure = m.VERDICT_OF[one.kind] not in {m.DIVERGED, m.DAMAGED}
-    return replace(one, right=() if unsure or one.kind in {m.FORK, m.TOPIC_ID} else right)
+def _with_right(one: m.Disagreement, right: Sequence[m.ReplicaColumn]) -> m.Disagreement:
+    if m.VERDICT_OF[one.kind] not in {m.DIVERGED, m.DAMAGED} or one.kind in {m.FORK, m.TOPIC_ID}:
+        return replace(one, right=())
+    damaged = m.VERDICT_OF[one.kind] == m.DAMAGED
+    about_it = (column for column in right if not damaged or column.has_each_from(one.offset))
+    return replace(one, right=tuple(column.broker for column in about_it))
 
 
 def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:

@@ -200,6 +200,13 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     from_facts: bool = False
     highest_hole: int = -1
 
+    def has_each_from(self, offset: int) -> bool:
+        """Whether no offset is missing from one on, but for what a cleaner took.
+
+        Nothing can be held against a part that another replica has lost. So nobody tells that it is gone here, too.
+        """
+        return self.highest_hole < max(offset, self.cleaner_position)
+
 
 class Harmless(str):
     """What differs and does no harm, in words.
