@@ -256,10 +256,12 @@ def no_brokers_name(leftovers: Sequence[Leftover], specials: Sequence[Special]) 
         specials: names in it that are no regular files.
     """
     for leftover in leftovers:
-        canonical = parse_file_name(leftover.file.name).is_canonical
+        name = parse_file_name(leftover.file.name)
         if not leftover.file.name.isprintable():
             return f"{shown_path(leftover.file.name)}: not a name that a plan can hold; remove it by hand"
-        if leftover.kind in {"swap", "cleaned"} and not canonical:
+        # a cleaner swaps logs and their indexes alone
+        snapshot = leftover.kind == "swap" and name.kind is FileKind.SNAPSHOT
+        if snapshot or (leftover.kind in {"swap", "cleaned"} and not name.is_canonical):
             return f"{leftover.file.name}: no broker names a file so; move it out of the folder by hand"
     for special in specials:
         if parse_file_name(special.name).kind is not FileKind.FOREIGN:

@@ -263,6 +263,7 @@ def test_an_index_swap_alone_is_told_as_the_next_broker_treats_it(version: Versi
     [
         ("swap", "100.log.swap", "no broker names a file so"),
         ("cleaned", "100.log.cleaned", "no broker names a file so"),
+        ("swap", f"{100:020d}.snapshot.swap", "no broker names a file so"),
         ("deleted", f"{100:020d}.log\n.deleted", "not a name that a plan can hold"),
         ("deleted", "100.log.deleted", ""),
     ],
