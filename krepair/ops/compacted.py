@@ -30,6 +30,10 @@ class Policies:
         self._settings = settings
         self._plans: dict[tuple[str, str], frozenset[str]] = {}
 
+    def is_said(self, topic: str, replicas: Iterable[ReadReplica]) -> bool:
+        """Whether the settings say of a topic that it is compacted or not, or a plan of krepair that it was."""
+        return self._settings.topic(topic).policy_is_known or any(map(self._planned, replicas))
+
     def compacts(self, topic: str, group: ReplicaGroup, replicas: Iterable[ReadReplica]) -> bool:
         """Whether records may be missing because a later one of their key is there.
 
@@ -47,7 +51,7 @@ class Policies:
             return settings.compacts
         if any(one.state.cleaner_position >= 0 or one.headers.cleaned_to >= 0 for one in group.replicas):
             return True
-        return any(self._planned(one) for one in replicas)
+        return any(map(self._planned, replicas))
 
     def _planned(self, one: ReadReplica) -> bool:
         """Whether a plan of krepair, whose originals are still kept, compacted a replica by key."""

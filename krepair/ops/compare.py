@@ -304,7 +304,8 @@ class Comparison:
                 if group.differing:
                     sources = tuple(_source(replicas, group))
                     compacted = self._policies.compacts(topic, group, replicas)
-                    yield GroupWork(group, sources, compacted=compacted)
+                    assumed = compacted and not self._policies.is_said(topic, replicas)
+                    yield GroupWork(group, sources, compacted=compacted, assumed=assumed)
 
     def _changed(
         self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[ReplicaGroup]], *, last: bool

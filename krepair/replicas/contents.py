@@ -20,7 +20,7 @@ from krepair.replicas.items import ReplicaItem, RowRun, RowsResult, rows_of
 from krepair.rewrite.compaction.rows import BUCKETS
 from krepair.rules.replicas.judge import ComparedRecords, RecordDifference, ReplicaGroup
 from krepair.rules.replicas.keys import KeyFinding, differing, joined, judge_keys, merged
-from krepair.rules.replicas.replica import Replica
+from krepair.rules.replicas.replica import NOWHERE, Replica
 
 _SMALL_BYTES: Final = 4 << 20
 _WITHOUT_SCRATCH_BYTES: Final = 256 << 20
@@ -36,11 +36,13 @@ class GroupWork:
         group: the replicas.
         sources: of each where its records are: what reads them, its place in a facts file, or None.
         compacted: whether its topic is compacted.
+        assumed: whether only what cleaners left says so.
     """
 
     group: ReplicaGroup
     sources: tuple[ReplicaItem | FactsLog | None, ...]
     compacted: bool
+    assumed: bool = False
 
 
 Unread = tuple[Replica, str]
@@ -62,7 +64,8 @@ def contents_of(
         if unread:
             return [], unread
         found += [
-            join(one.group, mine, compacted=one.compacted) for one, mine in zip(some, rows, strict=True)
+            join(one.group, mine, compacted=one.compacted, assumed=one.assumed)
+            for one, mine in zip(some, rows, strict=True)
         ]
     return found, []
 
@@ -149,13 +152,17 @@ ROWS_AT_ONCE: Final = 1 << 20
 _RECORD_COLUMNS: Final = 2
 
 
-def join(group: ReplicaGroup, rows: Sequence[RowsResult], *, compacted: bool) -> ComparedRecords:
+def join(
+    group: ReplicaGroup, rows: Sequence[RowsResult], *, compacted: bool, assumed: bool = False
+) -> ComparedRecords:
     """Judge the records of a group.
 
     Args:
         group: the replicas.
         rows: of each replica; empty where it does not count.
         compacted: whether keys are judged; else every record that is missing is lost.
+        assumed: whether a topic may not be compacted after all: then records that are missing count, too, from where no
+            cleaner is known to have been.
     """
     found: list[KeyFinding] = []
     if compacted:
@@ -164,12 +171,9 @@ def join(group: ReplicaGroup, rows: Sequence[RowsResult], *, compacted: bool) ->
         with_keys = sum(1 for of_one in rows if of_one.keys)
         for part in key_parts([of_one.keys for of_one in rows]):
             found += judge_keys(joined(differing(part, with_keys)), group.replicas, forks, catch_ups)
-    return ComparedRecords(
-        keys=tuple(merged(found)),
-        records=tuple(
-            _record_differences(group, [of_one.records for of_one in rows], missing_too=not compacted)
-        ),
-    )
+    missing_from = group.never_cleaned_from if assumed else NOWHERE if compacted else 0
+    records = _record_differences(group, [of_one.records for of_one in rows], missing_from)
+    return ComparedRecords(keys=tuple(merged(found)), records=tuple(records), assumed=assumed)
 
 
 def key_parts(keys: Sequence[Sequence[RowRun]]) -> Iterator[list[Uint64s]]:
@@ -198,19 +202,19 @@ def _concatenated(pieces: list[Uint64s], columns: int) -> Uint64s:
 
 
 def _record_differences(
-    group: ReplicaGroup, records: Sequence[Sequence[RowRun]], *, missing_too: bool
+    group: ReplicaGroup, records: Sequence[Sequence[RowRun]], missing_from: int
 ) -> Iterator[RecordDifference]:
     """Compare the digests of records offset by offset, all pairs."""
     tables = [[rows_of(run, _RECORD_COLUMNS) for run in of_one] for of_one in records]
     for a, one in enumerate(group.replicas):
         for b, other in enumerate(group.replicas):
-            if a == b or one.failure or other.failure or (a > b and not missing_too):
+            if a == b or one.failure or other.failure or (a > b and missing_from == NOWHERE):
                 continue
             low = max(one.state.log_start, other.state.log_start)
             high = min(one.end, other.end, group.fork_of(a, b))
             totals = [0, -1, 0, -1]
             for mine, theirs in _windows(tables[a], tables[b], low, high):
-                _add(totals, mine, theirs, other.hidden, missing_too=missing_too)
+                _add(totals, mine, theirs, other.hidden, missing_from)
             if a > b:
                 totals[:2] = 0, -1
             if totals[0] or totals[2]:
@@ -242,7 +246,7 @@ def _ranges(mine: Sequence[Uint64s], low: int, high: int) -> Iterator[tuple[int,
 
 
 def _add(
-    totals: list[int], mine: Uint64s, theirs: Uint64s, hidden: Sequence[tuple[int, int]], *, missing_too: bool
+    totals: list[int], mine: Uint64s, theirs: Uint64s, hidden: Sequence[tuple[int, int]], missing_from: int
 ) -> None:
     """Count what differs and what is missing in one range of offsets."""
     if not len(mine):
@@ -256,8 +260,7 @@ def _add(
     differing: Int64s = np.flatnonzero(both)
     differing = differing[theirs[places[differing], 1] != mine[differing, 1]]
     _count(totals, 0, mine[differing, 0])
-    if missing_too:
-        _count(totals, 2, mine[~both & ~within(mine[:, 0], hidden), 0])
+    _count(totals, 2, mine[~both & ~within(mine[:, 0], hidden) & (mine[:, 0] >= missing_from), 0])
 
 
 def within(offsets: Any, parts: Sequence[tuple[int, int]]) -> Any:

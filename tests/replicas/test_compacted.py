@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,11 +88,41 @@ def test_batches_with_fewer_records_than_offsets_show_that_krepair_compacted(
 def test_the_plan_that_is_kept_shows_that_krepair_compacted(tmp_path: Path) -> None:
     paths = three(tmp_path, whole=True)
     verbs, plan = compacted(tmp_path, paths[1])
-    assert said(paths).verdict == m.HARMLESS
+    before = said(paths)
+    assert before.verdict == m.HARMLESS
+    assert not any("lost" in words for words in before.harmless)
     verbs.purge(plan)
     after = said(paths)
     assert after.verdict == m.DIVERGED  # batches that are gone whole may as well be lost
     assert "--topic-config" in after.disagreements[0].text
+
+
+@pytest.mark.parametrize("policy", ["", "delete", "compact"])
+@pytest.mark.parametrize("facts_of", [0, 1])
+def test_what_is_missing_where_no_cleaner_was_is_told_unless_somebody_says_that_the_topic_is_compacted(
+    facts_of: int, policy: str, tmp_path: Path
+) -> None:
+    """The topic was compacted once: a line of the cleaner stays. Its records have no keys, so none is judged by key."""
+    sides = []
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / str(broker))
+        partition = directory.partition(TOPIC)
+        for base in range(0, 8, 2):
+            partition.segment(*(data(one, [Record(None, b"v")]) for one in (base, base + 1)))
+        directory.write(broker=broker)
+        (tmp_path / str(broker) / "cleaner-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 2\n")
+        sides.append(f"{broker}={tmp_path / str(broker)}")
+    (tmp_path / "2" / f"{TOPIC}-0" / f"{4:020d}.log").unlink()
+    if facts_of:
+        facts([str(tmp_path / "1")], str(tmp_path / "1.facts"), OPTIONS)
+        sides[0] = f"1={tmp_path}/1.facts"
+    given = replace(OPTIONS, settings=(("cleanup.policy", policy),) if policy else ())
+    [verdict] = compare(parse_sides(sides), given).partitions
+    if policy == "delete":
+        assert [(one.kind, one.brokers, one.offset) for one in verdict.disagreements] == [(m.LOST, (2,), 4)]
+    else:
+        told = [words for words in verdict.harmless if "broker 2 lacks 2 records from offset 4 on" in words]
+        assert (verdict.verdict, len(told)) == (m.HARMLESS, int(not policy))
 
 
 def test_a_segment_that_is_lost_where_krepair_compacted_is_never_called_harmless(tmp_path: Path) -> None:

@@ -64,6 +64,12 @@ class ReplicaGroup:
         fork = self.forks.get((min(one, other), max(one, other)))
         return NOWHERE if fork is None else fork.offset
 
+    @property
+    def never_cleaned_from(self) -> int:
+        """Offset from which no cleaner of any of them is known to have been."""
+        read = (one for one in self.replicas if not one.failure)
+        return max((max(one.cleaner, one.headers.cleaned_to, 0) for one in read), default=0)
+
     def leaders_of(self, place: int) -> list[int]:
         """Places of the replicas that may lead one of them while it catches up: they are ahead of it.
 
@@ -119,10 +125,12 @@ class ComparedRecords:
     Attributes:
         keys: what is wrong by key.
         records: pairs in which records differ or are missing.
+        assumed: whether nobody has said that the topic is compacted: then what is missing may be lost.
     """
 
     keys: tuple[KeyFinding, ...] = ()
     records: tuple[RecordDifference, ...] = ()
+    assumed: bool = False
 
 
 def groups_of(replicas: Sequence[Replica]) -> list[ReplicaGroup]:
@@ -294,7 +302,15 @@ def verdict_of(
     found = [one for one in found if one.kind != m.BEHIND or one.brokers not in late] + decided
     disagreements = [_with_rest(one, found, replicas) for one in _summed(found)]
     worst = min((m.VERDICTS.index(m.VERDICT_OF[one.kind]) for one in disagreements), default=-1)
-    harmless = tuple(sorted({name for group in groups for name in _harmless(group)}))
+    harmless = tuple(
+        sorted(
+            {
+                name
+                for group, content in zip(groups, contents, strict=True)
+                for name in (*_harmless(group), *_unexplained(group, content))
+            }
+        )
+    )
     if worst >= 0:
         verdict = m.VERDICTS[worst]
     elif len(replicas) == 1:
@@ -391,7 +407,7 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
                 f"offset{'s' if pair.differing > 1 else ''} and leader epoch"
             )
             yield m.said(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
-        if pair.missing:
+        if pair.missing and not content.assumed:
             text = (
                 f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} that broker "
                 f"{one.broker} has, where nothing was ever cleaned (if the topic is compacted, say so with "
@@ -522,6 +538,20 @@ def _harmless(group: ReplicaGroup) -> Iterator[m.Harmless]:
         yield m.Harmless("epoch-file")
     if _differ_inside(read, group.differing):
         yield m.Harmless("cleaned-further")
+
+
+def _unexplained(group: ReplicaGroup, content: ComparedRecords | None) -> Iterator[m.Harmless]:
+    """Records that are missing above all known cleaning, where the topic is only taken for a compacted one."""
+    missing = [pair for pair in content.records if pair.missing] if content and content.assumed else []
+    if missing:
+        pair = min(missing, key=lambda one: (one.first_missing, one.other))
+        count = f"{pair.missing:,} record{'s' if pair.missing > 1 else ''}"
+        yield m.Harmless(
+            "never-cleaned",
+            f"broker {group.replicas[pair.other].broker} lacks {count} from offset {pair.first_missing} on, where no "
+            "cleaner is known to have been: if the topic is not compacted, they are lost; then say so with "
+            "--topic-config or --set cleanup.policy=delete",
+        )
 
 
 def _differ_inside(read: Sequence[Replica], differing: Sequence[int]) -> bool:
