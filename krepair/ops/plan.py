@@ -624,8 +624,10 @@ def _risk_of_loss(
     me: int,
     sides: Sequence[Side],
 ) -> Risk:
-    others = () if verdict is None else [one for one in verdict.replicas if one.broker != me]
-    having = who_has(gone, others, () if verdict is None else verdict.right)
+    having = Having()
+    if verdict is not None:
+        others = (one for one in verdict.replicas if one.broker != me)
+        having = who_has(gone, others, verdict.right, verdict.own_tail(me))
     what, who, *more = (*told(plan.folder, gone, having), "")
     text = f"{what} {who}".rstrip()
     return Risk(

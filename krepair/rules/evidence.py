@@ -240,21 +240,27 @@ class Having(NamedTuple):
     lacking: tuple[int, ...] = ()
 
 
-def who_has(gone: Gone, others: Iterable[ReplicaColumn], called_right: Collection[int]) -> Having:
+def who_has(
+    gone: Gone, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
+) -> Having:
     """Sort the other replicas by whether they have what goes.
 
     Args:
         gone: what goes.
         others: the other replicas.
         called_right: brokers whose replicas the comparison calls right.
+        own_tail: offset from which this replica has another history than others, -1 if it has none.
     """
+    another = own_tail >= 0 and (gone.end == OPEN or own_tail < gone.end)
     right: list[int] = []
     unsure: list[int] = []
     lacking: list[int] = []
     for one in others:
         if not _covers(one, gone):
             lacking.append(one.broker)
-        elif one.broker in called_right and (gone.part is CutPart.EPOCHS or one.has_each_from(gone.first)):
+        elif one.broker in called_right and (
+            gone.part is CutPart.EPOCHS or (one.has_each_from(gone.first) and not another)
+        ):
             right.append(one.broker)
         else:
             unsure.append(one.broker)
@@ -295,22 +301,18 @@ def _what_goes(folder: str, gone: Gone) -> str:
 
 def _who_has_it(gone: Gone, having: Having) -> Iterator[str]:
     if having.right:
-        whom = "them" if len(having.right) > 1 else "it"
-        has = "have" if len(having.right) > 1 else "has"
-        yield f"{_ids(having.right)} {has} {_it(gone)}, and krepair compare calls {whom} right."
+        has, whom = ("have", "them") if len(having.right) > 1 else ("has", "it")
+        what = "an intact log" if gone.part is CutPart.EPOCHS else "them"
+        yield f"{_ids(having.right)} {has} {what}, and krepair compare calls {whom} right."
     if having.unsure:
-        whom = "them" if len(having.unsure) > 1 else "it"
-        yield (
-            f"{_ids(having.unsure)} may have {_it(gone)}, but offsets are missing there, or krepair compare does not "
-            f"call {whom} right."
-        )
+        has, whom = ("have", "them") if len(having.unsure) > 1 else ("has", "it")
+        if gone.part is CutPart.EPOCHS:
+            yield f"{_ids(having.unsure)} {has} a log, but krepair compare does not call {whom} right."
+        else:
+            yield f"{_ids(having.unsure)} may have them, or other records in their place, or none."
     if having.lacking and gone.part is not CutPart.EPOCHS:
         many = len(having.lacking) > 1
         yield f"{_ids(having.lacking)} {'do' if many else 'does'} not have them."
-
-
-def _it(gone: Gone) -> str:
-    return "an intact log" if gone.part is CutPart.EPOCHS else "them"
 
 
 def _advice(gone: Gone, having: Having) -> Iterator[str]:

@@ -77,17 +77,21 @@ def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compar
     assert told("t-0", gone, Having(unsure=(2,)))[-1].startswith("Compare the replicas")
 
 
-def made(root: Path, broker: int, segments: int = SEGMENTS) -> Path:
-    """A replica of three segments with four batches of five records."""
+def made(
+    root: Path, broker: int, segments: int = SEGMENTS, *, epoch_from: int = END, marked: int = -1
+) -> Path:
+    """A replica of three segments with four batches of five records; epoch and high watermark as they are given."""
     directory = b.LogDir(root)
     partition = directory.partition("t", index_interval_bytes=200)
     for number in range(segments):
         base = number * PER_BATCH * BATCHES
-        partition.segment(*(b.data(base + PER_BATCH * n, PER_BATCH, leader_epoch=0) for n in range(BATCHES)))
+        offsets = [base + PER_BATCH * n for n in range(BATCHES)]
+        partition.segment(*(b.data(at, PER_BATCH, leader_epoch=int(at >= epoch_from)) for at in offsets))
     directory.write(clean_stop=True)
     (root / ".lock").touch()
     (root / "meta.properties").write_text(f"version=0\nbroker.id={broker}\ncluster.id=c\n")
-    (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {partition.log_end}\n")
+    mark = partition.log_end if marked < 0 else marked
+    (root / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {mark}\n")
     (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {partition.log_end}\n")
     return root
 
@@ -166,8 +170,21 @@ def test_a_replica_that_lost_the_same_batch_is_not_said_to_have_it(replicas: tup
     quarter = len(raw) // BATCHES
     log.write_bytes(raw[: 2 * quarter] + raw[3 * quarter :])
     [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
-    assert "Replica 2 may have them, but offsets are missing there" in text
+    assert "Replica 2 may have them, or other records in their place, or none" in text
     assert "Compare the replicas before you apply this plan" in text
+
+
+@pytest.mark.parametrize(("parts_at", "has"), [(END, True), (45, False), (55, True)])
+def test_who_has_another_history_there_is_not_said_to_have_them(
+    parts_at: int, has: bool, tmp_path: Path
+) -> None:
+    """Broker 1 was stopped cleanly with a tail above its high watermark; compare calls broker 2 right."""
+    one = made(tmp_path / "b1", 1, marked=40)
+    two = made(tmp_path / "b2", 2, epoch_from=parts_at, marked=40)
+    flip(one, 2, 2)
+    [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
+    assert "offsets 50 to 54 go from the middle" in text
+    assert ("Replica 2 has them, and krepair compare calls it right" in text) is has
 
 
 def test_a_torn_tail_above_the_high_watermark_is_said_to_be_fetched_again(tmp_path: Path) -> None:

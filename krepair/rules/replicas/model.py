@@ -253,3 +253,12 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """``topic-partition``."""
         return f"{self.topic}-{self.partition}"
+
+    def own_tail(self, broker: int) -> int:
+        """Offset from which a replica has records that others have not, and loses them at its start; -1 if none.
+
+        What it lacks itself begins at its end, never before.
+        """
+        end = next((one.log_end for one in self.replicas if one.broker == broker), -1)
+        tails = [one.offset for one in self.disagreements if (one.kind, one.brokers) == (BEHIND, (broker,))]
+        return min((offset for offset in tails if offset < end), default=-1)
