@@ -479,7 +479,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="as leader this replica does not serve them; a follower that starts empty copies the loss",
          source="UnifiedLog, LogLoader (3.9.2): a missing segment is not noticed at a start"),
     Rule("KR658", DATA_LOSS, "Log cut below what was committed or flushed", command=COMPARE,
-         evidence="log end, and the recorded high watermark (after a clean stop) or recovery point above it",
+         evidence="log end, and above it the recorded recovery point, or the high watermark (after a clean stop, or "
+                  "where no other replica reaches it)",
          danger="if this broker comes up as the only member of the ISR, the others truncate to its end, and the "
                 "records are gone everywhere",
          source=f"ReplicaManager.checkpointHighWatermarks, LogManager.checkpointLogRecoveryOffsets (3.9.2); {_RAN}"),
@@ -493,8 +494,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="followers that fetch it stop; readers fail at this offset. krepair check says what can be done",
          source=f"DefaultRecordBatch.ensureValid (3.9.2); {_RAN}"),
     Rule("KR661", DATA_LOSS, "Replica with a torn end", command=COMPARE,
-         evidence="file, position and what was expected, after a clean stop or below the recovery point",
-         danger="the next start cuts the end, although those bytes had been flushed to the disk",
+         evidence="file, position and what was expected, after a clean stop or below the recovery point, or where no "
+                  "other replica has all that was committed",
+         danger="the next start cuts the end, although those bytes had been flushed to the disk, or committed",
          source=f"LogSegment.recover (3.9.2); {_RAN}"),
     Rule("KR662", CONFUSING, "Replicas differ, and it cannot be told which is right", command=COMPARE,
          evidence="what each has, and what would tell",

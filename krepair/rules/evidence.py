@@ -259,7 +259,7 @@ def who_has(
         if not _covers(one, gone):
             lacking.append(one.broker)
         elif one.broker in called_right and (
-            gone.part is CutPart.EPOCHS or (one.has_each_from(gone.first) and not another)
+            gone.part is CutPart.EPOCHS or (one.has_each(gone.first, gone.end) and not another)
         ):
             right.append(one.broker)
         else:

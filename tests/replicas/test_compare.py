@@ -274,6 +274,43 @@ def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
     assert rest in found[m.CORRUPT].text
 
 
+@pytest.mark.parametrize(
+    ("mark", "other", "kind", "words"),
+    [
+        (8, 8, m.BEHIND, "it fetches the rest again"),
+        (8, 7, m.CORRUPT, "below its recorded high watermark 8, which no other replica here reaches"),
+        (8, 5, m.CORRUPT, "below its recorded high watermark 8, which no other replica here reaches"),
+        (6, 5, m.BEHIND, "no other replica here goes on from there"),
+    ],
+)
+@pytest.mark.parametrize("torn", [False, True], ids=["damaged", "gone"])
+def test_an_end_that_an_unclean_stop_has_cost_is_fetched_again_only_where_somebody_has_it(
+    mark: int, other: int, kind: str, words: str, torn: bool, tmp_path: Path
+) -> None:
+    """Broker 1 was killed with nothing flushed; its log is good up to offset 6."""
+    for broker, end in ((1, 6 if torn else 8), (2, other)):
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(*(batch_of(offset) for offset in range(end)))
+        directory.write(broker=broker, clean_stop=broker == 2)
+        (tmp_path / f"b{broker}" / "replication-offset-checkpoint").write_text(
+            f"0\n1\nt 0 {mark if broker == 1 else other}\n"
+        )
+    (tmp_path / "b1" / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 0\n")
+    log = tmp_path / "b1" / "t-0" / f"{0:020d}.log"
+    if not torn:
+        flip(log, 6 * log.stat().st_size // 8 + 70)
+    sides = parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
+    report = compare(sides, Options(engine=EngineName.INLINE))
+    found = [one for one in report.partitions[0].disagreements if one.brokers == (1,)]
+    assert report.way_back is None
+    if torn:
+        assert [one.kind for one in found] == (
+            [] if mark == 6 else [m.CUT if kind == m.CORRUPT else m.BEHIND]
+        )
+    else:
+        assert [(one.kind, one.offset, words in one.text) for one in found] == [(kind, 6, True)]
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_who_has_lost_what_is_damaged_elsewhere_is_not_right_about_it(lost: bool, tmp_path: Path) -> None:
     """The way back would delete the only copy, of which perhaps one bit is wrong."""

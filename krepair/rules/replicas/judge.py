@@ -251,24 +251,38 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
 
 
 def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
-    """Replicas that end before others: they fetch what they lack."""
+    """Replicas that end before others: they fetch what they lack, as far as anybody has it."""
     read = [one for one in group.replicas if not one.failure]
-    top = max((one.end for one in read), default=0)
     for one in read:
         if one.limited:
             continue
-        cut = one.cut_by_recovery
+        cut, mark = one.cut_by_recovery, one.state.high_watermark
+        top = max((other.end for other in read if other is not one), default=-1)
+        gone = not one.state.clean_stop and mark > max(one.end, top)
         if cut >= 0:
-            text = f"the start after its unclean stop cuts the log at {cut}, and it fetches the rest again"
-            yield _of(m.BEHIND, one, cut, text)
-        elif one.end < top:
-            lost = one.state.high_watermark > one.end and not one.state.clean_stop
-            more = (
-                f"; its high watermark was {one.state.high_watermark}: the unclean stop cost its end"
-                if lost
-                else ""
+            yield _cut_by_recovery(one, top, gone=gone)
+        elif gone:
+            text = (
+                f"the log ends at {one.end}, below its recorded high watermark {mark}, which no other replica here "
+                "reaches: records that were committed are gone"
             )
+            yield _of(m.CUT, one, one.end, text)
+        elif one.end < top:
+            lost = mark > one.end and not one.state.clean_stop
+            more = f"; its high watermark was {mark}: the unclean stop cost its end" if lost else ""
             yield _of(m.BEHIND, one, one.end, f"ends at {one.end}, another replica at {top}{more}")
+
+
+def _cut_by_recovery(one: Replica, top: int, *, gone: bool) -> m.Disagreement:
+    """What the next start does to a damaged end; it is damage like any other where nobody has what was committed."""
+    cut = one.cut_by_recovery
+    text = f"the start after its unclean stop cuts the log at {cut}"
+    if gone:
+        first = next(found for found in one.headers.damages if found.first == cut)
+        lost = f"below its recorded high watermark {one.state.high_watermark}, which no other replica here reaches"
+        return _of(m.TORN if first.tail else m.CORRUPT, one, cut, f"{first.text}; {text}, {lost}")
+    rest = "and it fetches the rest again" if top > cut else "and no other replica here goes on from there"
+    return _of(m.BEHIND, one, cut, f"{text}, {rest}")
 
 
 def verdict_of(
@@ -328,10 +342,7 @@ def verdict_of(
         topic=topic,
         partition=partition,
         verdict=verdict,
-        disagreements=tuple(
-            _with_right(one, [column for column in columns if column.broker in right])
-            for one in disagreements
-        ),
+        disagreements=tuple(_with_right(one, right, columns) for one in disagreements),
         harmless=harmless,
         right=right,
         replicas=columns,
@@ -353,12 +364,16 @@ def _with_rest(
     return replace(one, text=f"{one.text}; {rest}")
 
 
-def _with_right(one: m.Disagreement, right: Sequence[m.ReplicaColumn]) -> m.Disagreement:
+def _with_right(
+    one: m.Disagreement, right: tuple[int, ...], columns: Sequence[m.ReplicaColumn]
+) -> m.Disagreement:
     if m.VERDICT_OF[one.kind] not in {m.DIVERGED, m.DAMAGED} or one.kind in {m.FORK, m.TOPIC_ID}:
         return replace(one, right=())
-    damaged = m.VERDICT_OF[one.kind] == m.DAMAGED
-    about_it = (column for column in right if not damaged or column.has_each_from(one.offset))
-    return replace(one, right=tuple(column.broker for column in about_it))
+    if one.kind == m.CUT or m.VERDICT_OF[one.kind] == m.DAMAGED:
+        committed = max(column.high_watermark for column in columns if column.broker in one.brokers)
+        whole = (column for column in columns if column.has_each(one.offset, committed))
+        right = tuple(column.broker for column in whole if column.broker in right)
+    return replace(one, right=right)
 
 
 def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:

@@ -200,12 +200,12 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     from_facts: bool = False
     highest_hole: int = -1
 
-    def has_each_from(self, offset: int) -> bool:
-        """Whether no offset is missing from one on, but for what a cleaner took.
+    def has_each(self, first: int, end: int) -> bool:
+        """Whether it goes on to an end, and no offset is missing from a first one on, but for what a cleaner took.
 
         Nothing can be held against a part that another replica has lost. So nobody tells that it is gone here, too.
         """
-        return self.highest_hole < max(offset, self.cleaner_position)
+        return self.log_end >= end and self.highest_hole < max(first, self.cleaner_position)
 
 
 class Harmless(str):
