@@ -626,6 +626,9 @@ def _risk_of_loss(
 ) -> Risk:
     having = Having()
     if verdict is not None:
+        end = next((one.log_end for one in verdict.replicas if one.broker == me), OPEN)
+        if gone.end == OPEN and end > gone.first:  # the comparison has read on behind the damage
+            gone = gone._replace(end=end)
         others = (one for one in verdict.replicas if one.broker != me)
         having = who_has(gone, others, verdict.right, verdict.own_tail(me))
     what, who, *more = (*told(plan.folder, gone, having), "")

@@ -151,6 +151,17 @@ def test_a_log_that_is_cut_as_a_broker_would_names_who_should_lead(replicas: tup
     assert apply(make_plan(str(one), given), given).exit_code is ExitCode.DONE
 
 
+def test_a_replica_that_ends_inside_of_what_a_cut_takes_does_not_have_it(tmp_path: Path) -> None:
+    """What lies behind the damage is read, also where no high watermark says how far the log went."""
+    one, two = (made(tmp_path / f"b{broker}", broker, marked=40) for broker in (1, 2))
+    flip(one, 2, 2)
+    log = two / "t-0" / f"{2 * PER_BATCH * BATCHES:020d}.log"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size * 3 // BATCHES])
+    (two / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {END - PER_BATCH}\n")
+    [text] = said(one, options(f"2={two}", accepted_losses=consent(one), fixes=("tail=broker",)))
+    assert f"offsets 50 to {END - 1} are gone here. Replica 2 does not have them." in text
+
+
 def test_a_replica_that_ends_before_the_cut_or_is_damaged_itself_is_not_called_right(
     replicas: tuple[Path, Path], tmp_path: Path
 ) -> None:
