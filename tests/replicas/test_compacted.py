@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from krepair.cli.views.comparisons import compare_view
 from krepair.fixes.replicas import parse_sides
 from krepair.ops.compare import compare
 from krepair.ops.facts import facts
@@ -16,6 +17,7 @@ from krepair.plan.model import Plan
 from krepair.rules.replicas import model as m
 from tests.builders import NOW_MS, LogDir, Record, data
 from tests.compaction.directories import Verbs, options
+from tests.pages import words_of
 
 TOPIC = "changelog"
 SEGMENTS = 8
@@ -117,12 +119,15 @@ def test_what_is_missing_where_no_cleaner_was_is_told_unless_somebody_says_that_
         facts([str(tmp_path / "1")], str(tmp_path / "1.facts"), OPTIONS)
         sides[0] = f"1={tmp_path}/1.facts"
     given = replace(OPTIONS, settings=(("cleanup.policy", policy),) if policy else ())
-    [verdict] = compare(parse_sides(sides), given).partitions
+    report = compare(parse_sides(sides), given)
+    [verdict] = report.partitions
     if policy == "delete":
         assert [(one.kind, one.brokers, one.offset) for one in verdict.disagreements] == [(m.LOST, (2,), 4)]
     else:
         told = [words for words in verdict.harmless if "broker 2 lacks 2 records from offset 4 on" in words]
         assert (verdict.verdict, len(told)) == (m.HARMLESS, int(not policy))
+        page = words_of(compare_view(report))
+        assert (f"{TOPIC}-0: broker 2 lacks 2 records from offset 4 on" in page) is (not policy)
 
 
 def test_a_segment_that_is_lost_where_krepair_compacted_is_never_called_harmless(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ _BAD: Final = frozenset({m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER, m.MISSING, 
 _PARTITIONS_SHOWN: Final = 40
 _BEHIND_SHOWN: Final = 10
 _MARKED_SHOWN: Final = 10
+_NEVER_CLEANED_SHOWN: Final = 10
 _KEYS_SHOWN: Final = 6
 _REASSIGN: Final = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092"
 _BEFORE_AWAY: Final = (
@@ -37,7 +38,7 @@ _WORDS: Final = {
     m.DECIDED_BY_LEADER: "a replica is behind, and not each of the others may lead while it catches up",
     m.MISSING: "a replica could not be read",
     m.CANNOT_TELL: "they differ, and it cannot be told which is right",
-    m.IS_BEHIND: "a replica ends earlier and fetches the rest",
+    m.IS_BEHIND: "a replica ends earlier, or will after its start",
     m.HARMLESS: "they differ as healthy replicas do",
     m.BYTE_EQUAL: "the same batches in the same segments",
     m.ALONE: "on one of these brokers only, so nothing was compared",
@@ -72,6 +73,7 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     for one in bad if every else bad[:_PARTITIONS_SHOWN]:
         sections.append(_partition(one))
     sections += _harmless(report.partitions)
+    sections.append(_never_cleaned(report.partitions, every=every))
     sections.append(_marked(report, every=every))
     if report.way_back is not None:
         sections += _way_back(report.way_back)
@@ -154,10 +156,28 @@ def _brokers(brokers: Iterable[int]) -> str:
 
 def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
     """What differs without harm, summed up by name."""
-    counts = Counter(found.name for one in partitions for found in one.harmless)
+    counts = Counter(
+        found.name for one in partitions for found in one.harmless if found.name != m.NEVER_CLEANED
+    )
     rows = tuple((name, f"{count:,}") for name, count in sorted(counts.items()))
     table = table_of("what differs | # partitions", rows)
     return [Section(title="What differs and does no harm (KR666)", table=table)]
+
+
+def _never_cleaned(partitions: Iterable[m.PartitionVerdict], *, every: bool) -> Section:
+    """What may be lost after all, where the topic is only taken for a compacted one."""
+    lines = [
+        f"{one.name}: {found.more}."
+        for one in partitions
+        for found in one.harmless
+        if found.name == m.NEVER_CLEANED
+    ]
+    shown = lines if every else lines[:_NEVER_CLEANED_SHOWN]
+    if len(lines) > len(shown):
+        shown.append(f"{len(lines) - len(shown):,} more are not shown here; --all or --json has them.")
+    return Section(
+        title="Records that are missing where no cleaner is known to have been", lines=tuple(shown)
+    )
 
 
 def _marked(report: CompareReport, *, every: bool) -> Section:

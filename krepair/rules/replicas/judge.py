@@ -562,7 +562,7 @@ def _unexplained(group: ReplicaGroup, content: ComparedRecords | None) -> Iterat
         pair = min(missing, key=lambda one: (one.first_missing, one.other))
         count = f"{pair.missing:,} record{'s' if pair.missing > 1 else ''}"
         yield m.Harmless(
-            "never-cleaned",
+            m.NEVER_CLEANED,
             f"broker {group.replicas[pair.other].broker} lacks {count} from offset {pair.first_missing} on, where no "
             "cleaner is known to have been: if the topic is not compacted, they are lost; then say so with "
             "--topic-config or --set cleanup.policy=delete",

@@ -213,15 +213,21 @@ class Harmless(str):
 
     Attributes:
         name: under which it is counted.
+        more: what is said of it besides, may be empty.
     """
 
     name: str
+    more: str
 
     def __new__(cls, name: str, more: str = "") -> Harmless:
         """Put the words together."""
         made = super().__new__(cls, f"{name} ({more})" if more else name)
-        made.name = name
+        made.name, made.more = name, more
         return made
+
+
+NEVER_CLEANED: Final = "never-cleaned"
+"""Name of what does no harm only if the topic is compacted, which nobody has said."""
 
 
 class PartitionVerdict(Struct, frozen=True, kw_only=True):
