@@ -146,7 +146,7 @@ def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
     told: dict[int, str] = {}
     to_read = []
     for number, (_, here, _, there) in enumerate(twins):
-        bad = here.unreadable or there.unreadable
+        bad = here.unreadable or there.unreadable or _log_not_read(here) or _log_not_read(there)
         if bad:
             told[number] = f"also {there.path}, which cannot be held against it: {bad}"
         else:
@@ -234,11 +234,22 @@ def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     for index, result in engine.map(compare_two_logs, items):
         stray, place = pairs[index]
         both = f"{_holds(stray)}; {place.folder} beside it: {_holds(place)}"
-        if isinstance(result, Failed):
+        unread = _log_not_read(stray)
+        if unread:
+            told[stray.folder] = f"{both}; {unread}: keep the folder"
+        elif isinstance(result, Failed):
             told[stray.folder] = f"{both}; the two cannot be compared ({result.why}): keep the folder"
         else:
             told[stray.folder] = f"{both}; {_verdict(result, place)}"
     return told
+
+
+def _log_not_read(partition: Partition) -> str:
+    """Why not all records of a folder were read: a ``.log.swap`` or the like may hold the only copy of some."""
+    for one in partition.leftovers:
+        if parse_file_name(one.file.name).kind is FileKind.LOG:
+            return f"{one.file.name} in {partition.folder} was not read"
+    return ""
 
 
 def _verdict(seen: SideBySide, place: Partition) -> str:

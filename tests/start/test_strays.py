@@ -53,6 +53,19 @@ def test_where_the_other_folder_holds_all_of_it_the_stray_one_may_go(tmp_path: P
     assert "it may be moved out of the log directory" in text
 
 
+@pytest.mark.parametrize("suffix", ["swap", "deleted"])
+def test_where_a_cleaning_of_the_stray_one_was_interrupted_it_is_kept(suffix: str, tmp_path: Path) -> None:
+    """Its last segment lies in a file that nothing was held against; of the rest the other folder has all."""
+    path = put_aside(tmp_path, 3)
+    made = LogDir(tmp_path / "more")
+    made.partition("orders").segment(data(30, 10))
+    name = f"{30:020d}.log"
+    shutil.copy(made.write() / "orders-0" / name, path / STRAY / f"{name}.{suffix}")
+    text = told(path)
+    assert f"{name}.{suffix} in {STRAY} was not read: keep the folder" in text
+    assert "may be moved" not in text
+
+
 def test_where_there_is_no_other_folder_the_stray_one_is_kept(tmp_path: Path) -> None:
     path = put_aside(tmp_path, 3)
     shutil.rmtree(path / "orders-0")
@@ -91,3 +104,18 @@ def test_of_one_in_two_directories_it_is_said_which_was_read_up_to_a_damage(tmp_
         said += [one.evidence for one in report.findings if one.rule == "KR603"]
     assert "the log here ends at 20, there at 30; the one here is damaged there, and what" in said[0]
     assert "the log here ends at 30, there at 20; the one there is damaged there, and what" in said[1]
+
+
+def test_of_one_in_two_directories_nothing_is_said_where_a_cleaning_was_interrupted(tmp_path: Path) -> None:
+    paths = []
+    for name in ("here", "there"):
+        log_dir = LogDir(tmp_path / name)
+        log_dir.partition("orders").segment(*(data(start, 10) for start in (0, 10, 20)))
+        paths.append(log_dir.write())
+    log = paths[0] / "orders-0" / f"{0:020d}.log"
+    shutil.copy(log, f"{log}.swap")
+    for report in check(
+        [str(path) for path in paths], Options(engine=EngineName.INLINE, now_ms=NOW_MS)
+    ).log_dirs:
+        [said] = [one.evidence for one in report.findings if one.rule == "KR603"]
+        assert f"cannot be held against it: {log.name}.swap in orders-0 was not read" in said
