@@ -280,7 +280,7 @@ def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
         (8, 8, m.BEHIND, "it fetches the rest again"),
         (8, 7, m.CORRUPT, "below its recorded high watermark 8, which no other replica here reaches"),
         (8, 5, m.CORRUPT, "below its recorded high watermark 8, which no other replica here reaches"),
-        (6, 5, m.BEHIND, "no other replica here goes on from there"),
+        (6, 5, m.BEHIND, "no other replica that was read goes on from there"),
     ],
 )
 @pytest.mark.parametrize("torn", [False, True], ids=["damaged", "gone"])
@@ -309,6 +309,21 @@ def test_an_end_that_an_unclean_stop_has_cost_is_fetched_again_only_where_somebo
         )
     else:
         assert [(one.kind, one.offset, words in one.text) for one in found] == [(kind, 6, True)]
+
+
+def test_an_end_that_an_unclean_stop_has_cost_is_not_called_gone_where_a_replica_could_not_be_read(
+    tmp_path: Path,
+) -> None:
+    for broker, end in ((1, 6), (2, 8)):
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(*(batch_of(offset) for offset in range(end)))
+        directory.write(broker=broker, clean_stop=broker == 2)
+        (tmp_path / f"b{broker}" / "replication-offset-checkpoint").write_text("0\n1\nt 0 8\n")
+    log = tmp_path / "b2" / "t-0" / f"{0:020d}.log"
+    log.rename(f"{log}.swap")
+    sides = parse_sides([f"{broker}={tmp_path}/b{broker}" for broker in (1, 2)])
+    [verdict] = compare(sides, Options(engine=EngineName.INLINE)).partitions
+    assert {one.kind for one in verdict.disagreements} == {m.UNREADABLE}
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -257,10 +257,13 @@ def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
         if one.limited:
             continue
         cut, mark = one.cut_by_recovery, one.state.high_watermark
-        top = max((other.end for other in read if other is not one), default=-1)
-        gone = not one.state.clean_stop and mark > max(one.end, top)
+        others = [other for other in read if other is not one]
+        top = max((other.end for other in others), default=-1)
+        # a running broker has more than what is compared of it
+        reach = max((other.read_to for other in others), default=-1)
+        gone = not one.state.clean_stop and mark > max(one.end, reach) and len(read) == len(group.replicas)
         if cut >= 0:
-            yield _cut_by_recovery(one, top, gone=gone)
+            yield _cut_by_recovery(one, reach, gone=gone)
         elif gone:
             text = (
                 f"the log ends at {one.end}, below its recorded high watermark {mark}, which no other replica here "
@@ -273,7 +276,7 @@ def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
             yield _of(m.BEHIND, one, one.end, f"ends at {one.end}, another replica at {top}{more}")
 
 
-def _cut_by_recovery(one: Replica, top: int, *, gone: bool) -> m.Disagreement:
+def _cut_by_recovery(one: Replica, reach: int, *, gone: bool) -> m.Disagreement:
     """What the next start does to a damaged end; it is damage like any other where nobody has what was committed."""
     cut = one.cut_by_recovery
     text = f"the start after its unclean stop cuts the log at {cut}"
@@ -281,8 +284,9 @@ def _cut_by_recovery(one: Replica, top: int, *, gone: bool) -> m.Disagreement:
         first = next(found for found in one.headers.damages if found.first == cut)
         lost = f"below its recorded high watermark {one.state.high_watermark}, which no other replica here reaches"
         return _of(m.TORN if first.tail else m.CORRUPT, one, cut, f"{first.text}; {text}, {lost}")
-    rest = "and it fetches the rest again" if top > cut else "and no other replica here goes on from there"
-    return _of(m.BEHIND, one, cut, f"{text}, {rest}")
+    goes_on = reach > cut
+    rest = "it fetches the rest again" if goes_on else "no other replica that was read goes on from there"
+    return _of(m.BEHIND, one, cut, f"{text}, and {rest}")
 
 
 def verdict_of(
