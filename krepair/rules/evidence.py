@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from msgspec import Struct
 
 from krepair.next_command import Next
-from krepair.rules.replicas.model import ReplicaColumn
+from krepair.rules.replicas.model import MISSING, ReplicaColumn
 
 if TYPE_CHECKING:
     from krepair.logdir.cluster import Assignment
@@ -231,7 +231,8 @@ class Having(NamedTuple):
 
     Attributes:
         right: brokers that have all of it, and are called right.
-        unsure: brokers that cover it, and are not called right, or perhaps have not all of it.
+        unsure: brokers that may have it: they cover it, and are not called right, or perhaps have not all of it; or not
+            all of them was read.
         lacking: the others.
     """
 
@@ -256,14 +257,14 @@ def who_has(
     unsure: list[int] = []
     lacking: list[int] = []
     for one in others:
-        if not _covers(one, gone):
-            lacking.append(one.broker)
-        elif one.broker in called_right and (
-            gone.part is CutPart.EPOCHS or (one.has_each(gone.first, gone.end) and not another)
-        ):
+        covers = _covers(one, gone)
+        whole = gone.part is CutPart.EPOCHS or (one.has_each(gone.first, gone.end) and not another)
+        if covers and whole and one.broker in called_right:
             right.append(one.broker)
-        else:
+        elif covers or one.limited or one.state == MISSING:
             unsure.append(one.broker)
+        else:
+            lacking.append(one.broker)
     return Having(tuple(right), tuple(unsure), tuple(lacking))
 
 

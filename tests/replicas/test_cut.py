@@ -71,6 +71,25 @@ def test_a_replica_in_which_offsets_are_missing_there_does_not_surely_have_them(
     assert having == (Having(right=(1,)) if right else Having(unsure=(1,)))
 
 
+@pytest.mark.parametrize(
+    ("fields", "unsure"), [({}, False), ({"state": "missing"}, True), ({"limited": True}, True)]
+)
+def test_a_replica_that_was_not_read_to_its_end_is_not_said_to_lack_them(
+    fields: dict[str, object], unsure: bool
+) -> None:
+    having = who_has(Gone(CutPart.END, 50, 100), [replace(column(1, 0, 50), **fields)], (1,))
+    assert having == (Having(unsure=(1,)) if unsure else Having(lacking=(1,)))
+
+
+def test_a_replica_that_cannot_be_read_is_not_said_to_lack_them(replicas: tuple[Path, Path]) -> None:
+    one, two = replicas
+    log = two / "t-0" / f"{2 * PER_BATCH * BATCHES:020d}.log"
+    log.rename(f"{log}.swap")
+    [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
+    assert "Replica 2 may have them, or other records in their place, or none" in text
+    assert "lost" not in text
+
+
 def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:
     gone = Gone(CutPart.END, 50, 100)
     assert told("t-0", gone, Having(lacking=(2,)))[-1].startswith("No replica that was given has them")

@@ -605,6 +605,7 @@ def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaC
         ),
         from_facts=one.from_facts,
         highest_hole=one.headers.highest_hole,
+        limited=one.limited,
     )
 
 

@@ -185,6 +185,7 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
         state: in a word: ``as it should be``, a verdict, or ``wrong``.
         from_facts: whether it was read from a facts file.
         highest_hole: highest offset that has no record although it lies in the log, -1 none.
+        limited: whether its broker runs, so that it was compared up to ``log_end`` only.
     """
 
     broker: int
@@ -199,6 +200,7 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     state: str = ""
     from_facts: bool = False
     highest_hole: int = -1
+    limited: bool = False
 
     def has_each(self, first: int, end: int) -> bool:
         """Whether it goes on to an end, and no offset is missing from a first one on, but for what a cleaner took.
