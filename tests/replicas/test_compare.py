@@ -460,6 +460,36 @@ def test_a_replica_that_has_a_transaction_open_is_not_led_by_one_whose_commit_ma
     assert (found.kind, found.may_lead, found.must_not_lead) == (m.LEADER_DECIDES, (1,), (2,))
 
 
+@pytest.mark.parametrize("unread", [False, True])
+def test_one_that_could_not_be_read_may_be_the_one_that_leads_without_harm(
+    unread: bool, tmp_path: Path
+) -> None:
+    """Broker 1 still has the tombstone that broker 3 lacks, but is damaged; broker 2 has cleaned it away."""
+    whole = [
+        batch_of(0, [Record(b"k", b"v")]),
+        batch_of(1, [Record(b"x", b"1")]),
+        batch_of(2, [Record(b"k", None)]),
+        batch_of(3, [Record(b"x", b"2")]),
+        batch_of(4, [Record(b"z", b"1")]),
+    ]
+    sides = []
+    for broker, batches in ((1, whole), (2, whole[3:]), (3, whole[:2]), (4, whole))[: 3 + unread]:
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(*batches, base_offset=0)
+        directory.write(broker=broker)
+        (tmp_path / f"b{broker}" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 4\n")
+        sides.append(f"{broker}={tmp_path}/b{broker}")
+    flip(tmp_path / "b1" / "t-0" / f"{0:020d}.log", len(whole[0].raw) + 65)
+    if unread:
+        log = tmp_path / "b4" / "t-0" / f"{0:020d}.log"
+        log.rename(f"{log}.swap")
+    [verdict] = compare(parse_sides(sides), Options(engine=EngineName.INLINE)).partitions
+    [found] = [one for one in verdict.disagreements if one.kind == m.LEADER_DECIDES]
+    assert (found.brokers, found.may_lead, found.must_not_lead) == ((3,), (), (2,))
+    assert ("no other replica here can lead it" in found.text) is not unread
+    assert ("compare again, or fetch it anew" in found.text) is unread
+
+
 @pytest.mark.parametrize("partitions", [2, 6])
 def test_a_facts_file_is_read_for_its_digest_once_for_headers_and_for_all_partitions_that_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int

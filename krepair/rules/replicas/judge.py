@@ -462,11 +462,15 @@ def _who_leads(
             f"led by broker {leader}, which no longer has what comes next, it would {' and '.join(what)}"
             for leader, what in sorted(harm.items())
         ]
-        advice = (
-            f"let broker {' or '.join(map(str, fine))} lead until broker {one.broker} has caught up"
-            if fine
-            else "no other replica here can lead it without harm: it has to be fetched anew"
-        )
+        if fine:
+            advice = f"let broker {' or '.join(map(str, fine))} lead until broker {one.broker} has caught up"
+        elif any(other.failure or other.limited for other in group.replicas):
+            advice = (
+                "of those that could be read to their end, none can lead it without harm: stop the other brokers, and "
+                "compare again, or fetch it anew"
+            )
+        else:
+            advice = "no other replica here can lead it without harm: it has to be fetched anew"
         keys = next((finding.examples for finding in by_key), ())
         yield replace(
             m.said(
