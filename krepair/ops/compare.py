@@ -187,13 +187,7 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
             found = open_facts(side) if side.facts else open_directories(side, options.now_ms, options.config)
             opened.append(found)
         check_ids((side.typed, side.ids) for side in opened)
-        if len({side.secret for side in opened}) > 1:
-            raise RefusedError(
-                "the facts were taken under other keys of hashes: the cluster id was known on one side only",
-                next_command=Next.by_hand(
-                    "krepair facts LOGDIR... --out FILE with all log directories of the broker"
-                ),
-            )
+        _share_secret(opened)
         if all(side.views for side in opened):
             check_named([view for side in opened for view in side.views], options)
     except BaseException:
@@ -201,6 +195,26 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
             one.close()
         raise
     return opened
+
+
+def _share_secret(opened: Sequence[OpenSide]) -> None:
+    """Give all directories one key of the hashes: that of the facts files, which have theirs already.
+
+    Raises:
+        RefusedError: two facts files have other ones.
+    """
+    of_facts = {side.secret for side in opened if side.facts is not None}
+    if len(of_facts) > 1:
+        raise RefusedError(
+            "the facts were taken under other keys of hashes: the cluster id was known on one side only",
+            next_command=Next.by_hand(
+                "krepair facts LOGDIR... --out FILE with all log directories of the broker"
+            ),
+        )
+    known = next((side.secret for side in opened if side.broker.cluster_id), opened[0].secret)
+    for side in opened:
+        if side.facts is None:
+            side.secret = next(iter(of_facts), known)
 
 
 def _summary(side: OpenSide) -> SideSummary:

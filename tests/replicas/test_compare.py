@@ -411,6 +411,35 @@ def test_a_checkpoint_that_its_own_batches_contradict_is_no_other_history(
     assert (m.FORK in {one.kind for one in verdict.disagreements}) is forks
 
 
+@pytest.mark.parametrize("facts_of", [(), (1,), (2,), (1, 2)])
+def test_a_log_directory_that_does_not_say_its_cluster_is_compared_like_any_other(
+    facts_of: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Its meta.properties is gone. Only facts that were made with other keys of the hashes cannot be joined."""
+    sides = []
+    for broker in (1, 2):
+        directory = LogDir(tmp_path / f"b{broker}")
+        directory.partition("t").segment(
+            *(batch_of(at, [Record(b"k%d" % at, b"v")]) for at in range(3 - broker))
+        )
+        path = directory.write(broker=broker)
+        if broker == 1:
+            (path / "meta.properties").unlink()
+        else:
+            (path / "meta.properties").write_text("version=0\nbroker.id=2\ncluster.id=c\n")
+        sides.append(f"{broker}={path}")
+        if broker in facts_of:
+            facts([str(path)], f"{path}.facts", Options(engine=EngineName.INLINE))
+            sides[-1] += ".facts"
+    options = Options(engine=EngineName.INLINE, settings=(("cleanup.policy", "compact"),))
+    if facts_of == (1, 2):
+        with pytest.raises(RefusedError, match="other keys of hashes"):
+            compare(parse_sides(sides), options)
+        return
+    [verdict] = compare(parse_sides(sides), options).partitions
+    assert (verdict.verdict, [one.kind for one in verdict.disagreements]) == (m.IS_BEHIND, [m.BEHIND])
+
+
 def _one_without_its_commit_marker(root: Path, begins: int, *, behind: bool = False) -> list[str]:
     """Broker 2 lacks the marker at offset 3, which a cleaner up to 2.2.1 removes (KAFKA-8351); sides as typed."""
     log = [
