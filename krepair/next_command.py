@@ -143,6 +143,11 @@ COMPARE_REPLICAS: Final = Next.of("compare", "BROKER=LOGDIR", "BROKER=LOGDIR")
 """What is left to type where other replicas may say what this one does not."""
 INLINE: Final = Next.by_hand("the same command with --engine inline")
 """What is left to type where Spark cannot be had."""
+SCRATCH: Final = Next.by_hand(
+    "the same command with --scratch and a directory that this user may write: outside of the log directories, "
+    "and on another file system where there is one"
+)
+"""What is left to type where nothing can be written to a scratch folder."""
 _BEFORE_WHEN: Final = "   # "
 
 

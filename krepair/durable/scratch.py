@@ -26,7 +26,7 @@ from msgspec import Struct
 from krepair.durable.written import note
 from krepair.errors import RefusedError
 from krepair.formats.arrays import Int64s
-from krepair.next_command import Next
+from krepair.next_command import SCRATCH
 
 _PREFIX: Final = "krepair-scratch-"
 _LOCK: Final = "owner.lock"
@@ -55,15 +55,13 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
         if os.path.commonpath([parent, log_dir]) == log_dir:
             raise RefusedError(
                 f"{parent} is inside the log directory {log_dir}; nothing but the broker's files belongs there",
-                next_command=Next.by_hand("krepair ... --scratch DIR with a directory elsewhere"),
+                next_command=SCRATCH,
             )
         if not asked and os.stat(parent).st_dev == os.stat(log_dir).st_dev:
             raise RefusedError(
                 f"{parent} is on the file system of the log directory {log_dir}; there krepair writes only with "
                 "--scratch",
-                next_command=Next.by_hand(
-                    "krepair ... --scratch DIR, on another file system where there is one"
-                ),
+                next_command=SCRATCH,
             )
     path = os.path.join(parent, f"{_PREFIX}{uuid.uuid4().hex}")
     os.mkdir(path, 0o700)
@@ -141,9 +139,7 @@ class Scratch:
                 return ""
             raise RefusedError(
                 f"--scratch {self._parent}: no folder can be made there: {error.strerror}",
-                next_command=Next.by_hand(
-                    "krepair ... --scratch DIR with a directory that this user may write"
-                ),
+                next_command=SCRATCH,
             ) from None
         except RefusedError:
             if not self._parent:

@@ -14,7 +14,7 @@ from krepair.engine.engine import Engine
 from krepair.errors import RefusedError
 from krepair.formats.arrays import Int64s, Uint64s
 from krepair.kernels.replica_rows import KEY_WORDS
-from krepair.next_command import Next
+from krepair.next_command import SCRATCH
 from krepair.replicas.facts import FactsLog
 from krepair.replicas.items import ReplicaItem, RowRun, RowsResult, rows_of
 from krepair.rewrite.compaction.rows import BUCKETS
@@ -141,9 +141,7 @@ def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
     if total > _WITHOUT_SCRATCH_BYTES:
         raise RefusedError(
             "the temporary folder is on the file system of a log directory; there krepair writes only with --scratch",
-            next_command=Next.by_hand(
-                "krepair compare ... --scratch DIR, on another file system where there is one"
-            ),
+            next_command=SCRATCH,
         )
     return "", _ALL_ROWS
 

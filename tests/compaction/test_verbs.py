@@ -191,8 +191,9 @@ def test_scratch_inside_of_the_log_directory_is_refused_and_beside_it_only_unask
     log_dir = small(tmp_path)
     with pytest.raises(RefusedError, match="inside the log directory"):
         Verbs(log_dir, options(tmp_path, scratch=str(log_dir / "t-0"))).plan()
-    with pytest.raises(RefusedError, match="no folder can be made there"):
+    with pytest.raises(RefusedError, match="no folder can be made there") as refused:
         Verbs(log_dir, options(tmp_path, scratch=str(tmp_path / "no-such"))).plan()
+    assert "krepair" not in str(refused.value.next_command), "what cannot be pasted is in words alone"
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     verbs = Verbs(log_dir, options(tmp_path, scratch=str(scratch)))
