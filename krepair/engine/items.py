@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from krepair.durable.disk import Attributes
 from krepair.formats.filenames import offset_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.scan import SegmentSummary
 from krepair.plan.model import RewriteSegments
 
@@ -155,6 +156,7 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
         check_crc: whether every CRC is checked.
         from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
         without: ranges of bytes that are passed over as if they were not there, ascending.
+        next_base: base offset of the next segment: a last batch that alone passes it is damage.
         has_txn_index: whether it may have a ``.txnindex``; false where the listing of its folder has none.
     """
 
@@ -165,6 +167,7 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
     check_crc: bool = True
     from_offset: int = -1
     without: tuple[tuple[int, int], ...] = ()
+    next_base: int = INT64_MAX
     has_txn_index: bool = True
 
 
@@ -263,11 +266,13 @@ class VerifyItem(LogItem, frozen=True, kw_only=True):
         active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
         interval_bytes: ``index.interval.bytes``.
         clean: whether the broker was cleanly stopped, so that an active segment was closed too.
+        next_base: base offset of the next segment.
     """
 
     active: bool
     interval_bytes: int = 4096
     clean: bool = False
+    next_base: int = INT64_MAX
 
 
 class VerifyResult(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from krepair.fixes.evidence import (
     with_bytes,
 )
 from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
-from krepair.fixes.logs import Scanned, find_jumps, scan_item
+from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import (
     COMPACT_SEEN,
     SeenKeys,
@@ -202,7 +202,6 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     for index, result in context.engine.map(scan, scans):
         scanned.take(*active[index], result)
     scanned.put_into(unread)
-    find_jumps(context, unread)
     return keys
 
 

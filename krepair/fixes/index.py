@@ -15,7 +15,7 @@ from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
-from krepair.fixes.logs import Scanned, find_jumps, scan_item
+from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import SecondReading, aborts_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
@@ -335,7 +335,6 @@ def read_logs_and_indexes(
         scanned.take(survey, segment, result.scan)
         found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
     scanned.put_into(readable)
-    find_jumps(context, readable)
     for survey in readable:
         survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
-from krepair.kernels.classes import D_NONE, D_OFFSET_ORDER
+from krepair.kernels.classes import D_NONE
 from krepair.logdir.values import Partition, Segment
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import Change
@@ -74,46 +75,6 @@ def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
     for one, result in context.engine.each(scan, ((one, scan_item(context, *one)) for one in work)):
         scanned.take(*one, result)
     scanned.put_into(unread)
-    find_jumps(context, unread)
-
-
-def find_jumps(context: Context, surveys: Sequence[Survey]) -> None:
-    """Of closed segments, call a last batch damaged whose offsets lie in the next segment or behind it.
-
-    No checksum covers a base offset. One segment alone does not tell: so it is scanned again without that batch.
-    """
-    from krepair.scan.scan import scan
-
-    work = [
-        (survey, number, survey.segments[number + 1].base_offset)
-        for survey in surveys
-        for number, facts in enumerate(survey.segments[:-1])
-        if not facts.summary.damage and facts.summary.last_offset >= survey.segments[number + 1].base_offset
-    ]
-    asked = ((one, _without_last(context, *one[:2])) for one in work)
-    for (survey, number, next_base), result in context.engine.each(scan, asked):
-        if isinstance(result, ScanResult) and result.summary.last_offset < next_base:
-            assert survey.log is not None
-            facts = survey.segments[number]
-            summary = structs.replace(
-                result.summary,
-                file_size=facts.summary.file_size,
-                damage=D_OFFSET_ORDER,
-                damage_text=f"an offset below {next_base}, where the next segment begins, was expected, "
-                f"found {facts.summary.last_offset}",
-            )
-            segments = [*survey.segments]
-            segments[number] = replace(facts, summary=summary)
-            survey.log = survey.log._replace(segments=tuple(segments))
-
-
-def _without_last(context: Context, survey: Survey, number: int) -> ScanItem:
-    """The scan of a segment without its last batch."""
-    facts = survey.segments[number]
-    segment = next(one for one in survey.partition.segments if one.base_offset == facts.base_offset)
-    return scan_item(
-        context, survey, segment, without=((facts.summary.last_position, facts.summary.file_size),)
-    )
 
 
 def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
@@ -232,6 +193,8 @@ def scan_item(
 ) -> ScanItem:
     """The scan of one segment."""
     assumed = context.options.assume_high_watermark or survey.high_watermark < 0
+    listed = survey.partition.segments
+    later = bisect_right(listed, segment.base_offset, key=lambda one: one.base_offset)
     return ScanItem(
         place=place_of(context.view, survey.partition),
         base_offset=segment.base_offset,
@@ -240,6 +203,7 @@ def scan_item(
         high_watermark=INT64_MAX if assumed else survey.high_watermark,
         check_crc=check_crc,
         without=without,
+        next_base=listed[later].base_offset if later < len(listed) else INT64_MAX,
         # what is there under that name and is no file is for the scan to refuse
         has_txn_index=segment.txn_index is not None or bool(survey.partition.specials),
     )

@@ -492,6 +492,22 @@ def _log_findings(survey: Survey) -> Iterator[Finding]:
             position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )
+    for facts, after in pairwise(survey.segments):
+        if not facts.summary.damage and facts.end_offset > after.base_offset:
+            yield Finding(
+                rule="KR303",
+                partition=survey.partition.folder,
+                file=log_name(facts.base_offset),
+                evidence=(
+                    f"several batches pass {after.base_offset}, where the next segment begins; the last offset is "
+                    f"{facts.summary.last_offset}. Consumers that come from before read these, not those of the same "
+                    "offsets in the next segment; a compaction that merges the two fails. krepair has no fix for it"
+                ),
+                severity=Severity.DATA_LOSS,
+                fix="none",
+                first_offset=after.base_offset,
+                last_offset=facts.summary.last_offset,
+            )
 
 
 def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:

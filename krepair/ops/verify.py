@@ -175,8 +175,9 @@ def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> l
             active=segment is partition.segments[-1],
             interval_bytes=interval_bytes,
             clean=view.clean_shutdown,
+            next_base=next_base,
         )
-        for segment in partition.segments
+        for segment, next_base in partition.segments_with_ends()
     ]
 
 

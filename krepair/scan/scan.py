@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import structs
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, ScanItem, ScanResult
 from krepair.engine.place import reached, what_failed
 from krepair.engine.progress import shown
 from krepair.formats.filenames import log_name
+from krepair.kernels.classes import D_OFFSET_ORDER
 from krepair.kernels.columns import BatchWalk
 from krepair.kernels.scan import (
     OnWindow,
     ReadInto,
     ScanInputs,
+    SegmentSummary,
     scan_segment,
 )
 from krepair.logdir.reading import opened_for_reading, read_into_from
@@ -54,9 +57,25 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
             size = sum(end - start for start, end in kept)
             inputs = scan_inputs(item, entries, size, _position_of(item, read_into, size))
             summary = scan_segment(inputs, read_into, on_window=on_window)
+            if not summary.damage and summary.last_offset >= item.next_base:
+                summary = _without_jump(inputs, read_into, summary, item.next_base)
     except OSError as error:
         return Failed("unreadable", what_failed(item.place, error, name))
     return ScanResult(summary=summary, entries=entries, txn_damage=damage)
+
+
+def _without_jump(
+    inputs: ScanInputs, read_into: ReadInto, summary: SegmentSummary, next_base: int
+) -> SegmentSummary:
+    """The summary with the last batch as damage, if that one alone passes the next segment.
+
+    No checksum covers a base offset.
+    """
+    front = scan_segment(structs.replace(inputs, file_size=summary.last_position), read_into)
+    if front.last_offset >= next_base:
+        return summary
+    text = f"an offset below {next_base}, where the next segment begins, was expected, found {summary.last_offset}"
+    return structs.replace(front, file_size=summary.file_size, damage=D_OFFSET_ORDER, damage_text=text)
 
 
 def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> ScanInputs:

@@ -664,6 +664,8 @@ def test_a_last_batch_that_jumps_over_the_next_segment_is_damage(tmp_path: Path,
         last + 1,
         2,
     )
+    (problem,) = verify_log_dir(str(log_dir), options()).problems
+    assert f"a last offset below {2 * batches}, where the next segment begins, was expected" in problem.text
     compacted = {"topic_config": str(topic_config(tmp_path, None, "t")), "only_replica": ("t",)}
     for fix in ("markers", "compact"):
         (part,) = VERBS.planned(log_dir, fixes=(fix,), topics=("t",), **compacted).partitions
@@ -692,6 +694,22 @@ def test_the_batch_that_jumps_over_the_next_segment_is_the_damage_however_small_
     with there_and_back(log_dir, plan, VERBS.options(**given)):
         assert log.read_bytes() == whole[:at] + builders.data(22, 1).raw
         assert VERBS.found(log_dir, "KR303") == []
+
+
+def test_segments_with_the_same_offsets_are_told(tmp_path: Path) -> None:
+    """Behind the first one, consumers never get what is in the next: no fix takes it, and all refused in silence."""
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t")
+    one.segment(*(builders.data(2 * number, 2) for number in range(5)))
+    one.segment(builders.data(6, 4)).segment(builders.data(10))
+    log_dir = made.write()
+    (found,) = VERBS.found(log_dir, "KR303")
+    assert (found.file, found.fix, found.first_offset, found.last_offset) == (f"{0:020d}.log", "none", 6, 9)
+    (problem,) = verify_log_dir(str(log_dir), options()).problems
+    assert (problem.file, problem.text) == (
+        f"{0:020d}.log",
+        "a last offset below 6, where the next segment begins, was expected, found 9",
+    )
 
 
 # -- Random damage to partitions: the forecast is that of a slow twin of recovery, and what stays is what is

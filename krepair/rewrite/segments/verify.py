@@ -251,6 +251,9 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
                 problems.append((f"{name}.log", int(walked.positions[0]), text))
     found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
     problems += [(name + suffix, position, text) for suffix, position, text in found]
+    if end_offset > item.next_base:
+        expected = f"a last offset below {item.next_base}, where the next segment begins, was expected"
+        problems.append((f"{name}.log", -1, f"{expected}, found {end_offset - 1}"))
     return VerifyResult(problems=tuple(problems), batches=batches, bytes=size, end_offset=end_offset)
 
 
