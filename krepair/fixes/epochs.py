@@ -190,6 +190,8 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
             rule="KR402",
             partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
+            # The rest a broker does by itself when it loads the file, and followers get the same answers.
+            severity=None if told or missing else Severity.INFORMATION,
             evidence=f"{count_text(len(told), 'contradiction')}, {count_text(len(missing), 'epoch')} missing: "
             f"{text}{_left(seen)}",
         )

@@ -8,6 +8,7 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops.apply import apply
+from tests.builders import LogDir, data
 from tests.fixture_dirs import unpack
 from tests.ops.inline import Inline, there_and_back
 from tests.ops.scene import part
@@ -85,6 +86,21 @@ def test_deleted_history_rebuilt_for_a_2_2_broker_leaves_epoch_zero_out(tmp_path
     apply(planned(log_dir, broker_version="2.2.1"), options())
     assert (log_dir / "e-all-0" / NAME).read_bytes() == b"0\n6\n2 40\n4 80\n6 120\n8 160\n10 200\n12 240\n"
     assert {each.status for each in planned(log_dir).partitions} == {"nothing"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"), [("0 0", "information"), ("0 0\n1 4", "information"), ("0 0\n1 6", "data loss")]
+)
+def test_an_entry_below_the_log_start_that_a_start_moves_up_is_no_loss(
+    tmp_path: Path, lines: str, severity: str
+) -> None:
+    """So a recovery writes it, and records may be deleted by request before the file follows."""
+    directory = LogDir(tmp_path / "logs")
+    one = directory.partition("t").segment(data(0, 4), data(4, 4, leader_epoch=1 if "1" in lines else 0))
+    log_dir = directory.write(log_starts={"t-0": 2})
+    text = f"0\n{len(lines.splitlines())}\n{lines}\n"
+    (one.folder / "leader-epoch-checkpoint").write_text(text)
+    assert [one.severity for one in VERBS.found(log_dir, "KR402")] == [severity]
 
 
 def test_contradicted_entry_is_told_both_ways_and_the_log_wins(tmp_path: Path) -> None:
