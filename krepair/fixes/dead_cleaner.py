@@ -7,6 +7,7 @@ from typing import Final
 from krepair.fixes.survey import Survey
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import LogDir, Segment
+from krepair.rules.producers import all_ids, states_by_scan
 
 STANDS_STILL_SEGMENTS: Final = 10
 NEVER_CLEANED_SEGMENTS: Final = 4
@@ -25,7 +26,8 @@ def cleaner_stands_still(view: LogDir, survey: Survey) -> bool:
 def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
     """Segments that a living cleaner would have compacted; none where it may be alive.
 
-    Segments that are too young for it (``min.compaction.lag.ms``) do not count.
+    Segments that are too young for it (``min.compaction.lag.ms``) do not count, nor those that an open transaction, or
+    the high watermark, keeps from any compaction.
     """
     if not survey.settings.compacts:
         return []
@@ -33,6 +35,11 @@ def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
     behind = segments_behind_the_cleaner(view, survey)
     waiting = [segment for segment in behind if segment.log.mtime_ns <= youngest_ns]
     most = STANDS_STILL_SEGMENTS if has_a_line(view, survey) else NEVER_CLEANED_SEGMENTS - 1
+    if len(waiting) > most:
+        limit, _ = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX).first_open()
+        limit = min(limit, survey.high_watermark) if survey.high_watermark >= 0 else limit
+        able = {segment.base_offset for segment, end in survey.partition.segments_with_ends() if end <= limit}
+        waiting = [segment for segment in waiting if segment.base_offset in able]
     return waiting if len(waiting) > most else []
 
 

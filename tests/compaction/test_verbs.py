@@ -15,7 +15,7 @@ from krepair.ops.plan import make_plan, make_preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests import naive
-from tests.builders import LogDir, abort, data, emptied
+from tests.builders import LogDir, Record, abort, data, emptied
 from tests.compaction.cases import OLD, batch, small
 from tests.compaction.directories import Verbs, dead_cleaner, groups_of, keys_of, logs, options
 from tests.fixture_dirs import unpack
@@ -109,6 +109,25 @@ def test_check_names_keys_that_wait_only_where_the_topic_itself_says_compact(tmp
         (one,) = check([str(log_dir)], other).log_dirs
         rules = {finding.partition for finding in one.findings if finding.rule == "KR108"}
         assert rules == ({"__consumer_offsets-0"} if setting[1] == "compact" else set())
+
+
+@pytest.mark.parametrize(("place", "told"), [(0, False), (2, False), (8, True)])
+def test_check_names_no_keys_that_an_open_transaction_keeps(
+    tmp_path: Path, place: int, *, told: bool
+) -> None:
+    """Before it there is little or nothing to do, and behind it no cleaner compacts anything."""
+    directory = LogDir(tmp_path / "logs")
+    partition = directory.partition("changelog")
+    for number in range(14):
+        records = [Record(b"key", b"%d" % number)]
+        partition.segment(data(number, records, pid=1 if number == place else -1, txn=number == place))
+    partition.segment(data(14, 1))
+    log_dir = directory.write()
+    (one,) = check([str(log_dir)], options(tmp_path, "changelog")).log_dirs
+    found = [finding for finding in one.findings if finding.rule == "KR108"]
+    assert [finding.evidence.partition(" of ")[0] for finding in found] == ["8 segments"] * told
+    (planned,) = make_plan(str(log_dir), options(tmp_path, "changelog")).partitions
+    assert bool(planned.changes) or not told
 
 
 def test_check_names_a_log_of_few_segments_that_no_cleaner_has_ever_seen(tmp_path: Path) -> None:
