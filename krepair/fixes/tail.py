@@ -266,9 +266,12 @@ class Tail(Fix):
 
 
 def _mended_item(
-    view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges, lost: Ranges
+    view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges, lost: Ranges, *, torn: bool
 ) -> MendedItem:
-    """Work out the files that a segment becomes without some ranges."""
+    """Work out the files that a segment becomes without some ranges.
+
+    After a clean stop no start makes its ``.txnindex`` anew, nor does ``index`` behind a torn tail: it is made here.
+    """
     from krepair.rewrite.damage import MendedItem
 
     return MendedItem(
@@ -278,20 +281,30 @@ def _mended_item(
         without=without,
         lost=lost,
         interval_bytes=survey.settings.index_interval_bytes,
+        replayed=(
+            *(one for one in survey.partition.log_sizes if one[0] < base_offset),
+            (base_offset, without[0][0]),
+        )
+        if torn and view.clean_shutdown
+        else (),
     )
+
+
+def _has_writers(survey: Survey) -> bool:
+    """Whether there may be a transaction, or an entry of one."""
+    indexes = any(segment.txn_index and segment.txn_index.size for segment in survey.partition.segments)
+    return indexes or any(len(facts.summary.rows) for facts in survey.segments)
 
 
 def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     """The same, and stage them."""
     ranges = tuple((one.start, one.end) for one in change.removed)
     lost = tuple((one.first_lost, one.last_lost) for one in change.removed)
-    item = _mended_item(work.view, work.survey(staging), change.base_offset, change.size_before, ranges, lost)
-    return replace(
-        item,
-        target=staging.stage_folder,
-        with_log=change.method == "excise",
-        torn=not all(one.consent for one in change.removed),
-    )
+    torn = not all(one.consent for one in change.removed)
+    made = torn and any(new.name.endswith(".txnindex") for new in change.companions)
+    survey, sizes = work.survey(staging), (change.base_offset, change.size_before)
+    item = _mended_item(work.view, survey, *sizes, ranges, lost, torn=made)
+    return replace(item, target=staging.stage_folder, with_log=change.method == "excise", torn=torn)
 
 
 def _not_as_planned(change: MendLog, made: MendedResult) -> str:
@@ -334,6 +347,7 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
                 cut.log.size,
                 cut.bounds,
                 tuple((loss.first, loss.last) for loss in cut.losses),
+                torn=all(one.torn for one in cut.damages) and _has_writers(survey),
             ),
         )
         for survey, cut in jobs

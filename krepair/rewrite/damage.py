@@ -37,6 +37,7 @@ from krepair.kernels.scan import ReadInto, ScanInputs, scan_segment
 from krepair.logdir.fingerprint import DIGEST_BYTES, digest_bytes, digest_file
 from krepair.logdir.reading import opened_for_reading, opened_with_status, read_into_from, status_of
 from krepair.plan.model import MendLog
+from krepair.rewrite.indexes.transactions import judged, replayed
 from krepair.rewrite.segments.verify import companion_audit
 from krepair.rules.damage import DamagedRange, DamageMap, OffsetsRecovery, ValidRange, valid_range
 from krepair.scan.segment_files import kept_ranges, read_entries, reader_without
@@ -372,6 +373,8 @@ class MendedItem(LogItem, frozen=True, kw_only=True):
         with_log: whether the log itself is written too.
         torn: whether the last range goes as a torn tail, without consent: then no valid batch may be in it.
         lost: (first, last) of the offsets that go with each range.
+        replayed: (base offset, bytes) of the logs that tell what was aborted, up to its own as it will be. Empty:
+            its ``.txnindex`` only loses the entries of what goes.
     """
 
     without: tuple[tuple[int, int], ...]
@@ -380,6 +383,7 @@ class MendedItem(LogItem, frozen=True, kw_only=True):
     target: str = ""
     with_log: bool = False
     torn: bool = False
+    replayed: tuple[tuple[int, int], ...] = ()
 
 
 class MendedCompanion(Struct, frozen=True, kw_only=True):
@@ -472,7 +476,9 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
     first = item.without[0][0] if item.without else size
     front = int((made.positions < first).sum()) * offset_index.ENTRY.size
     files = {".index": made.index, ".timeindex": made.time_index}
-    entries = _entries_up_to(read_entries(stem, disk.tree), made, item.lost)
+    entries = _true_entries(item, disk.tree)
+    if entries is None:
+        entries = _entries_up_to(read_entries(stem, disk.tree), made, item.lost)
     if entries is not None:
         files[".txnindex"] = entries
     companions = [_companion(stem, suffix, data, front, disk.tree) for suffix, data in files.items()]
@@ -521,6 +527,18 @@ def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
     if found is None:
         _, found, _ = _next_valid(whole, read_into, start, last, _Budget(search_budget(item.size)))
     return -1 if found is None else found[0].first_offset
+
+
+def _true_entries(item: MendedItem, tree: Tree) -> bytes | None:
+    """Its ``.txnindex`` by a replay; None where that is not asked for, or does not come so far, or there is none."""
+    for found in replayed(item.place.path, item.replayed, tree):
+        if found.valid_bytes != found.size:
+            break
+        if found.base_offset == item.base_offset:
+            on_disk = read_entries(item.place.stem(item.base_offset), tree)
+            true, _, _ = judged(on_disk, found, log_start=item.replayed[0][0])
+            return txn_index.encode(true) if true or on_disk else None
+    return None
 
 
 def _entries_up_to(entries: bytes, made: RecoveredSegment, lost: Sequence[tuple[int, int]]) -> bytes | None:

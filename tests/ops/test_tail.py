@@ -642,6 +642,38 @@ def test_an_aborted_transaction_that_is_lost_with_its_marker_loses_its_entry(
         assert VERBS.found(log_dir, "KR204") == []
 
 
+WRONG_INDEXES = {
+    "an entry that begins late": struct.pack(">hqqqq", 0, 1, 7, 9, 10),
+    "an entry too many": struct.pack(">hqqqq", 0, 1, 6, 9, 10) + struct.pack(">hqqqq", 0, 2, 10, 11, 12),
+    "bytes behind the entries": struct.pack(">hqqqq", 0, 1, 6, 9, 10) + bytes(9),
+    "nothing": b"",
+    "no file": None,
+}
+
+
+@pytest.mark.parametrize("name", WRONG_INDEXES)
+@pytest.mark.parametrize("fixes", [("tail",), ("tail", "index=regenerate")])
+def test_a_transaction_index_behind_which_a_tail_was_torn_is_made_with_the_cut(
+    tmp_path: Path, name: str, fixes: tuple[str, ...]
+) -> None:
+    """After a clean stop no start makes it anew, and behind the torn tail nothing tells what is wrong with it."""
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t")
+    one.segment(builders.data(0, 6, pid=2, txn=True))
+    one.segment(builders.data(6, 3, pid=1, txn=True), builders.abort(9, pid=1), builders.commit(10, pid=2))
+    log_dir = made.write()
+    log, index = (one.folder / f"{6:020d}{suffix}" for suffix in (".log", ".txnindex"))
+    right = index.read_bytes()
+    index.unlink()
+    if (wrong := WRONG_INDEXES[name]) is not None:
+        index.write_bytes(wrong)
+    log.write_bytes(log.read_bytes() + builders.data(11, 3).raw[:70])
+    plan = VERBS.planned(log_dir, fixes=fixes)
+    with there_and_back(log_dir, plan, VERBS.options(fixes=fixes)):
+        assert index.read_bytes() == right
+        assert VERBS.found(log_dir, "KR204") == []
+
+
 # -- A last batch whose base offset, which no checksum covers, lies behind where the next segment begins.
 
 
