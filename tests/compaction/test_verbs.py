@@ -12,6 +12,7 @@ from krepair.formats import txn_index
 from krepair.formats.txn_index import AbortedTxn
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan, make_preview
+from krepair.plan.model import ReplaceFile
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from tests import naive
@@ -258,6 +259,32 @@ def test_records_whose_commit_marker_a_cleaner_has_removed_stay_if_the_index_say
     segments, _ = naive.read_partition(log_dir / "t-0")
     batches = [batch for segment in segments for batch in naive.parse(segment.log)]
     assert [batch.base_offset for batch in batches if batch.kind == "data"] == left
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_an_entry_made_for_an_abort_without_records_hides_none_where_a_later_one_tells(
+    tmp_path: Path, *, later: bool
+) -> None:
+    """The marker of a commit at offset 3 is gone, as cleaners up to 2.2.1 remove it."""
+    directory = LogDir(tmp_path / "logs")
+    directory.partition("t").segment(
+        data(0, 1, pid=7, txn=True), data(1, 2), abort(5, pid=7), data(6, 1, pid=8, txn=True), abort(7, pid=8)
+    ).segment(data(8))
+    log_dir = directory.write()
+    index = log_dir / "t-0" / f"{0:020d}.txnindex"
+    index.write_bytes(index.read_bytes()[34:] if later else b"")
+    verbs = Verbs(log_dir, options(tmp_path, only_replica=("*",), fixes=("index=regenerate",)))
+    plan = verbs.plan()
+    (change,) = plan.partitions[0].changes
+    assert isinstance(change, ReplaceFile)
+    assert ("had no records" if later else "hides committed ones") in change.reason
+    assert verbs.apply(plan).exit_code is ExitCode.DONE
+    entries = [
+        (one.producer_id, one.first_offset, one.last_offset) for one in txn_index.decode(index.read_bytes())
+    ]
+    assert entries == [(7, 5 if later else 0, 5), (8, 6, 7)]
+    (part,) = Verbs(log_dir, options(tmp_path, only_replica=("*",))).plan().partitions
+    assert part.code == ""
 
 
 def test_records_that_may_be_committed_stay_where_no_index_says_that_they_are_aborted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
@@ -42,6 +42,12 @@ from krepair.kernels.transactions import (
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.scan.segment_files import read_entries
+
+_NONE: Final = "; offsets before its marker are gone, and a later entry is there: the abort had no records"
+_MAY_BE_NONE: Final = (
+    "; offsets before its marker are gone. If that of a commit was among them, as cleaners up to 2.2.1 remove it, the "
+    "abort had no records, and an entry from there on hides committed ones: krepair compare tells by other replicas"
+)
 
 
 class EntryLimits(NamedTuple):
@@ -205,7 +211,8 @@ def judged(
     it, later ones do not, so it is not missed. An entry whose transaction began below the log start keeps its first
     offset, which the log no longer shows; one that was written while another transaction was open from there keeps its
     last stable offset. Where batches were compacted away, an entry for the right marker is taken as it is if a broker
-    can have written it, see ``_agrees``.
+    can have written it, see ``_agrees``. Where the marker of a commit may be among them, and there is an entry for a
+    later marker, the abort had no data, since brokers write them in order: it gets one that hides nothing.
 
     Args:
         on_disk: bytes of the ``.txnindex``, empty if there is none.
@@ -218,6 +225,8 @@ def judged(
     damage = txn_index.damage(on_disk, found.base_offset)
     disk = [] if damage else list(txn_index.decode(on_disk))
     by_marker = {(entry.producer_id, entry.last_offset): number for number, entry in enumerate(disk)}
+    markers = {(entry.producer_id, entry.last_offset) for entry in found.entries}
+    written = max((marker for _, marker in by_marker.keys() & markers), default=-1)
     text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
     position = damage[0].position if damage else 0
     true = []
@@ -225,8 +234,9 @@ def judged(
         number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
         if number < 0:
             if entry.first_offset != entry.last_offset:
-                true.append(entry)
-                text = text or f"the transaction of producer {_of(entry)} was aborted and is missing"
+                missing, said = _missing(entry, limits, written)
+                true.append(missing)
+                text = text or said
         elif _agrees(disk[number], entry, limits, log_start, compacted=found.compacted):
             true.append(disk[number])
         else:
@@ -238,6 +248,22 @@ def judged(
         text = f"no abort marker of producer {_of(disk[number])}"
         position = number * txn_index.ENTRY_SIZE
     return true, text, position
+
+
+def _missing(entry: AbortedTxn, limits: EntryLimits, written: int) -> tuple[AbortedTxn, str]:
+    """The entry of an aborted transaction that has none on disk, and what is said of it.
+
+    Args:
+        entry: by the replay.
+        limits: what it can say.
+        written: the last marker that has an entry.
+    """
+    text = f"the transaction of producer {_of(entry)} was aborted and is missing"
+    if limits.latest != entry.last_offset:
+        return entry, text
+    if entry.last_offset < written:
+        return entry._replace(first_offset=entry.last_offset), text + _NONE
+    return entry, text + _MAY_BE_NONE
 
 
 def _agrees(
