@@ -156,7 +156,7 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
         check_crc: whether every CRC is checked.
         from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
         without: ranges of bytes that are passed over as if they were not there, ascending.
-        next_base: base offset of the next segment: a last batch that alone passes it is damage.
+        next_base: where the log goes on behind it: a last batch that alone passes it is damage.
         has_txn_index: whether it may have a ``.txnindex``; false where the listing of its folder has none.
     """
 

@@ -17,7 +17,7 @@ from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.kernels.classes import D_NONE
-from krepair.logdir.values import Partition, Segment
+from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
@@ -193,8 +193,6 @@ def scan_item(
 ) -> ScanItem:
     """The scan of one segment."""
     assumed = context.options.assume_high_watermark or survey.high_watermark < 0
-    listed = survey.partition.segments
-    later = bisect_right(listed, segment.base_offset, key=lambda one: one.base_offset)
     return ScanItem(
         place=place_of(context.view, survey.partition),
         base_offset=segment.base_offset,
@@ -203,10 +201,19 @@ def scan_item(
         high_watermark=INT64_MAX if assumed else survey.high_watermark,
         check_crc=check_crc,
         without=without,
-        next_base=listed[later].base_offset if later < len(listed) else INT64_MAX,
+        next_base=next_base_of(context.view, survey.partition, segment.base_offset),
         # what is there under that name and is no file is for the scan to refuse
         has_txn_index=segment.txn_index is not None or bool(survey.partition.specials),
     )
+
+
+def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
+    """Where the log goes on behind a segment: where the next one begins, or the last clean stop recorded its end."""
+    later = bisect_right(partition.segments, base_offset, key=lambda one: one.base_offset)
+    if later < len(partition.segments):
+        return partition.segments[later].base_offset
+    end = view.recovery_point.offsets.get(partition.key, -1) if view.clean_shutdown else -1
+    return end if end > base_offset else INT64_MAX
 
 
 def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:

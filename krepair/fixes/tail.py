@@ -15,7 +15,7 @@ from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Fix, Purpose, Seen, waits
-from krepair.fixes.logs import Ranges, read_logs
+from krepair.fixes.logs import Ranges, next_base_of, read_logs
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -27,6 +27,7 @@ from krepair.fixes.untouched import (
 )
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
+from krepair.kernels.classes import D_OFFSET_ORDER
 from krepair.logdir.values import LogDir
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
 from krepair.options import Options, consents_of
@@ -92,6 +93,9 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
     facts = survey.segments[number]
     bases = [segment.base_offset for segment in survey.partition.segments]
     later = [base for base in bases if base > facts.base_offset]
+    goes_on = later[0] if later else INT64_MAX
+    if facts.summary.damage == D_OFFSET_ORDER:
+        goes_on = next_base_of(log_dir, survey.partition, facts.base_offset)
     return MapItem(
         place=place_of(log_dir, survey.partition),
         base_offset=facts.base_offset,
@@ -99,7 +103,7 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
         first=valid_range(facts.summary),
         damage=facts.summary.damage,
         text=facts.summary.damage_text,
-        highest=min(facts.base_offset + INT32_MAX, later[0] - 1 if later else INT64_MAX),
+        highest=min(facts.base_offset + INT32_MAX, goes_on - 1),
         interval_bytes=survey.settings.index_interval_bytes,
         next_base=later[0] if later else -1,
     )

@@ -499,7 +499,7 @@ def _log_findings(survey: Survey) -> Iterator[Finding]:
                 partition=survey.partition.folder,
                 file=log_name(facts.base_offset),
                 evidence=(
-                    f"several batches pass {after.base_offset}, where the next segment begins; the last offset is "
+                    f"batches pass {after.base_offset}, where the next segment begins; the last offset is "
                     f"{facts.summary.last_offset}. Consumers that come from before read these, not those of the same "
                     "offsets in the next segment; a compaction that merges the two fails. krepair has no fix for it"
                 ),

@@ -67,14 +67,14 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
 def _without_jump(
     inputs: ScanInputs, read_into: ReadInto, summary: SegmentSummary, next_base: int
 ) -> SegmentSummary:
-    """The summary with the last batch as damage, if that one alone passes the next segment.
+    """The summary with the last batch as damage, if that one alone passes where the log goes on, and began before it.
 
     No checksum covers a base offset.
     """
     front = scan_segment(structs.replace(inputs, file_size=summary.last_position), read_into)
-    if front.last_offset >= next_base:
+    if front.last_offset + 1 >= next_base:
         return summary
-    text = f"an offset below {next_base}, where the next segment begins, was expected, found {summary.last_offset}"
+    text = f"an offset below {next_base}, where the log goes on, was expected, found {summary.last_offset}"
     return structs.replace(front, file_size=summary.file_size, damage=D_OFFSET_ORDER, damage_text=text)
 
 

@@ -728,6 +728,29 @@ def test_the_batch_that_jumps_over_the_next_segment_is_the_damage_however_small_
         assert VERBS.found(log_dir, "KR303") == []
 
 
+@pytest.mark.parametrize("point", [14, 13, 10, 9, None])
+def test_a_last_batch_that_jumps_over_the_end_of_a_clean_stop_is_damage(
+    tmp_path: Path, point: int | None
+) -> None:
+    """The broker gives the next record an offset behind it. A recovery point of an earlier end proves nothing."""
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t")
+    one.segment(builders.data(0, 5)).segment(builders.data(5, 5), builders.data(10, 4))
+    log_dir = made.write()
+    log = one.folder / f"{5:020d}.log"
+    whole, at = log.read_bytes(), len(builders.data(5, 5).raw)
+    log.write_bytes(whole[:at] + struct.pack(">q", 10 | 1 << 20) + whole[at + 8 :])
+    lines = [] if point is None else [f"t 0 {point}"]
+    (log_dir / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    found = VERBS.found(log_dir, "KR303")
+    assert [(one.position, one.first_offset) for one in found] == [(at, 10)] * (point in {13, 14})
+    if found:
+        given = {"accepted_losses": ("KR303:t-0:10",)}
+        plan = VERBS.planned(log_dir, **given)
+        with there_and_back(log_dir, plan, VERBS.options(**given)):
+            assert log.read_bytes() == whole[:at]
+
+
 def test_segments_with_the_same_offsets_are_told(tmp_path: Path) -> None:
     """Behind the first one, consumers never get what is in the next: no fix takes it, and all refused in silence."""
     made = builders.LogDir(tmp_path / "logs")
