@@ -283,9 +283,11 @@ class VerifyResult(Struct, frozen=True, kw_only=True):
         batches: batches checked.
         bytes: bytes of ``.log`` read.
         end_offset: the offset after the last batch, -1 behind damage.
+        markers: whether there are markers of transactions.
     """
 
     problems: tuple[tuple[str, int, str], ...] = ()
     batches: int = 0
     bytes: int = 0
     end_offset: int = -1
+    markers: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.journal import Journal
@@ -23,7 +24,7 @@ from krepair.fixes.fix import named_or_all
 from krepair.fixes.gone_ends import gone_ends
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.formats.filenames import FileKind, NameState, parse_file_name
+from krepair.formats.filenames import FileKind, NameState, parse_file_name, segment_name
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
@@ -36,6 +37,9 @@ from krepair.options import Options
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
+
+if TYPE_CHECKING:
+    from krepair.rewrite.indexes.transactions import TxnItem, TxnResult
 
 _VERIFIED = {
     FileKind.LOG,
@@ -79,11 +83,15 @@ def verify_log_dirs(
             owners += [part] * len(some)
             part.segments += len(some)
     total = sum(item.bytes_to_read for item in items)
+    from krepair.rewrite.indexes.transactions import inspect_txn
     from krepair.rewrite.segments.verify import verify_segment
 
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.map(verify_segment, items):
             owners[index].take(items[index], result)
+        asked = [((part, one), _replay_item(part.view, one)) for part in parts for one in part.with_aborts()]
+        for (part, one), replayed in engine.each(inspect_txn, asked):
+            part.take_aborts(one, replayed)
     reports = tuple(part.report(engine) for part in parts)
     return VerifyEachReport(
         reports=reports,
@@ -101,6 +109,7 @@ class _VerifiedDir:
         self.segments = self.batches = self.read = 0
         self.problems = list(_problems_of_files(partitions))
         self.ends: dict[str, int] = {}
+        self.with_markers: set[str] = set()
 
     def take(self, item: VerifyItem, result: VerifyResult | Failed) -> None:
         """What was read of one segment."""
@@ -112,10 +121,28 @@ class _VerifiedDir:
             Problem(partition=folder, file=name, position=position, text=text)
             for name, position, text in result.problems
         )
+        if result.markers:
+            self.with_markers.add(folder)
         self.batches += result.batches
         self.read += result.bytes
         if item.active and result.end_offset >= 0:
             self.ends[folder] = result.end_offset
+
+    def with_aborts(self) -> Iterator[Partition]:
+        """Partitions in which something may be aborted: only a replay tells whether a ``.txnindex`` lacks an entry."""
+        for one in self.partitions:
+            if one.folder in self.with_markers or any(segment.txn_index for segment in one.segments):
+                yield one
+
+    def take_aborts(self, partition: Partition, result: TxnResult | Failed) -> None:
+        """What a replay says of its transaction indexes. After an unclean stop a start makes the last one anew."""
+        told = {(one.partition, one.file) for one in self.problems}
+        made_anew = -1 if self.view.clean_shutdown else partition.segments[-1].base_offset
+        for one in () if isinstance(result, Failed) else result.problems:
+            name = segment_name(one.base_offset, ".txnindex")
+            if one.base_offset != made_anew and (partition.folder, name) not in told:
+                problem = Problem(partition=partition.folder, file=name, position=one.position, text=one.text)
+                self.problems.append(problem)
 
     def report(self, engine: Engine) -> VerifyReport:
         """The result."""
@@ -179,6 +206,13 @@ def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> l
         )
         for segment, next_base in partition.segments_with_ends()
     ]
+
+
+def _replay_item(view: LogDir, partition: Partition) -> TxnItem:
+    from krepair.rewrite.indexes.transactions import TxnItem
+
+    present = tuple(segment.base_offset for segment in partition.segments if segment.txn_index)
+    return TxnItem(place=place_of(view, partition), segments=partition.log_sizes, present=present)
 
 
 def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) -> VerifyReport:

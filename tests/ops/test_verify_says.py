@@ -23,7 +23,7 @@ from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
-from tests.builders import LogDir
+from tests.builders import LogDir, abort, data
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
@@ -85,6 +85,24 @@ def test_logs_that_are_empty_are_called_that(tmp_path: Path) -> None:
     made.partition("t").segment(base_offset=0)
     report = verify_log_dir(str(made.write()), Options())
     assert "Read 1 partition, 1 segment, all empty." in plain(verify_view(report))
+
+
+@pytest.mark.parametrize("clean_stop", [True, False])
+@pytest.mark.parametrize("base", [0, 6])
+def test_an_aborted_transaction_without_an_entry_is_told(
+    tmp_path: Path, base: int, *, clean_stop: bool
+) -> None:
+    """read_committed consumers see its records, and all was called as it should be."""
+    directory = LogDir(tmp_path / "logs")
+    one = directory.partition("t").segment(
+        data(0, 3, pid=1, txn=True), abort(3, pid=1), data(4, 2, pid=1, txn=True)
+    )
+    one.segment(abort(6, pid=1), data(7))
+    log_dir = directory.write(clean_stop=clean_stop)
+    assert verify_log_dir(str(log_dir), Options()).problems == ()
+    (log_dir / "t-0" / f"{base:020d}.txnindex").unlink()
+    found = [one.file for one in verify_log_dir(str(log_dir), Options()).problems]
+    assert found == [f"{base:020d}.txnindex"] * (clean_stop or base == 0)
 
 
 def test_the_page_of_a_plan_fits_a_screen_for_any_number_of_partitions() -> None:

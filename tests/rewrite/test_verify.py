@@ -227,7 +227,7 @@ def segment(tmp_path: Path, *, active: bool = False, **files: bytes) -> Any:
 
 
 def test_segment_that_is_whole_has_no_problem(tmp_path: Path) -> None:
-    assert segment(tmp_path) == VerifyResult(batches=6, bytes=len(joined(KEPT)), end_offset=117)
+    assert segment(tmp_path) == VerifyResult(batches=6, bytes=len(joined(KEPT)), end_offset=117, markers=True)
 
 
 def test_every_problem_of_a_segment_is_told_with_its_file_and_byte(tmp_path: Path) -> None:

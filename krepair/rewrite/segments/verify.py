@@ -232,7 +232,7 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     """
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
-    end_offset = item.base_offset
+    end_offset, markers = item.base_offset, False
     problems: list[tuple[str, int, str]] = []
     name = offset_name(item.base_offset)
     with opened_for_reading(f"{stem}.log", tree) as descriptor:
@@ -244,6 +244,8 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
             end = walked.position
             if len(walked.lasts):
                 end_offset = int(walked.lasts[-1]) + 1
+                control = walked.headers["attributes"] & batch_v2.CONTROL != 0
+                markers = markers or bool((control & (walked.headers["producer_id"] >= 0)).any())
             if walked.problem:
                 end_offset = -1
                 problems.append((f"{name}.log", walked.position, walked.problem))
@@ -254,7 +256,9 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     if end_offset > item.next_base:
         expected = f"a last offset below {item.next_base}, where the next segment begins, was expected"
         problems.append((f"{name}.log", -1, f"{expected}, found {end_offset - 1}"))
-    return VerifyResult(problems=tuple(problems), batches=batches, bytes=size, end_offset=end_offset)
+    return VerifyResult(
+        problems=tuple(problems), batches=batches, bytes=size, end_offset=end_offset, markers=markers
+    )
 
 
 def below_base(walked: Walked, base_offset: int) -> str:
