@@ -21,6 +21,7 @@ from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
     INDEX_KINDS,
     INDEX_SUFFIXES,
+    LOG,
     SWAP,
     FileKind,
     log_name,
@@ -398,6 +399,26 @@ def leftover_findings(survey: Survey) -> Iterator[Finding]:
                 bytes=leftover.file.size,
                 severity=_severity(survey, leftover),
                 fix="none" if _is_left_alone(survey, leftover) else "",
+            )
+    yield from _taken_for_logs(survey.partition)
+
+
+def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
+    """Files that are no logs, and that a broker takes for one, by the number before the first dot of their names."""
+    bases = {segment.base_offset for segment in partition.segments}
+    for leftover in partition.leftovers:
+        file, base = leftover.file, leftover.base_offset
+        if leftover.kind == "foreign" and file.name.endswith(LOG) and base >= 0 and base not in bases:
+            yield Finding(
+                rule=RULE,
+                partition=partition.folder,
+                file=file.name,
+                evidence=(
+                    f"{file.size} bytes; the next start takes it for the log of offset {base} and begins an empty "
+                    f"{log_name(base)}, which hides records or moves the log end: move it out of the folder before"
+                ),
+                bytes=file.size,
+                fix="none",
             )
 
 

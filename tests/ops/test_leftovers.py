@@ -575,3 +575,30 @@ def test_a_deleted_segment_that_a_follower_cut_off_or_fetched_again_goes(
     plan = make_plan(str(root), chosen)
     with there_and_back(root, plan, chosen):
         assert not [one for one in files(root) if one.endswith(".deleted")]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("12.log", True),
+        (f"{12:019d}.log", True),
+        ("+3.old.log", True),
+        (f"{3:020d}.old.log", False),
+        ("-1.log", False),
+    ],
+)
+def test_a_file_that_a_start_takes_for_a_log_by_its_number_is_told(
+    tmp_path: Path, name: str, *, told: bool
+) -> None:
+    """Loaders of 2.2.1 and 3.9.2 began an empty segment at 12, and the log, which ended at 15, ended there."""
+    directory = LogDir(tmp_path / "logs")
+    one = directory.partition("t").segment(data(0, 3)).segment(data(3, 3)).segment(data(6, 9))
+    log_dir = directory.write()
+    (one.folder / name).write_bytes(b"kept")
+    if name == "+3.old.log":
+        (one.folder / f"{3:020d}.log").unlink()
+    (report,) = check([str(log_dir)], Options(engine=EngineName.INLINE)).log_dirs
+    found = [finding for finding in report.findings if finding.rule == "KR601"]
+    assert [(finding.file, finding.fix, finding.severity) for finding in found] == [
+        (name, "none", Severity.DATA_LOSS)
+    ] * told
