@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from typing import Final
@@ -173,6 +174,8 @@ class _FolderReader:
         start = position - origin
         if start < 0 or start + count > len(window):
             start, window = 0, self._filled(name, position, max(count, min(_WINDOW_BYTES, size - position)))
+            if len(window) < min(count, size - position):
+                raise OSError(errno.ENODATA, "it has become shorter since it was listed", name)
         return window[start : start + count]
 
     def _filled(self, name: str, position: int, count: int) -> memoryview:

@@ -109,3 +109,21 @@ def test_each_file_is_opened_once_for_four_versions(tmp_path: Path, monkeypatch:
     logs = {name for name in opened if name.endswith(".log")}
     assert len(logs) == 3
     assert {count for name, count in opened.items() if name.startswith("0")} == {1}, opened
+
+
+@pytest.mark.parametrize("suffix", ["log", "index", "timeindex"])
+@pytest.mark.parametrize("left", [0, 3])
+def test_a_file_that_has_become_shorter_since_it_was_listed_is_a_failure(
+    tmp_path: Path, suffix: str, left: int
+) -> None:
+    """A follower cuts its log, and a broker rolls, while they are read."""
+    made = Made(tmp_path / "logs")
+    one = made.partition("t", index_interval_bytes=1)
+    one.segment(data(0, 3)).segment(*(data(3 + number) for number in range(9)))
+    view = read_log_dir(str(made.write(clean_stop=False)))
+    settings = {"index.interval.bytes": 1, "segment.index.bytes": 1024}
+    item = item_of(view, view.partitions[0], settings, ALL)
+    (one.folder / f"{3:020d}.{suffix}").write_bytes(bytes(left))
+    found = rehearse(item)
+    assert isinstance(found, Failed)
+    assert "become shorter" in found.why
