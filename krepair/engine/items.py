@@ -266,7 +266,7 @@ class VerifyItem(LogItem, frozen=True, kw_only=True):
         active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
         interval_bytes: ``index.interval.bytes``.
         clean: whether the broker was cleanly stopped, so that an active segment was closed too.
-        next_base: base offset of the next segment.
+        next_base: where the log goes on behind it.
     """
 
     active: bool

@@ -22,6 +22,7 @@ from krepair.fixes.checkpoints import log_ends
 from krepair.fixes.context import place_of
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.gone_ends import gone_ends
+from krepair.fixes.logs import next_base_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.filenames import FileKind, NameState, parse_file_name, segment_name
@@ -202,9 +203,9 @@ def _segment_items(view: LogDir, partition: Partition, interval_bytes: int) -> l
             active=segment is partition.segments[-1],
             interval_bytes=interval_bytes,
             clean=view.clean_shutdown,
-            next_base=next_base,
+            next_base=next_base_of(view, partition, segment.base_offset),
         )
-        for segment, next_base in partition.segments_with_ends()
+        for segment in partition.segments
     ]
 
 

@@ -697,7 +697,7 @@ def test_a_last_batch_that_jumps_over_the_next_segment_is_damage(tmp_path: Path,
         2,
     )
     (problem,) = verify_log_dir(str(log_dir), options()).problems
-    assert f"a last offset below {2 * batches}, where the next segment begins, was expected" in problem.text
+    assert f"a last offset below {2 * batches}, where the log goes on, was expected" in problem.text
     compacted = {"topic_config": str(topic_config(tmp_path, None, "t")), "only_replica": ("t",)}
     for fix in ("markers", "compact"):
         (part,) = VERBS.planned(log_dir, fixes=(fix,), topics=("t",), **compacted).partitions
@@ -744,6 +744,8 @@ def test_a_last_batch_that_jumps_over_the_end_of_a_clean_stop_is_damage(
     (log_dir / "recovery-point-offset-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
     found = VERBS.found(log_dir, "KR303")
     assert [(one.position, one.first_offset) for one in found] == [(at, 10)] * (point in {13, 14})
+    problems = [one.text for one in verify_log_dir(str(log_dir), options()).problems if one.file == log.name]
+    assert [f"a last offset below {point}" in text for text in problems] == [True] * len(found)
     if found:
         given = {"accepted_losses": ("KR303:t-0:10",)}
         plan = VERBS.planned(log_dir, **given)
@@ -763,7 +765,7 @@ def test_segments_with_the_same_offsets_are_told(tmp_path: Path) -> None:
     (problem,) = verify_log_dir(str(log_dir), options()).problems
     assert (problem.file, problem.text) == (
         f"{0:020d}.log",
-        "a last offset below 6, where the next segment begins, was expected, found 9",
+        "a last offset below 6, where the log goes on, was expected, found 9",
     )
 
 
