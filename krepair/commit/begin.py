@@ -1,6 +1,7 @@
 """How a change begins: its files are looked at once more, and what it needs to go on from is written down.
 
-A partition must still be what the plan was made of, which is seen right before each change.
+A partition must still be what the plan was made of, which is seen right before each change; before one goes back, no
+broker may have gone on with the log.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from krepair.commit.by_disk import LARGEST_BYTES, current_data
-from krepair.commit.change_files import ChangeFiles
+from krepair.commit.change_files import ChangeFiles, check_is_still_its_log
 from krepair.commit.executor import Executor
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import ExecutorName, FileState, Intent, LostBytes, Order
 from krepair.commit.mend import MendLogs, logs_behind
-from krepair.commit.segments import FinishSwaps, SwapGroups
+from krepair.commit.segments import FinishSwaps, SwapGroups, check_nothing_between
 from krepair.errors import RefusedError, StalePlanError, VerifyFailedError
 from krepair.formats.filenames import (
     LOG,
@@ -113,6 +114,33 @@ def check_before(target: Target, changes: Sequence[Change]) -> None:
     # A removal never touches a file that a pending swap needs, and may take away what makes the swap void.
     if are_together(changes[0]) and any(file.how == "made" for change in changes for file in change.files):
         _check_no_swap(target.folder)
+
+
+def check_not_gone_on(
+    folder: PartitionFolder,
+    change: Change,
+    intent: Intent,
+    state: str,
+    planned: Mapping[str, FileFingerprint],
+    made: Mapping[str, FileChange],
+) -> None:
+    """Checks, before a change is taken back, that no broker has gone on with the log in its way.
+
+    Args:
+        folder: the partition folder.
+        change: of the plan.
+        intent: with which it began.
+        state: of it, as the journal has it.
+        planned: fingerprints of the plan, by name.
+        made: what the plan makes of the logs that it changes, by name.
+
+    Raises:
+        StalePlanError: one has; the message names the file that tells.
+    """
+    if not intent.made:
+        check_is_still_its_log(folder, intent.originals[0].name, planned, made)
+    if isinstance(change, RewriteSegments | CompleteSwap) and state == "committed":
+        check_nothing_between(folder, change, planned)
 
 
 def begin(target: Target, change: Change) -> Intent:

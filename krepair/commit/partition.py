@@ -17,16 +17,22 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from krepair.commit.begin import StagedGroup, Target, are_together, begin, check_before, executor_of
+from krepair.commit.begin import (
+    StagedGroup,
+    Target,
+    are_together,
+    begin,
+    check_before,
+    check_not_gone_on,
+    executor_of,
+)
 from krepair.commit.by_disk import has_more, logs_made, telling
-from krepair.commit.change_files import check_is_still_its_log
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
 from krepair.commit.journal import Done, Freed, Intent, Journal, Step, Undo
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
-from krepair.commit.segments import check_nothing_between
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
@@ -41,9 +47,9 @@ from krepair.errors import (
 )
 from krepair.formats.filenames import parse_file_name
 from krepair.next_command import NOTHING, PLAN, Next
-from krepair.plan.changes import CompleteSwap, FileChange, RewriteSegments
+from krepair.plan.changes import FileChange
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, Commit, FileFingerprint, PartitionPlan
+from krepair.plan.model import Change, Commit, PartitionPlan
 
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
 """Reads what changes made once more; gives what is wrong, by the id of the change."""
@@ -134,33 +140,6 @@ def undo_partition(
     run = _Backward(folder, partition, commit, guards, journal=journal)
     results = run.through(lambda: run.undo_all(bad_copies or {}))
     return results if any(one.failed for one in results) else results + run.clean_up()
-
-
-def check_not_gone_on(
-    folder: PartitionFolder,
-    change: Change,
-    intent: Intent,
-    state: str,
-    planned: Mapping[str, FileFingerprint],
-    made: Mapping[str, FileChange],
-) -> None:
-    """Checks, before a change is taken back, that no broker has gone on with the log in its way.
-
-    Args:
-        folder: the partition folder.
-        change: of the plan.
-        intent: with which it began.
-        state: of it, as the journal has it.
-        planned: fingerprints of the plan, by name.
-        made: what the plan makes of the logs that it changes, by name.
-
-    Raises:
-        StalePlanError: one has; the message names the file that tells.
-    """
-    if not intent.made:
-        check_is_still_its_log(folder, intent.originals[0].name, planned, made)
-    if isinstance(change, RewriteSegments | CompleteSwap) and state == "committed":
-        check_nothing_between(folder, change, planned)
 
 
 def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:

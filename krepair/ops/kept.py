@@ -19,11 +19,10 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from krepair.commit.begin import executor_of
+from krepair.commit.begin import check_not_gone_on, executor_of
 from krepair.commit.by_disk import logs_made
 from krepair.commit.folder import PartitionFolder, RootFolder
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, Journal
-from krepair.commit.partition import check_not_gone_on
 from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk

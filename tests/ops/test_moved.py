@@ -149,19 +149,20 @@ def with_ids(path: Path, **ids: str) -> None:
     (path / "meta.properties").write_text("".join(f"{key.replace('_', '.')}={ids[key]}\n" for key in ids))
 
 
-PLANS = {"version": "1", "cluster_id": "abc", "broker_id": "1"}
+PLANS = {"version": "1", "cluster_id": "abc", "node_id": "1"}
+OWN, OTHERS = "AAAAAAAAAAAAAAAAAAAAzg", "AAAAAAAAAAAAAAAAAAAAzw"
 
 
 @pytest.mark.parametrize(
     ("was", "now", "wrong"),
     [
         (PLANS, PLANS, ""),
-        (PLANS, PLANS | {"broker_id": "9"}, "broker.id is 9"),
+        (PLANS, PLANS | {"node_id": "9"}, "broker.id is 9"),
         (PLANS, PLANS | {"cluster_id": "x"}, "cluster.id is x"),
         (PLANS, {}, "cluster.id is not there"),
-        (PLANS, PLANS | {"directory_id": "d"}, ""),
-        (PLANS | {"directory_id": "d"}, PLANS, ""),
-        (PLANS | {"directory_id": "d"}, PLANS | {"directory_id": "e"}, "directory.id is e"),
+        (PLANS, PLANS | {"directory_id": OWN}, ""),
+        (PLANS | {"directory_id": OWN}, PLANS, ""),
+        (PLANS | {"directory_id": OWN}, PLANS | {"directory_id": OTHERS}, f"directory.id is {OTHERS}"),
     ],
 )
 def test_of_a_directory_cluster_and_node_are_the_plans_and_its_own_id_where_both_have_one(
