@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity, StartEffect
 from krepair.formats.batch_v2 import batches
-from krepair.formats.damage import Damage
+from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.words import count_text
@@ -100,9 +100,12 @@ def _quorum_state(log: Partition) -> str:
         found, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:
         return f"expected JSON of a quorum state in the first line, found {'nothing' if not file.size else 'none'}"
-    version = found.get("data_version") if isinstance(found, dict) else None
+    if not isinstance(found, dict) or "data_version" not in found:
+        return "expected an object with data_version, found none"
+    said = found["data_version"]
+    version = said if type(said) is int else 0  # a broker reads what is no number as 0
     if version not in _FIELDS:
-        return f"expected data_version 0 or 1, found {'none' if version is None else version}"
+        return f"expected data_version 0 or 1, found {shown(str(version))}"
     wrong = [key for key in _NUMBERS if type(found.get(key)) is not int]
     wrong += [key for key in _FIELDS[version] if found.get(key) is None]
     return (
@@ -116,8 +119,8 @@ def _bootstrap(view: LogDir) -> str:
     """What is wrong with the metadata of an empty cluster, which every start reads if the file is there (3.3)."""
     try:
         data = read_whole(f"{view.path}/{_BOOTSTRAP}", _MAX_BYTES)
-    except FileNotFoundError:
-        return ""
+    except OSError:
+        return ""  # not there; or no file, or not readable, which other findings tell
     if any(
         not isinstance(one, Damage) and not one.header.is_control for one in batches(data, check_crc=False)
     ):

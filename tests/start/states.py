@@ -185,6 +185,10 @@ STATES = (
         _in_text(f"{METADATA}/quorum-state", '"data_version":0', '"data_version":2'),
         ends=True,
     ),
+    State(
+        "quorum-state with a list as its version",
+        _in_text(f"{METADATA}/quorum-state", '"data_version":0', '"data_version":[]'),
+    ),
     State("quorum-state missing", lambda log_dir: (log_dir / METADATA / "quorum-state").unlink()),
     State(
         "snapshot empty",
