@@ -187,9 +187,7 @@ class _Undo:
                     self.results += _root_stays(target, folder)
                     continue
                 if (target.topic, target.partition) in still_trusted and not is_root(target):
-                    why = (
-                        f"{folder.path}: its recovery point is still raised, which has to be taken back first"
-                    )
+                    why = f"{folder.path}: its recovery point comes before it, and was not taken back"
                     self.results.append(failed_whole(target.folder, why, ExitCode.REFUSED))
                     continue
                 done = self._undo_one(target, folder)

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -182,10 +183,11 @@ def test_bytes_that_are_too_many_are_refused_and_never_overwritten(
 
 def test_what_the_system_says_is_told_in_its_words(tmp_path: Path):
     long, zero = f"{tmp_path}/{'x' * 300}", f"{tmp_path}/a\0b"
-    for path, words in ((long, "File name too long (ENAMETOOLONG)"), (zero, "embedded null byte")):
+    # Later versions of Python name the call before the words.
+    for path, words in ((long, r"File name too long \(ENAMETOOLONG\)"), (zero, r"(open: )?embedded null .*")):
         with pytest.raises(UnreadableError) as caught:
             read_plan(path)
-        assert caught.value.message == f"{path}: could not be read: {words}"
+        assert re.fullmatch(f"{re.escape(path)}: could not be read: {words}", caught.value.message)
 
 
 def test_a_missing_file_a_folder_and_a_fifo_are_told_apart(tmp_path: Path):
