@@ -184,8 +184,8 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
     missing = [one for one in merged.decisions if recorded.intact and _added(one)]
     # Where what is recorded stays as it is, nothing has to be done: compaction took the batches, not the truth.
     if merged.needed and (told or recorded.intact):
-        folded = [one for one in merged.decisions if one.trivial]
-        text = "; ".join(one.text for one in [*told, *missing, *folded][:_FEW]) or _summary(seen)
+        trivial = [one for one in merged.decisions if one.trivial]
+        text = "; ".join(one.text for one in [*told, *missing, *trivial][:_FEW]) or _summary(seen)
         yield Finding(
             rule="KR402",
             partition=survey.partition.folder,
@@ -221,10 +221,7 @@ def _summary(seen: SeenEpochs) -> str:
     merged = seen.merged
     if not merged.entries:
         return ""
-    kept = sum(
-        one.reason in {EpochReason.RECORDED, EpochReason.FOLDED, EpochReason.UNPROVEN}
-        for one in merged.decisions
-    )
+    kept = sum(one.reason in {EpochReason.RECORDED, EpochReason.UNPROVEN} for one in merged.decisions)
     added = sum(_added(one) for one in merged.decisions)
     text = (
         f"{count_text(len(merged.entries), 'entry', 'entries')}: {kept} of those recorded, {added} that the "

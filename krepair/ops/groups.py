@@ -244,9 +244,8 @@ def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[
     committed = {(commit.topic, commit.partition) for group in groups for commit in group.commits}
     here = [one for one in view.partitions if one.key in committed and one.segments]
     ends = log_ends(view, engine, of=here)
-    starts = {
-        one.key: max(one.segments[0].base_offset, view.log_start.offsets.get(one.key, 0)) for one in here
-    }
+    # A tiered log has a line, below its first segment: what lies between is in remote storage.
+    starts = {one.key: view.log_start.offsets.get(one.key, one.segments[0].base_offset) for one in here}
 
     def ranged(commit: OffsetCommit) -> OffsetCommit:
         key = (commit.topic, commit.partition)

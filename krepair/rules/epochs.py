@@ -5,13 +5,17 @@ removes the first batches of an epoch. So an entry may be right although it has 
 batch, and the log alone cannot restore it. If a batch contradicts an entry, the batch is the proof and the log wins.
 The exception is a compacted log: there the batches that support the entry may have been removed.
 
+Entries below the log start stay. A broker moves them up by itself; but where the log is tiered, it finds its remote
+segments by them, and deletes those whose epochs all lie before the first entry.
+
 Source: ``LeaderEpochFileCache`` (2.1, 2.3, 3.9): ``assign``, ``truncateFromEnd``, ``truncateFromStart``;
-``LogSegment.recover`` (epoch 0 counts from 2.7 on); KIP-101, KIP-279.
+``LogSegment.recover`` (epoch 0 counts from 2.7 on); ``RemoteLogManager.cleanupExpiredRemoteLogSegments`` (3.6, 3.9);
+KIP-101, KIP-279.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -41,13 +45,11 @@ class EpochReason(StrEnum):
     """Why an entry is in the merged file, or is not."""
 
     RECORDED = "recorded"
-    FOLDED = "recorded, moved up to the log start"
     LOG = "from the log"
     LOG_LATE = "from the log, may start late"
     UNPROVEN = "recorded, against batches of a compacted log"
     NEGATIVE = "negative"
     PAST_END = "past the log end"
-    BEFORE_START = "before the log start"
     CONTRADICTED = "contradicted by a batch"
     CUT = "last line cut"
     REPEATED = "repeated"
@@ -56,18 +58,8 @@ class EpochReason(StrEnum):
     EPOCH_ZERO = "epoch 0, which this version leaves out"
 
 
-_IN = frozenset(
-    {EpochReason.RECORDED, EpochReason.FOLDED, EpochReason.LOG, EpochReason.LOG_LATE, EpochReason.UNPROVEN}
-)
-_TRIVIAL = frozenset(
-    {
-        EpochReason.PAST_END,
-        EpochReason.BEFORE_START,
-        EpochReason.REPEATED,
-        EpochReason.NO_DATA,
-        EpochReason.FOLDED,
-    }
-)
+_IN = frozenset({EpochReason.RECORDED, EpochReason.LOG, EpochReason.LOG_LATE, EpochReason.UNPROVEN})
+_TRIVIAL = frozenset({EpochReason.PAST_END, EpochReason.REPEATED, EpochReason.NO_DATA})
 """Reasons that need no attention: a broker does the same when it loads the file, or followers get the same answers."""
 
 _CONFLICTS = frozenset(
@@ -240,9 +232,6 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
         else:
             history.assign(decision)
     _add_from_log(rises, log, history, with_zero=writes_epoch_zero(version))
-    # A start drops what begins at the log end before it moves anything up.
-    if log.end is None or log.start < log.end:
-        history.fold(log.start)
     entries = tuple(EpochEntry(one.epoch, one.start) for one in history.kept if one.start is not None)
     everything = sorted(
         [*history.gone, *history.kept], key=lambda one: (one.epoch, one.start is None, one.recorded or 0)
@@ -334,15 +323,6 @@ class _History:
         """Whether the history has an epoch."""
         at = bisect_left(self._epochs, epoch)
         return at < len(self._epochs) and self._epochs[at] == epoch
-
-    def fold(self, log_start: int) -> None:
-        """Do what ``truncateFromStart`` does on load: move the last entry at or below the log start up to it."""
-        below = bisect_right([_start(one) for one in self.kept], log_start)
-        if below == 0:
-            return
-        self._drop(0, below - 1, EpochReason.BEFORE_START)
-        if _start(self.kept[0]) != log_start:
-            self.kept[0] = self.kept[0]._replace(reason=EpochReason.FOLDED, start=log_start)
 
     def _drop(self, start: int, end: int, reason: EpochReason) -> None:
         self.gone.extend(_dropped(one, reason) for one in self.kept[start:end])

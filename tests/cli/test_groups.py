@@ -121,7 +121,7 @@ def test_a_group_that_is_not_there_is_named(log_dir: Path) -> None:
     assert "No group app" not in page.out
 
 
-def raised(root: Path, numbers: range, groups: dict[str, int]) -> Path:
+def raised(root: Path, numbers: range, groups: dict[str, int], start: int = 6) -> Path:
     """``__consumer_offsets`` with these partitions, and a commit of each group in the one that is named."""
     made = builders.LogDir(root)
     for number in numbers:
@@ -131,7 +131,7 @@ def raised(root: Path, numbers: range, groups: dict[str, int]) -> Path:
             *([builders.data(0, records)] if records else []), base_offset=0
         )
     made.partition("t").segment(builders.data(5, 5))
-    return made.write(log_starts={"t-0": 6})
+    return made.write(log_starts={"t-0": start})
 
 
 OF_FOUR = {f"grp-{number}": at for number, at in enumerate((0, 1, 2, 3, 0, 1, 2, 3, 0, 1))}
@@ -168,11 +168,21 @@ def test_a_group_in_two_partitions_is_said_where_nothing_tells_how_many_there_ar
     assert "1 group in two partitions of __consumer_offsets, such as grp-5" in ran.out
 
 
-@pytest.mark.parametrize(("offset", "out"), [(5, True), (6, False), (10, False), (11, True)])
+@pytest.mark.parametrize(
+    ("start", "offset", "out"),
+    [
+        (6, 5, True),
+        (6, 6, False),
+        (6, 10, False),
+        (6, 11, True),
+        pytest.param(2, 1, True, id="before a tiered log"),
+        pytest.param(2, 3, False, id="in remote storage"),
+    ],
+)
 def test_a_commit_outside_of_the_log_that_is_here_is_exit_code_2(
-    tmp_path: Path, offset: int, out: bool
+    tmp_path: Path, start: int, offset: int, out: bool
 ) -> None:
-    log_dir = raised(tmp_path / "logs", range(1), {})
+    log_dir = raised(tmp_path / "logs", range(1), {}, start)
     (log_dir / "__consumer_offsets-0" / "00000000000000000000.log").write_bytes(
         builders.data(
             0,
@@ -185,7 +195,7 @@ def test_a_commit_outside_of_the_log_that_is_here_is_exit_code_2(
     ran = run("groups", str(log_dir), "--json")
     (group,) = json.loads(ran.out)["report"]["groups"]
     assert [(one["log_start"], one["log_end"], one["out_of_range"]) for one in group["commits"]] == [
-        (6, 10, out),
+        (start, 10, out),
         (-1, -1, False),
     ]
     assert ran.code == (ExitCode.FOUND if out else ExitCode.DONE)

@@ -56,11 +56,6 @@ HISTORIES: dict[str, tuple[bytes | None, LogEpochs, list[tuple[int, int]]]] = {
     ),
     "a leader without data at the log end": (lines(*FROM_LOG, (8, 200)), LOG, [*FROM_LOG, (8, 200)]),
     "a start without the file cut it to one entry": (b"0\n1\n14 200\n", LOG, [*FROM_LOG, (14, 200)]),
-    "entries before the log start become one at it": (
-        encode_epochs(EpochEntry(*pair) for pair in FROM_LOG),
-        LOG._replace(start=90),
-        [(4, 90), (6, 120)],
-    ),
     "no file, of a log that starts late": (None, LOG._replace(start=90), [(4, 90), (6, 120)]),
     "the log end is hidden by damage": (
         lines(*FROM_LOG, (8, 5000)),
@@ -391,28 +386,11 @@ def test_entry_just_at_and_beside_what_the_log_shows(
     assert one_by_one(encode_epochs([EpochEntry(*entry)]))[entry] == expected
 
 
-def test_log_start_moves_the_last_entry_before_it_up_and_drops_the_others() -> None:
-    log = LOG._replace(start=80)
-    found = one_by_one(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG), log)
-    assert found == {
-        (0, 0): ("BEFORE_START", None),
-        (2, 40): ("BEFORE_START", None),
-        (4, 80): ("RECORDED", 80),
-        (6, 120): ("RECORDED", 120),
-    }
-    later = one_by_one(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG), LOG._replace(start=81))
-    assert later[4, 80] == ("FOLDED", 81)
-    assert later[2, 40] == ("BEFORE_START", None)
-
-
-def test_where_every_record_was_deleted_no_entry_is_moved_up_to_the_log_end() -> None:
-    """A start drops the entries that begin there, and would forget the epoch."""
-    log = LogEpochs((Rise(3, 10, -1), Rise(4, 15, 14)), 16, 17, 17, compacted=False)
-    for history in (b"0\n2\n3 10\n4 15\n", b"0\n1\n4 17\n"):
-        found = merge_epochs(read_recorded(history), log)
+def test_entries_below_the_log_start_stay() -> None:
+    history = encode_epochs(EpochEntry(*pair) for pair in FROM_LOG)
+    for start in (80, 81, 200):
+        found = merge_epochs(read_recorded(history), LOG._replace(start=start))
         assert (found.data, found.needed) == (history, False)
-    moved = merge_epochs(read_recorded(b"0\n2\n3 10\n4 15\n"), log._replace(start=16))
-    assert moved.data == b"0\n1\n4 16\n"
 
 
 def test_repeated_epoch_keeps_its_lower_start() -> None:
