@@ -75,9 +75,11 @@ class Context:
         """The survey of a partition. Every caller gets the same one."""
         known = self.surveys.get(partition.folder)
         if known is None:
+            first = partition.segments[0].base_offset if partition.segments else 0
+            elsewhere = self.view.log_start.offsets.get(partition.key, first) < first
             known = Survey(
                 partition,
-                self.settings.topic(partition.topic),
+                self.settings.topic(partition.topic, begins_elsewhere=elsewhere),
                 high_watermark=watermark_of(self.view, partition),
                 log_start=self.view.log_start.offsets.get(partition.key, 0),
             )

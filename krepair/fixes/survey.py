@@ -85,7 +85,7 @@ class Survey(Sights):
     @property
     def is_read_only(self) -> bool:
         """Whether krepair never changes its topic: the metadata log of KRaft, or a tiered one."""
-        return self.partition.topic == METADATA_TOPIC or self.settings.remote_storage_enable
+        return self.partition.topic == METADATA_TOPIC or bool(self.settings.tiered)
 
     @property
     def segments(self) -> tuple[SegmentFacts, ...]:

@@ -52,8 +52,8 @@ def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]
         return partition.unreadable
     if partition.topic == METADATA_TOPIC:
         return f"{METADATA_TOPIC} is the KRaft metadata log"
-    if settings.remote_storage_enable:
-        return "the topic is tiered (remote.storage.enable)"
+    if settings.tiered:
+        return settings.tiered
     for leftover in partition.leftovers:
         if leftover.kind in waiting:
             return f"{leftover.file.name} waits to be finished by a broker; first --fix leftovers, then plan again"
@@ -103,9 +103,9 @@ def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone |
             f"{METADATA_TOPIC} is the KRaft metadata log; krepair never changes it",
         ),
         (
-            settings.remote_storage_enable,
+            bool(settings.tiered),
             "tiered",
-            "the topic is tiered (remote.storage.enable); krepair never changes it",
+            f"{settings.tiered}; krepair never changes it",
         ),
         (bool(partition.unreadable), "unreadable", partition.unreadable),
         (

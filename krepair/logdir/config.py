@@ -415,6 +415,10 @@ _SEGMENT_BYTES_OF = {
     TRANSACTIONS_TOPIC: "transaction.state.log.segment.bytes",
 }
 _BITS = {"int": 32, "long": 64}
+_MAY_BE_TIERED: Final = (
+    "its log start lies before its first segment, as that of a tiered topic does, and the topic's settings are not "
+    "known: --set remote.storage.enable=false if it is not tiered, or --topic-config FILE"
+)
 
 
 class TopicSettings(NamedTuple):
@@ -430,7 +434,7 @@ class TopicSettings(NamedTuple):
         retention_ms: older segments are deleted, in ms; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
         max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
-        remote_storage_enable: whether the topic has tiered storage.
+        tiered: why the topic has, or may have, tiered storage; empty if it has none.
         policy_is_known: whether ``cleanup.policy`` is known for this topic. It is not known if only the broker's value
             for all topics is there.
         settings: all settings as text with their sources, by key.
@@ -445,7 +449,7 @@ class TopicSettings(NamedTuple):
     retention_ms: int
     max_message_bytes: int
     max_decompressed_message_bytes: int
-    remote_storage_enable: bool
+    tiered: str
     policy_is_known: bool
     settings: tuple[Setting, ...]
 
@@ -505,8 +509,13 @@ class Settings:
         """
         return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
 
-    def topic(self, topic: str) -> TopicSettings:
-        """The effective settings of a topic."""
+    def topic(self, topic: str, *, begins_elsewhere: bool = False) -> TopicSettings:
+        """The effective settings of a topic.
+
+        Args:
+            topic: its name.
+            begins_elsewhere: whether a log start is recorded of the partition that lies before its first segment.
+        """
         found = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
 
         def number(key: str) -> int:
@@ -522,10 +531,17 @@ class Settings:
             retention_ms=number("retention.ms"),
             max_message_bytes=number("max.message.bytes"),
             max_decompressed_message_bytes=number("max.decompressed.message.bytes"),
-            remote_storage_enable=found["remote.storage.enable"].value == "true",
+            tiered=self._tiered(topic, found["remote.storage.enable"], begins_elsewhere=begins_elsewhere),
             policy_is_known=self._policy_is_known(topic),
             settings=tuple(found.values()),
         )
+
+    def _tiered(self, topic: str, remote: Setting, *, begins_elsewhere: bool) -> str:
+        """Why a topic counts as tiered. A log that is not may begin elsewhere too, after an unclean stop."""
+        if remote.value == "true":
+            return "the topic is tiered (remote.storage.enable)"
+        known = remote.source != DEFAULT or topic in self._topics or topic in self._cluster
+        return "" if known or not begins_elsewhere else _MAY_BE_TIERED
 
     def _policy_is_known(self, topic: str) -> bool:
         """Whether the policy is known.

@@ -460,7 +460,7 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
     if survey.is_read_only:
-        yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(partition))
+        yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(survey))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(survey)
     left = left_alone(survey)
@@ -476,10 +476,8 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _never_touched(partition: Partition) -> str:
-    if partition.topic == METADATA_TOPIC:
-        return "the KRaft metadata log: read only"
-    return "the topic is tiered (remote.storage.enable=true): read only"
+def _never_touched(survey: Survey) -> str:
+    return f"{survey.settings.tiered or 'the KRaft metadata log'}: read only"
 
 
 def _log_findings(survey: Survey) -> Iterator[Finding]:

@@ -43,7 +43,7 @@ class TestDefaults:
             7 * DAY_MS,
             1_048_588,
             2**31 - 9,
-            False,
+            "",
             False,
         )
         assert {one.source for one in topic.settings if one.key != "cleanup.policy"} == {"default"}
@@ -105,7 +105,7 @@ class TestServerProperties:
             7 * DAY_MS,
             99,
             2**31 - 9,
-            False,
+            "",
             False,
         )
         assert setting(topic.settings, "segment.bytes") == Setting(
@@ -207,7 +207,7 @@ class TestTopicFile:
         )
         settings = load_settings(server, topics, {})
         a = settings.topic("a")
-        assert (a.segment_bytes, a.retention_ms, a.remote_storage_enable) == (200, 5, True)
+        assert (a.segment_bytes, a.retention_ms, bool(a.tiered)) == (200, 5, True)
         assert setting(a.settings, "segment.bytes").source == f"topic-config {topics}"
         offsets = settings.topic("__consumer_offsets")
         assert (offsets.segment_bytes, offsets.compacts) == (300, False)

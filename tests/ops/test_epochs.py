@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -101,15 +102,32 @@ def test_an_entry_below_the_log_start_is_left_to_the_start(
     assert {found.rule for found in checked(log_dir).findings} & {"KR401", "KR402"} == rules
 
 
-def test_the_epochs_of_remote_segments_stay(tmp_path: Path) -> None:
-    """The settings of a tiered topic may not be known. A broker deletes remote segments before its first epoch."""
+TIERED = {"t": {"remote.storage.enable": "true"}}
+NOT_TIERED = {"t": {"remote.storage.enable": "false"}}
+
+
+@pytest.mark.parametrize(
+    ("start", "topics", "left"),
+    [(10, None, True), (10, TIERED, True), (10, NOT_TIERED, False), (41, None, False), (None, None, False)],
+)
+def test_the_epochs_of_remote_segments_stay(
+    tmp_path: Path, start: int | None, topics: dict[str, dict[str, str]] | None, left: bool
+) -> None:
+    """A broker deletes remote segments before its first epoch. The settings of a tiered topic may not be known."""
     directory = LogDir(tmp_path / "logs")
     one = directory.partition("t").segment(data(40, 4, leader_epoch=3), data(44, 4, leader_epoch=4))
-    log_dir = directory.write(log_starts={"t-0": 10})
+    log_dir = directory.write(log_starts={} if start is None else {"t-0": start})
     (one.folder / NAME).write_bytes(b"0\n3\n0 0\n2 20\n4 44\n")
-    plan = planned(log_dir)
-    apply(plan, options())
-    assert (one.folder / NAME).read_bytes() == b"0\n4\n0 0\n2 20\n3 40\n4 44\n"
+    file = tmp_path / "topics.json"
+    file.write_text(json.dumps(topics))
+    given = {} if topics is None else {"topic_config": str(file)}
+    plan = planned(log_dir, **given)
+    assert bool(part(plan, "t-0").changes) is not left
+    told = [one.evidence for one in VERBS.found(log_dir, "KR607", **given)]
+    assert [("--set remote.storage.enable=false" in text) for text in told] == [topics is None] * left
+    apply(plan, options(**given))
+    new = b"0\n3\n0 0\n2 20\n4 44\n" if left else b"0\n4\n0 0\n2 20\n3 %d\n4 44\n" % max(40, start or 0)
+    assert (one.folder / NAME).read_bytes() == new
 
 
 def test_contradicted_entry_is_told_both_ways_and_the_log_wins(tmp_path: Path) -> None:
