@@ -274,7 +274,8 @@ def _mended_item(
 ) -> MendedItem:
     """Work out the files that a segment becomes without some ranges.
 
-    After a clean stop no start makes its ``.txnindex`` anew, nor does ``index`` behind a torn tail: it is made here.
+    Its ``.txnindex`` is made here behind a torn tail, where ``index`` comes to no end. ``recovery`` alone reads no more
+    than a start would; it leaves what is wrong with the file.
     """
     from krepair.rewrite.damage import MendedItem
 
@@ -289,7 +290,7 @@ def _mended_item(
             *(one for one in survey.partition.log_sizes if one[0] < base_offset),
             (base_offset, without[0][0]),
         )
-        if torn and view.clean_shutdown
+        if torn
         else (),
     )
 
@@ -305,7 +306,8 @@ def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     ranges = tuple((one.start, one.end) for one in change.removed)
     lost = tuple((one.first_lost, one.last_lost) for one in change.removed)
     torn = not all(one.consent for one in change.removed)
-    made = torn and any(new.name.endswith(".txnindex") for new in change.companions)
+    made = any(new.name.endswith(".txnindex") for new in change.companions)
+    made = made and torn and TAIL.is_asked(work.plan.policy.fixes)
     survey, sizes = work.survey(staging), (change.base_offset, change.size_before)
     item = _mended_item(work.view, survey, *sizes, ranges, lost, torn=made)
     return replace(item, target=staging.stage_folder, with_log=change.method == "excise", torn=torn)
@@ -351,7 +353,9 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
                 cut.log.size,
                 cut.bounds,
                 tuple((loss.first, loss.last) for loss in cut.losses),
-                torn=all(one.torn for one in cut.damages) and _has_writers(survey),
+                torn=all(one.torn for one in cut.damages)
+                and _has_writers(survey)
+                and context.survey(survey.partition) is survey,
             ),
         )
         for survey, cut in jobs

@@ -31,7 +31,7 @@ from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
 from krepair.plan.build import build_plan
-from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, SetAside
+from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, RollSegment, SetAside
 from krepair.plan.planfile import read_plan
 from krepair.plan.review import review
 from krepair.rewrite.damage import MendedItem, MendedResult, make_mended
@@ -652,16 +652,24 @@ WRONG_INDEXES = {
 
 
 @pytest.mark.parametrize("name", WRONG_INDEXES)
-@pytest.mark.parametrize("fixes", [("tail",), ("tail", "index=regenerate")])
+@pytest.mark.parametrize(
+    ("fixes", "clean"),
+    [
+        (("tail",), True),
+        (("tail", "index=regenerate"), True),
+        (("tail",), False),
+        (("tail", "recovery"), False),
+    ],
+)
 def test_a_transaction_index_behind_which_a_tail_was_torn_is_made_with_the_cut(
-    tmp_path: Path, name: str, fixes: tuple[str, ...]
+    tmp_path: Path, name: str, fixes: tuple[str, ...], clean: bool
 ) -> None:
     """After a clean stop no start makes it anew, and behind the torn tail nothing tells what is wrong with it."""
     made = builders.LogDir(tmp_path / "logs")
     one = made.partition("t")
     one.segment(builders.data(0, 6, pid=2, txn=True))
     one.segment(builders.data(6, 3, pid=1, txn=True), builders.abort(9, pid=1), builders.commit(10, pid=2))
-    log_dir = made.write()
+    log_dir = made.write(clean_stop=clean)
     log, index = (one.folder / f"{6:020d}{suffix}" for suffix in (".log", ".txnindex"))
     right = index.read_bytes()
     index.unlink()
@@ -669,6 +677,8 @@ def test_a_transaction_index_behind_which_a_tail_was_torn_is_made_with_the_cut(
         index.write_bytes(wrong)
     log.write_bytes(log.read_bytes() + builders.data(11, 3).raw[:70])
     plan = VERBS.planned(log_dir, fixes=fixes)
+    rolls = any(isinstance(one, RollSegment) for one in plan.partitions[0].changes)
+    assert rolls is ("recovery" in fixes)
     with there_and_back(log_dir, plan, VERBS.options(fixes=fixes)):
         assert index.read_bytes() == right
         assert VERBS.found(log_dir, "KR204") == []
