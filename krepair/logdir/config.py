@@ -540,7 +540,8 @@ class Settings:
         """Why a topic counts as tiered. A log that is not may begin elsewhere too, after an unclean stop."""
         if remote.value == "true":
             return "the topic is tiered (remote.storage.enable)"
-        known = remote.source != DEFAULT or topic in self._topics or topic in self._cluster
+        described = topic in self._topics or topic in self._cluster or topic in _INTERNAL
+        known = described or remote.source != DEFAULT
         return "" if known or not begins_elsewhere else _MAY_BE_TIERED
 
     def _policy_is_known(self, topic: str) -> bool:

@@ -74,6 +74,21 @@ class TestDefaults:
         assert known(config, topics, {}) == [True, True, False, True]
         assert known(None, None, {"cleanup.policy": "delete"}) == [True, True, True, True]
 
+    def test_a_log_that_begins_elsewhere_may_be_tiered_where_the_topic_is_not_known(
+        self, tmp_path: Path
+    ) -> None:
+        topics = write(tmp_path, "topics.json", '{"own": {}}')
+        settings = load_settings(None, topics, {})
+        names = ("own", "other", "__share_group_state")
+        assert [bool(settings.topic(name, begins_elsewhere=True).tiered) for name in names] == [
+            False,
+            True,
+            False,
+        ]
+        assert not settings.topic("other").tiered
+        said = load_settings(None, None, {"remote.storage.enable": "false"})
+        assert not said.topic("other", begins_elsewhere=True).tiered
+
     def test_producers_expire_by_the_longer_setting(self) -> None:
         settings = load_settings(None, None, {})
         assert settings.transactional_id_expiration_ms == 7 * DAY_MS

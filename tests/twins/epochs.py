@@ -207,19 +207,10 @@ def _agrees(line: EpochEntry, log: _Log) -> bool:
     return rise.before < start <= max(rise.first, log.start)
 
 
-def _is_recorded(entry: EpochEntry, log: _Log, recorded: _Recorded) -> bool:
-    """Whether an entry stands in the original, or was moved up to the log start from there."""
-    moved = entry.start_offset == log.start
-    return any(
-        line == entry or (moved and line.epoch == entry.epoch and line.start_offset <= log.start)
-        for line in recorded.lines
-    )
-
-
 def _invented(entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded) -> Iterator[str]:
     shown = {(rise.epoch, max(rise.first, log.start)) for rise in log.rises}
     for entry in entries:
-        if tuple(entry) not in shown and not _is_recorded(entry, log, recorded):
+        if tuple(entry) not in shown and entry not in recorded.lines:
             yield f"epoch {entry.epoch} at {entry.start_offset} is neither in the log nor in the original"
 
 
@@ -229,7 +220,7 @@ def _dropped(entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded) -> I
     for line in recorded.lines:
         at = bisect_left(epochs, line.epoch)
         there = at < len(epochs) and epochs[at] == line.epoch
-        if there or line == recorded.cut or not log.start < line.start_offset <= log.end:
+        if there or line == recorded.cut or line.start_offset > log.end:
             continue
         fits = (at == 0 or entries[at - 1].start_offset < line.start_offset) and (
             at == len(entries) or line.start_offset < entries[at].start_offset
