@@ -419,6 +419,8 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
     lefts = [seen.left for seen in in_order if seen.left is not None]
     if survey.log is not None and survey.log.problem is not None:
         lefts.insert(0, survey.log.problem)
+    if survey.settings.tiered and not lefts:
+        lefts.append(LeftAlone("tiered", survey.settings.tiered))
     # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
     raised = any(seen.raises_point for seen in in_order)
     told = lefts[0] if lefts and not changes and not raised else None
