@@ -417,7 +417,7 @@ _SEGMENT_BYTES_OF = {
 _BITS = {"int": 32, "long": 64}
 _MAY_BE_TIERED: Final = (
     "its log start lies before its first segment, as that of a tiered topic does, and the topic's settings are not "
-    "known: --set remote.storage.enable=false if it is not tiered, or --topic-config FILE"
+    "known: --topic-config FILE with what kafka-configs.sh --describe prints tells"
 )
 
 

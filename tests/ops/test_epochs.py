@@ -124,7 +124,7 @@ def test_the_epochs_of_remote_segments_stay(
     plan = planned(log_dir, **given)
     assert (part(plan, "t-0").code == "tiered") is left
     told = [one.evidence for one in VERBS.found(log_dir, "KR607", **given)]
-    assert [("--set remote.storage.enable=false" in text) for text in told] == [topics is None] * left
+    assert [("--topic-config FILE" in text) for text in told] == [topics is None] * left
     apply(plan, options(**given))
     new = b"0\n3\n0 0\n2 20\n4 44\n" if left else b"0\n4\n0 0\n2 20\n3 %d\n4 44\n" % max(40, start or 0)
     assert (one.folder / NAME).read_bytes() == new
