@@ -419,7 +419,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="krepair does not open it; a broker does, and may hang or write to another place",
          source="design"),
     Rule("KR607", INFORMATION, "Topic that krepair never touches",
-         evidence="__cluster_metadata, or the topic with tiered storage and the setting that says so",
+         evidence="__cluster_metadata; or the topic with tiered storage, and what says so",
          danger="none by itself; a part of its data is in another place, so krepair leaves it as it is",
          source="KIP-405, KIP-595, design"),
     Rule(IN_USE, INFORMATION, "Log directory locked",

@@ -556,8 +556,8 @@ def _harmless(group: ReplicaGroup) -> Iterator[m.Harmless]:
     if len(starts) > 1:
         late = ", ".join(str(one.broker) for one in read if one.state.log_start == min(starts))
         more = (
-            f"broker {late} begins earlier, at {min(starts)}, and still serves what others have deleted, or lost: a "
-            "first segment that is lost looks the same"
+            f"broker {late} begins earlier, at {min(starts)}, and still has what others have deleted, or only in "
+            "remote storage, or lost: a first segment that is lost looks the same"
         )
         yield m.Harmless("log-start", more)
     if len({one.headers.epoch_file for one in read}) > 1:
