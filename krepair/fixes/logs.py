@@ -182,7 +182,7 @@ def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
         return LeftAlone(
             "txnindex-damage",
             result.txn_damage,
-            Next.of("plan", LOG_DIR, "--fix", "index", out=PLAN),
+            Next.of("plan", LOG_DIR, "--fix", "index=regenerate", out=PLAN),
             damaged=True,
         )
     return None

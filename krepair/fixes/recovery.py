@@ -603,7 +603,9 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
             elif made.get(each.base_offset) != each.digest_after:
                 name = segment_name(each.base_offset, ".txnindex")
                 text = f"{name}: {each.text}; its log changes too: change that first, then recover it"
-                one.leave("txnindex-disagrees", text, "tail" if each.base_offset in made else "index")
+                one.leave(
+                    "txnindex-disagrees", text, "tail" if each.base_offset in made else "index=regenerate"
+                )
 
 
 def _transaction_indexes_cut(changes: Sequence[Change]) -> dict[int, str]:

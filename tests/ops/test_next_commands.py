@@ -54,6 +54,21 @@ def test_what_the_cluster_says_is_asked_for_once(tmp_path: Path) -> None:
     assert (words.count("--cluster"), words[words.index("--cluster") + 1]) == (1, "cluster.txt")
 
 
+@pytest.mark.parametrize("fix", ["tail", "epochs"])
+def test_what_mends_a_damaged_transaction_index_is_named(fix: str, tmp_path: Path) -> None:
+    """``index`` alone does not read the log of a topic that is not compacted."""
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t").segment(builders.data(0, 3, pid=1, txn=True), builders.abort(3, pid=1))
+    log_dir = made.write()
+    index = one.folder / f"{0:020d}.txnindex"
+    index.write_bytes(index.read_bytes() + bytes(9))
+    (left,) = make_plan(str(log_dir), Options(engine=EngineName.INLINE, fixes=(fix,))).partitions
+    assert left.code == "txnindex-damage"
+    words = shlex.split(left.next_command)
+    fixes = tuple(words[words.index("--fix") + 1].split(","))
+    assert make_plan(str(log_dir), Options(engine=EngineName.INLINE, fixes=fixes)).partitions[0].changes
+
+
 @pytest.mark.parametrize("fix", ["markers", "recovery"])
 def test_under_a_lock_plan_names_the_preview_where_there_can_be_one(
     fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
