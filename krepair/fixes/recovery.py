@@ -542,9 +542,7 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
     found = see_snapshots(targets, rules, context.engine, clean=False, always=True)
     for one, seen in zip(ranges, found, strict=True):
         if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:
-            one.leave(
-                "producers", f"its producers cannot be told: {seen.left if seen else 'no log'}", "snapshots"
-            )
+            one.leave("producers", f"its producers cannot be told: {seen.left if seen else 'no log'}")
         else:
             _take_snapshots(one, seen)
 

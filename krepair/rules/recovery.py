@@ -137,7 +137,7 @@ def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | N
     """
     other = next((one for one in damages if not one.torn), None)
     if unmapped:
-        return left_to("damage", unmapped, "tail,recovery")
+        return left_to("damage", unmapped)
     if other is not None:
         text = (
             f"{log_name(other.base_offset)} at position {other.range.start}: {other.rule}: {other.range.text}"
@@ -193,13 +193,12 @@ def choose_epochs(
     """
     merged = merge_epochs(recorded, log, version)
     contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
-    if wrong or recorded.damage or clears_history([one.summary for one in segments]) or contradicted:
-        text = (
-            wrong
-            or (f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "")
-            or "; ".join(contradicted[:_FEW])
-            or "older messages follow newer ones, which clears its epochs"
+    if wrong or clears_history([one.summary for one in segments]):
+        return EpochsAfter(
+            left_to("epochs", wrong or "older messages follow newer ones, which clears its epochs")
         )
+    if recorded.damage or contradicted:
+        text = f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "; ".join(contradicted[:_FEW])
         return EpochsAfter(left_to("epochs", text, "epochs,recovery"))
     after = epochs_after_recovery(
         recorded.entries, log.rises, segments[-1].end_offset, with_zero=writes_epoch_zero(version)

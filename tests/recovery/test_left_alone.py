@@ -45,6 +45,13 @@ def damaged(path: Path) -> None:
     flip(path / "t-0" / f"{300:020d}.log", 100)
 
 
+def damaged_below(path: Path) -> None:
+    """A recovery without snapshots reads it for its producers."""
+    for snapshot in (path / "t-0").glob("*.snapshot"):
+        snapshot.unlink()
+    flip(path / "t-0" / f"{0:020d}.log", 100)
+
+
 def half_cleaned(path: Path) -> None:
     (path / "t-0" / f"{0:020d}.log.cleaned").write_bytes(b"half")
 
@@ -88,6 +95,7 @@ def link(path: Path) -> None:
     ("how", "code", "next_fix"),
     [
         (damaged, "damage", "tail,recovery"),
+        (damaged_below, "producers", ""),
         (pending_swap, "untouched", "leftovers"),
         (half_cleaned, "untouched", "leftovers"),
         (marked, "marked-folder", ""),

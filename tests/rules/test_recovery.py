@@ -122,13 +122,15 @@ def test_a_recovery_appends_the_epochs_of_what_it_reads() -> None:
     assert epochs(before, with_epochs(0, 9, (1, 0))) == EpochsAfter(None, None), "nothing new"
 
 
-def test_epochs_that_cannot_be_told_are_left_to_their_own_fix() -> None:
-    segment = with_epochs(0, 9, (1, 0))
-    for told in (epochs(b"0\nx\n", segment), epochs(None, segment, wrong="it is a link")):
-        assert told.entries is None
-        assert told.left is not None
-        assert told.left.code == "epochs"
-        assert "--fix epochs,recovery" in str(told.left.next_command)
+@pytest.mark.parametrize(("recorded", "wrong", "fix"), [(b"0\nx\n", "", True), (None, "it is a link", False)])
+def test_epochs_that_cannot_be_told_are_left_to_their_own_fix_where_it_mends_them(
+    recorded: bytes | None, wrong: str, fix: bool
+) -> None:
+    told = epochs(recorded, with_epochs(0, 9, (1, 0)), wrong=wrong)
+    assert told.entries is None
+    assert told.left is not None
+    assert told.left.code == "epochs"
+    assert ("--fix epochs,recovery" in str(told.left.next_command)) is fix
 
 
 def test_why_epochs_cannot_be_told_is_said() -> None:
