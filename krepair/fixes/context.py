@@ -76,7 +76,7 @@ class Context:
         known = self.surveys.get(partition.folder)
         if known is None:
             first = partition.segments[0].base_offset if partition.segments else 0
-            elsewhere = self.view.log_start.offsets.get(partition.key, first) < first
+            elsewhere = 0 <= self.view.log_start.offsets.get(partition.key, first) < first
             known = Survey(
                 partition,
                 self.settings.topic(partition.topic, begins_elsewhere=elsewhere),

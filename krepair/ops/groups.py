@@ -238,14 +238,19 @@ def _lies_in(group: Group) -> int:
     return int(group.partition.rpartition("-")[2])
 
 
+def _start_of(view: LogDir, partition: Partition) -> int:
+    """Of a log with segments. Before the first one lies what a tiered log has in remote storage, by its line."""
+    recorded = view.log_start.offsets.get(partition.key, -1)
+    return recorded if recorded >= 0 else partition.segments[0].base_offset
+
+
 def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[Group, ...]:
     """The groups, each commit with the ends of its partition's log, where that lies in the log directory."""
     groups = tuple(groups)
     committed = {(commit.topic, commit.partition) for group in groups for commit in group.commits}
     here = [one for one in view.partitions if one.key in committed and one.segments]
     ends = log_ends(view, engine, of=here)
-    # A tiered log has a line, below its first segment: what lies between is in remote storage.
-    starts = {one.key: view.log_start.offsets.get(one.key, one.segments[0].base_offset) for one in here}
+    starts = {one.key: _start_of(view, one) for one in here}
 
     def ranged(commit: OffsetCommit) -> OffsetCommit:
         key = (commit.topic, commit.partition)

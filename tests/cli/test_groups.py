@@ -177,6 +177,7 @@ def test_a_group_in_two_partitions_is_said_where_nothing_tells_how_many_there_ar
         (6, 11, True),
         pytest.param(2, 1, True, id="before a tiered log"),
         pytest.param(2, 3, False, id="in remote storage"),
+        pytest.param(-1, 4, True, id="a line that is none"),
     ],
 )
 def test_a_commit_outside_of_the_log_that_is_here_is_exit_code_2(
@@ -195,7 +196,7 @@ def test_a_commit_outside_of_the_log_that_is_here_is_exit_code_2(
     ran = run("groups", str(log_dir), "--json")
     (group,) = json.loads(ran.out)["report"]["groups"]
     assert [(one["log_start"], one["log_end"], one["out_of_range"]) for one in group["commits"]] == [
-        (start, 10, out),
+        (start if start >= 0 else 5, 10, out),
         (-1, -1, False),
     ]
     assert ran.code == (ExitCode.FOUND if out else ExitCode.DONE)
