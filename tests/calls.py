@@ -56,14 +56,18 @@ def before_open(patch: pytest.MonkeyPatch, act: Callable[[str, int], object]) ->
     patch.setattr(os, "open", opening)
 
 
-def fail_to_open(patch: pytest.MonkeyPatch, failing: str, code: int) -> None:
-    """From here on, the system does not give files of this name."""
+def fail_to_open(patch: pytest.MonkeyPatch, failing: str, code: int, *, spared: int = 0) -> Counts:
+    """From here on, the system does not give files of this name, but for the first times; counts all times by name."""
+    counts: Counts = Counter()
 
     def act(name: str, _: int) -> None:
-        if os.path.basename(name) == failing:
+        base = os.path.basename(name)
+        counts[base] += 1
+        if base == failing and counts[base] > spared:
             raise OSError(code, os.strerror(code), name)
 
     before_open(patch, act)
+    return counts
 
 
 def for_each(work: Callable[[int], object], few: int = 2, many: int = 6) -> dict[str, float]:

@@ -7,7 +7,7 @@ Source: ``clients/.../common/record/DefaultRecordBatch.java`` (2.2.1, 3.9.0), KI
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from krepair.errors import UsageError
@@ -148,9 +148,15 @@ def computed_crc(buf: Bytes, position: int, size_bytes: int) -> int:
     return int(crc32c(memoryview(buf)[position + CRC_START : position + size_bytes]))
 
 
-def header_damage(buf: Bytes, position: int = 0) -> Damage | None:
-    """Why no whole v2 batch starts at ``position``, or None. CRC and records are not checked."""
-    rest = len(buf) - position
+def header_damage(buf: Bytes, position: int = 0, rest: int = -1) -> Damage | None:
+    """Why no whole v2 batch starts at ``position``, or None. CRC and records are not checked.
+
+    Args:
+        buf: bytes that hold the header.
+        position: where the batch starts.
+        rest: bytes from there to the end of the file, where the buffer ends before it; negative: to that of the buffer.
+    """
+    rest = len(buf) - position if rest < 0 else rest
     if rest < HEADER_SIZE:
         return Damage(position, rest, f"a batch header of {HEADER_SIZE} bytes", f"{rest} bytes")
     header = BatchHeader._make(HEADER.unpack(buf, position))
@@ -184,6 +190,28 @@ def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
             position, len(buf) - position, f"CRC {header.crc:#010x} as stored", f"{crc:#010x} computed"
         )
     return None
+
+
+def headers_of(read: Callable[[int, int], bytes], size: int) -> Iterator[PlacedBatch | Damage]:
+    """As ``batches`` without the CRCs, of a file of which only the headers are read.
+
+    A log is not mapped into memory: where a disk does not give a page, or the file has become shorter, the process ends
+    without a word.
+
+    Args:
+        read: gives so many bytes from a position on.
+        size: of the file.
+    """
+    position = 0
+    while position < size:
+        head = read(min(HEADER_SIZE, size - position), position)
+        wrong = header_damage(head, rest=size - position)
+        if wrong is not None:
+            yield wrong._replace(position=position)
+            return
+        header = decode_header(head)
+        yield PlacedBatch(position, header)
+        position += header.size_bytes
 
 
 def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Damage]:

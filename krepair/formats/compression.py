@@ -18,7 +18,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from mmap import mmap
 from typing import Final, Protocol, overload
 
 import cramjam
@@ -119,7 +118,7 @@ def chunks(
         Non-empty pieces of at most a few megabytes. If something is wrong, the last value is one ``Damage`` over all of
         ``buf``.
     """
-    whole: Stored = memoryview(buf) if isinstance(buf, bytes | bytearray | mmap) else buf
+    whole: Stored = memoryview(buf) if isinstance(buf, bytes | bytearray) else buf
     produced = 0
     try:
         for piece in _stream(codec, whole, magic, max_bytes):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from mmap import mmap
 from typing import NamedTuple
 
-Bytes = bytes | bytearray | memoryview | mmap
+Bytes = bytes | bytearray | memoryview
 """Objects that hold bytes in memory and that ``memoryview`` can show without a copy."""
 
 MAX_SHOWN_CHARACTERS = 80

@@ -12,7 +12,6 @@ Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoa
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import re
 import stat
@@ -20,23 +19,31 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from krepair.errors import RefusedError, UnreadableError, UsageError
 from krepair.formats import cluster_metadata as metadata
 from krepair.formats import describe_topics, meta_properties
-from krepair.formats.batch_v2 import CRC_START, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, batches
+from krepair.formats.batch_v2 import (
+    CRC_START,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    batch_damage,
+    decode_header,
+    headers_of,
+)
 from krepair.formats.castagnoli import crc32c
 from krepair.formats.cluster_metadata import BROKER_RESOURCE, TOPIC_RESOURCE
 from krepair.formats.control import ControlType, decode_key
-from krepair.formats.damage import Bytes, Damage, shown
+from krepair.formats.damage import Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
 from krepair.formats.message_schema import decode
 from krepair.formats.record import Record, batch_records
 from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.fingerprint import DIGEST_BYTES
-from krepair.logdir.reading import opened_folder, opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_folder, opened_for_reading, read_exactly_from, read_whole, why
 from krepair.logdir.values import ClusterSource
 from krepair.next_command import Next
 
@@ -161,7 +168,7 @@ def examine_metadata_log(folder: str) -> Examined:
 
 
 def read_metadata_log(folder: str) -> MetadataImage:
-    """Read a copy of ``__cluster_metadata-0``. One file at a time is mapped into memory.
+    """Read a copy of ``__cluster_metadata-0``, batch by batch.
 
     Args:
         folder: absolute path, no component of which is a link.
@@ -221,12 +228,12 @@ class _ImageBuilder:
     def _read_snapshot(self, snapshot: SnapshotName) -> None:
         """A snapshot is whole if it begins with its header and ends with its footer."""
         kinds: list[int] = []
-        for position, header, buf in self._batches(snapshot.name):
+        for position, header, batch in self._batches(snapshot.name):
             if kinds and kinds[-1] == ControlType.SNAPSHOT_FOOTER:
                 raise _NoProofError(
                     f"{snapshot.name}: position {position}: expected its end after the footer"
                 )
-            for record in _records(snapshot.name, buf, position):
+            for record in _records(snapshot.name, batch, position):
                 if header.is_control:
                     kinds.append(self._control(snapshot.name, position, record))
                 elif not kinds:
@@ -255,7 +262,7 @@ class _ImageBuilder:
         for base_offset, name in self.segments:
             if base_offset != expected:
                 raise _NoProofError(f"{name}: expected a segment that begins at offset {expected}")
-            for position, header, buf in self._batches(name):
+            for position, header, batch in self._batches(name):
                 found = (header.base_offset, header.partition_leader_epoch)
                 if found[0] != expected or found[1] < epoch:
                     text = f"expected offset {expected} of epoch {epoch} or later, found {found[0]} of {found[1]}"
@@ -266,12 +273,12 @@ class _ImageBuilder:
                         f"{name}: position {position}: the snapshot ends inside of this batch"
                     )
                 if expected > start or header.is_control:  # a snapshot does not hold who was active
-                    self._read_batch(name, position, header, buf)
+                    self._read_batch(name, position, header, batch)
         if expected < start:
             raise _NoProofError(f"the log ends at offset {expected}, before the end {start} of the snapshot")
 
-    def _read_batch(self, name: str, position: int, header: BatchHeader, buf: Bytes) -> None:
-        for record in _records(name, buf, position):
+    def _read_batch(self, name: str, position: int, header: BatchHeader, batch: bytes) -> None:
+        for record in _records(name, batch, position):
             if header.is_control:
                 self._control(name, position, record)
             else:
@@ -279,20 +286,25 @@ class _ImageBuilder:
         self.result.end_offset = max(self.result.end_offset, header.last_offset + 1)
         self.result.as_of_ms = max(self.result.as_of_ms, header.max_timestamp)
 
-    def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, Bytes]]:
+    def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, bytes]]:
         """Position, header and bytes of every batch; all CRCs are right."""
         with opened_for_reading(str(Path(self.folder, name))) as descriptor:
             size = os.fstat(descriptor).st_size
-            if not size:
-                return
-            with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as buf:
-                for batch in batches(buf):
-                    if isinstance(batch, Damage):
-                        if self.fault is not Fault.SNAPSHOT:
-                            wrong_magic = _has_only_a_wrong_magic(buf, batch.position)
-                            self.fault = Fault.MAGIC if wrong_magic else Fault.CUT
-                        raise _NoProofError(f"{name}: {_text(batch)}")
-                    yield batch.position, batch.header, buf
+            read = read_exactly_from(descriptor)
+            for found in headers_of(read, size):
+                position = found.position
+                if isinstance(found, Damage):
+                    self._is_wrong(name, read, found, size)
+                batch = read(found.header.size_bytes, position)
+                if (wrong := batch_damage(batch)) is not None:
+                    self._is_wrong(name, read, wrong._replace(position=position), size)
+                yield position, found.header, batch
+
+    def _is_wrong(self, name: str, read: Callable[[int, int], bytes], damage: Damage, size: int) -> NoReturn:
+        if self.fault is not Fault.SNAPSHOT:
+            wrong_magic = _has_only_a_wrong_magic(read, damage.position, size - damage.position)
+            self.fault = Fault.MAGIC if wrong_magic else Fault.CUT
+        raise _NoProofError(f"{name}: {_text(damage)}")
 
     def _control(self, name: str, position: int, record: Record) -> int:
         key = decode_key(record.key)
@@ -340,21 +352,20 @@ class _ImageBuilder:
             replay(self.result, record)
 
 
-def _has_only_a_wrong_magic(buf: Bytes, position: int) -> bool:
+def _has_only_a_wrong_magic(read: Callable[[int, int], bytes], position: int, rest: int) -> bool:
     """Whether a batch has a version above 2 and is right apart from it: its CRC does not cover the version."""
-    if position + HEADER_SIZE > len(buf):
+    if rest < HEADER_SIZE:
         return False
-    header = BatchHeader(*HEADER.unpack(buf, position))
-    end = position + LOG_OVERHEAD + header.batch_length
-    if header.magic <= MAGIC or not position + HEADER_SIZE <= end <= len(buf):
+    header = decode_header(read(HEADER_SIZE, position))
+    if header.magic <= MAGIC or not HEADER_SIZE <= header.size_bytes <= rest:
         return False
-    return crc32c(bytes(buf[position + CRC_START : end])) == header.crc
+    return crc32c(read(header.size_bytes - CRC_START, position + CRC_START)) == header.crc
 
 
-def _records(name: str, buf: Bytes, position: int) -> Iterator[Record]:
-    for record in batch_records(buf, position):
+def _records(name: str, batch: bytes, position: int) -> Iterator[Record]:
+    for record in batch_records(batch):
         if isinstance(record, Damage):
-            raise _NoProofError(f"{name}: {_text(record)}")
+            raise _NoProofError(f"{name}: {_text(record._replace(position=position + record.position))}")
         yield record
 
 

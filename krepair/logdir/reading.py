@@ -147,6 +147,25 @@ def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
     return lambda buffer, position: os.preadv(descriptor, [buffer], position)
 
 
+def read_exactly_from(descriptor: int) -> Callable[[int, int], bytes]:
+    """A function that reads so many bytes from a position of an open file on.
+
+    Raises:
+        OSError: when it is called: a read error; ``ENODATA`` if the file ends before.
+    """
+
+    def read(count: int, position: int) -> bytes:
+        data = os.pread(descriptor, count, position)
+        while len(data) < count:
+            piece = os.pread(descriptor, count - len(data), position + len(data))
+            if not piece:
+                raise OSError(errno.ENODATA, "it has become shorter since it was listed")
+            data += piece
+        return data
+
+    return read
+
+
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:
     """The ``lstat`` of an absolute path. No component of the path may be a link.
 

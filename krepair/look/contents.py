@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NamedTuple
@@ -12,14 +11,14 @@ from krepair.engine.items import LogItem
 from krepair.engine.place import in_its_place
 from krepair.engine.progress import shown
 from krepair.formats import batch_v2
-from krepair.formats.batch_v2 import CODEC_MASK, HEADER_SIZE, batches
+from krepair.formats.batch_v2 import CODEC_MASK, HEADER_SIZE, headers_of
 from krepair.formats.compression import decompress
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.varint import read_varint
 from krepair.kernels.columns import BAD_CRC
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, read_into_from
+from krepair.logdir.reading import opened_for_reading, read_exactly_from, read_into_from
 from krepair.look.dump.log_walk import KR307, LogWalk, Wanted
 from krepair.look.dump.record import Style
 
@@ -99,24 +98,22 @@ class LargeRecord(NamedTuple):
 def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
     """Decompress every compressed batch of v2, up to the first with a record that is too large, or to damage."""
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
-        if not item.size:
-            return None
-        with mmap.mmap(descriptor, item.size, prot=mmap.PROT_READ) as log:
-            for batch in batches(log, check_crc=False):
-                if isinstance(batch, Damage):
-                    break
-                codec = batch.header.attributes & CODEC_MASK
-                if not codec:
-                    continue
-                packed = log[batch.position + HEADER_SIZE : batch.position + batch.header.size_bytes]
-                largest = max(_sizes(codec, packed), default=0)
-                if largest > item.most:
-                    return LargeRecord(
-                        position=batch.position,
-                        first_offset=batch.header.base_offset,
-                        last_offset=batch.header.last_offset,
-                        bytes=largest,
-                    )
+        read = read_exactly_from(descriptor)
+        for batch in headers_of(read, item.size):
+            if isinstance(batch, Damage):
+                break
+            codec = batch.header.attributes & CODEC_MASK
+            if not codec:
+                continue
+            packed = read(batch.header.size_bytes - HEADER_SIZE, batch.position + HEADER_SIZE)
+            largest = max(_sizes(codec, packed), default=0)
+            if largest > item.most:
+                return LargeRecord(
+                    position=batch.position,
+                    first_offset=batch.header.base_offset,
+                    last_offset=batch.header.last_offset,
+                    bytes=largest,
+                )
     return None
 
 

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from krepair.engine.items import Failed
 from krepair.errors import ExitCode
+from krepair.fixes.context import place_of
+from krepair.logdir.view import read_log_dir
+from krepair.look.contents import LargeRecordItem, find_large_record
 from tests.calls import fail_to_open
 from tests.corpus.bases import BASES, EPOCHS
-from tests.hostile.verbs import every_verb, picture, run
+from tests.hostile.verbs import Ran, every_verb, picture, run
 from tests.ops.conftest import memory_dir
 
 __all__ = ["memory_dir"]
@@ -46,6 +50,55 @@ def test_file_that_cannot_be_opened_is_no_damage_and_leaves_the_partition_alone(
     assert os.strerror(number) in checked.out or errno.errorcode[number] in checked.out
     planned = next(ran for ran in runs if ran.words[0] == "plan")
     assert "KR302" not in checked.out + planned.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("verify",), ("check", "--all", "--deep", "--set", "max.decompressed.message.bytes=1000")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_file_that_can_be_read_only_the_first_times_is_told_as_well(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: tuple[str, ...]
+) -> None:
+    """A verb reads some files more than once; none of these readings may fail without a word."""
+    made = BASES["transactions"].write(memory_dir / "logs", "t")
+
+    def verb() -> Ran:
+        return run(
+            words[0], str(made.log_dir), *words[1:], "--set", "cleanup.policy=compact", "--engine", "inline"
+        )
+
+    with monkeypatch.context() as patch:
+        times = fail_to_open(patch, "none", errno.EIO)
+        assert verb().code in {ExitCode.DONE, ExitCode.FOUND}
+    for spared in range(times[name]):
+        with monkeypatch.context() as patch:
+            fail_to_open(patch, name, errno.EIO, spared=spared)
+            ran = verb()
+        assert ran.code == ExitCode.FOUND, (spared, ran)
+        said = " ".join(ran.out.split())
+        assert name in said, (spared, said)
+        assert os.strerror(errno.EIO) in said, (spared, said)
+        assert "is missing" not in said, (spared, said)
+
+
+def test_log_that_has_become_shorter_since_it_was_listed_is_a_reading_that_failed(memory_dir: Path) -> None:
+    """It was mapped into memory, where a page that the system does not give ends the process."""
+    made = BASES["large"].write(memory_dir / "logs", "t")
+    view = read_log_dir(str(made.log_dir))
+    log = made.file(made.bases[0], ".log")
+    item = LargeRecordItem(
+        place=place_of(view, view.partitions[0]),
+        base_offset=made.bases[0],
+        size=log.stat().st_size,
+        most=1 << 30,
+    )
+    assert find_large_record(item) is None
+    os.truncate(log, 30)
+    failed = find_large_record(item)
+    assert isinstance(failed, Failed)
+    assert failed.why.startswith(f"t-0/{log.name}: it has become shorter")
 
 
 @pytest.mark.parametrize("name", IN_ROOT)
