@@ -142,7 +142,7 @@ def see_epochs(context: Context, survey: Survey) -> SeenEpochs:
     log_start = log_start_of(context.view, partition, segments)
     log = epochs_of_log(summaries, log_start, compacted=survey.settings.compacts)
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
-    return SeenEpochs(file.recorded, merged, file.digest, left)
+    return SeenEpochs(file.recorded, merged, file.digest, left, file.wrong)
 
 
 def see_epochs_file(partition: Partition) -> SeenEpochs:
@@ -152,7 +152,7 @@ def see_epochs_file(partition: Partition) -> SeenEpochs:
     negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
     merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
     waits = "a .swap in its folder has to become a segment first (--fix leftovers)"
-    return SeenEpochs(file.recorded, merged, file.digest, file.wrong or waits)
+    return SeenEpochs(file.recorded, merged, file.digest, file.wrong or waits, file.wrong)
 
 
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
@@ -169,6 +169,10 @@ def rule_of(seen: SeenEpochs) -> str:
 
 def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
     recorded, merged = seen.recorded, seen.merged
+    if seen.unread:
+        if survey.partition.leader_epoch_checkpoint is not None:  # else something else has its name: KR606
+            yield Finding(rule="KR308", partition=survey.partition.folder, evidence=seen.unread)
+        return
     if merged.needed and not recorded.intact:
         first = recorded.damage[0] if recorded.damage else None
         yield Finding(

@@ -28,6 +28,7 @@ from krepair.fixes.replicas import ReadReplica, ReplicaLog, digest_of_files, log
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.arrays import Int64s
+from krepair.formats.checkpoint import EpochEntry
 from krepair.formats.filenames import log_name
 from krepair.formats.words import time_text
 from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
@@ -745,7 +746,10 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
     others = survey.seen(OTHERS)
     if others is None:
         return None
-    mine = _own(survey)
+    epochs = read_epochs_file(survey.partition)
+    if epochs.wrong:
+        return LeftAlone("unreadable", f"{survey.partition.folder}: {epochs.wrong}", damaged=True)
+    mine = _own(survey, epochs.recorded.entries)
     forks = [
         (fork, one) for one in others.replicas if (fork := find_fork(mine, one.replica.history)) is not None
     ]
@@ -762,8 +766,8 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
     )
 
 
-def _own(survey: Survey) -> History:
-    starts = [tuple(entry) for entry in read_epochs_file(survey.partition).recorded.entries]
+def _own(survey: Survey, recorded: Sequence[EpochEntry]) -> History:
+    starts = [tuple(entry) for entry in recorded]
     runs = runs_of_segments([one.summary for one in survey.segments])
     return History(runs, np.array(starts, np.int64).reshape(-1, 2))
 

@@ -164,12 +164,14 @@ class SeenEpochs(NamedTuple):
         merged: the history that should be in the file.
         digest: digest of the file's bytes, empty without a file.
         left: why the file must not be replaced, or empty.
+        unread: why the file could not be read, or empty: what is recorded is not known then.
     """
 
     recorded: Recorded
     merged: MergedEpochs
     digest: str
     left: str = ""
+    unread: str = ""
 
     @property
     def mends(self) -> bool:
