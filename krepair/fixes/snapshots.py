@@ -230,9 +230,7 @@ class _Look:
         try:
             files = tuple(read_snapshot_file(one) for one in self.target.snapshots)
         except OSError as error:
-            name = os.path.basename(str(error.filename or ""))
-            text = f"could not be read: {why(error)}"
-            self.seen = self.seen._replace(left=left or f"{name} {text}", unread=(name, text))
+            self._not_read(error)
             return
         judged = judge_files(files, self.bases, log_start, log_end if log_end >= 0 else INT64_MAX)
         self.seen = self.seen._replace(files=files, judged=judged)
@@ -242,7 +240,7 @@ class _Look:
         try:
             self._suspect(rules, clean=clean, state=state, closes=closes)
         except OSError as error:
-            self.seen = self.seen._replace(left=f"could not be read: {why(error)}")
+            self._not_read(error)
             return
         if not state:
             return
@@ -250,6 +248,12 @@ class _Look:
         self.start = replayed_from(self.bases, log_start, newest, self.target.recovered_from)
         ends = [*self.bases[1:], INT64_MAX]
         self.needed = tuple(base for base, end in zip(self.bases, ends, strict=True) if end > self.start)
+
+    def _not_read(self, error: OSError) -> str:
+        """Keep and give why nothing is changed."""
+        name, text = os.path.basename(str(error.filename or "")), f"could not be read: {why(error)}"
+        self.seen = self.seen._replace(left=self.seen.left or f"{name} {text}", unread=(name, text))
+        return self.seen.left
 
     def _suspect(self, rules: StateRules, *, clean: bool, state: bool, closes: bool) -> None:
         """Ask about the open transactions of the snapshots that a start reads, or that the state begins with.
@@ -324,7 +328,7 @@ class _Look:
         try:
             loaded = self._loaded()
         except OSError as error:
-            return f"could not be read: {why(error)}"
+            return self._not_read(error)
         if isinstance(loaded, str):
             return loaded
         rows = [self.facts[base].summary.rows for base in self.needed]
@@ -548,8 +552,10 @@ def _many_producers(context: Context, survey: Survey, seen: SeenSnapshots) -> It
         return
     try:
         data = read_whole(f"{survey.partition.path}/{newest.name}", SNAPSHOT_AT_MOST_BYTES)
-    except OSError:
-        return  # what cannot be read is KR308
+    except OSError as error:
+        text = f"could not be read: {why(error)}"
+        yield Finding(rule="KR308", partition=survey.partition.folder, file=newest.name, evidence=text)
+        return
     _, _, sequence, offset, delta, timestamp, _, open_from = producer_snapshot.table(data).T
     once = int(np.count_nonzero((offset >= 0) & (sequence == delta)))
     ended = timestamp[open_from < 0]
@@ -676,7 +682,8 @@ def snapshot_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str
         return (), ()
     wrong, taken = seen.judged.wrong, names_removed(survey.changes)
     if seen.left:
-        return (), (f"its producer snapshots are left alone: {seen.left}",) if wrong or not seen.files else ()
+        told = wrong or not seen.files or any(seen.unread)
+        return (), (f"its producer snapshots are left alone: {seen.left}",) if told else ()
     changes = [_made(survey, seen)] if seen.makes else []
     changes += [_closed(survey, one) for one in seen.rewritten if one.file.name not in taken]
     changes += [

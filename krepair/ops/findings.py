@@ -48,6 +48,7 @@ from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace, space_findings
 from krepair.start.ownership import Node, lacks, nodes_of, said_of, usual_owner
 from krepair.start.refusal import RootFacts
+from krepair.start.rehearsal import REHEARSED
 from krepair.start.times import time_findings
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def _belongs_elsewhere(view: LogDir, image: MetadataImage | None, key: Key) -> b
 
 
 def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
-    """Findings of all partitions; nothing without ``--deep``. A log that cannot be read has a finding of its own."""
+    """Findings of all partitions; nothing without ``--deep``."""
     if not context.options.deep:
         return
     from krepair.engine.items import LogItem
@@ -219,8 +220,15 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
     results = dict(context.engine.map(read_contents, items))
     for index, item in enumerate(items):
         problems = results[index]
-        if not isinstance(problems, Failed):
+        if isinstance(problems, Failed):
+            yield unread(item.place.folder, problems)
+        else:
             yield from (_of_damage(item, *problem) for problem in problems)
+
+
+def unread(folder: str, failed: Failed) -> Finding:
+    """KR308 of what a reading met that came after the others."""
+    return Finding(rule="KR308", partition=folder, evidence=failed.why)
 
 
 def _of_damage(item: LogItem, codec: int, problem: Damage) -> Finding:
@@ -398,7 +406,9 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     found = dict(context.engine.map(find_large_record, items))
     for index, item in enumerate(items):
         one = found[index]
-        if one is not None and not isinstance(one, Failed):
+        if isinstance(one, Failed):
+            yield unread(item.place.folder, one)
+        elif one is not None:
             yield Finding(
                 rule="KR105",
                 partition=item.place.folder,
@@ -459,6 +469,9 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         rule = "KR606" if partition.is_link else "KR308"
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
+    played = survey.seen(REHEARSED)
+    if isinstance(played, Failed):
+        yield unread(partition.folder, played)
     if survey.is_read_only:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(survey))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)

@@ -92,7 +92,7 @@ def transaction_findings(
 
     Args:
         views: all log directories that were given, for what the coordinator's log says. Of it a file that cannot be
-            read says nothing here; ``check`` names it (KR308).
+            read says nothing here but that (KR308).
         surveys: the partitions of one of them. One that was not read whole is not judged, nor one with damage before
             its tail, behind which a marker may lie.
         now_ms: the clock.
@@ -115,8 +115,13 @@ def transaction_findings(
             for partition in view.partitions
             if partition.topic == TRANSACTIONS_TOPIC
         ]
-        results = (result for _, result in engine.map(read_transactions, items))
-        judging = judging._replace(owners=owners_of(one for one in results if not isinstance(one, Failed)))
+        results = [
+            (items[index].place.folder, result) for index, result in engine.map(read_transactions, items)
+        ]
+        for folder, failed in results:
+            if isinstance(failed, Failed):
+                yield Finding(rule="KR308", partition=folder, evidence=failed.why)
+        judging = judging._replace(owners=owners_of(one for _, one in results if not isinstance(one, Failed)))
     judged = [(one, *judging.verdict(one)) for one in found]
     yield from hanging_findings((one, why) for one, verdict, why in judged if verdict == "hangs")
     unknown = [one for one, verdict, _ in judged if verdict == "not known"]

@@ -25,7 +25,7 @@ from krepair.fixes.gone_ends import gone_ends
 from krepair.fixes.logs import next_base_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.formats.filenames import FileKind, NameState, parse_file_name, segment_name
+from krepair.formats.filenames import FileKind, NameState, log_name, parse_file_name, segment_name
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
@@ -116,7 +116,7 @@ class _VerifiedDir:
         """What was read of one segment."""
         folder = item.place.folder
         if isinstance(result, Failed):
-            self.problems.append(Problem(partition=folder, file="", position=-1, text=result.why))
+            self._not_read(folder, result)
             return
         self.problems.extend(
             Problem(partition=folder, file=name, position=position, text=text)
@@ -129,6 +129,12 @@ class _VerifiedDir:
         if item.active and result.end_offset >= 0:
             self.ends[folder] = result.end_offset
 
+    def _not_read(self, folder: str, failed: Failed) -> None:
+        """A file that each reading of it meets is told once."""
+        problem = Problem(partition=folder, file="", position=-1, text=failed.why)
+        if problem not in self.problems:
+            self.problems.append(problem)
+
     def with_aborts(self) -> Iterator[Partition]:
         """Partitions in which something may be aborted: only a replay tells whether a ``.txnindex`` lacks an entry."""
         for one in self.partitions:
@@ -137,13 +143,21 @@ class _VerifiedDir:
 
     def take_aborts(self, partition: Partition, result: TxnResult | Failed) -> None:
         """What a replay says of its transaction indexes. After an unclean stop a start makes the last one anew."""
-        told = {(one.partition, one.file) for one in self.problems}
+        if isinstance(result, Failed):
+            self._not_read(partition.folder, result)
+            return
+        told = {one.file for one in self.problems if one.partition == partition.folder}
         made_anew = -1 if self.view.clean_shutdown else partition.segments[-1].base_offset
-        for one in () if isinstance(result, Failed) else result.problems:
+        for one in result.problems:
             name = segment_name(one.base_offset, ".txnindex")
-            if one.base_offset != made_anew and (partition.folder, name) not in told:
+            if one.base_offset != made_anew and name not in told:
                 problem = Problem(partition=partition.folder, file=name, position=one.position, text=one.text)
                 self.problems.append(problem)
+        # Damage was told when its segment was read, unless the file has become shorter since.
+        damaged = log_name(max(result.damaged, 0))
+        if result.damaged >= 0 and not told.intersection(("", damaged)):
+            text = "changed while it was read: whether a .txnindex lacks an entry was not seen from here on"
+            self.problems.append(Problem(partition=partition.folder, file=damaged, position=-1, text=text))
 
     def report(self, engine: Engine) -> VerifyReport:
         """The result."""

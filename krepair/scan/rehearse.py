@@ -21,14 +21,14 @@ from krepair.checks.rehearsal.segment import (
     TransactionIndexState,
 )
 from krepair.durable.tree import Tree
-from krepair.engine.items import Failed, Place
+from krepair.engine.items import Place
 from krepair.engine.place import in_its_place
 from krepair.engine.progress import shown
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
-from krepair.logdir.reading import opened_for_reading, read_whole, why
+from krepair.logdir.reading import opened_for_reading, read_whole
 from krepair.logdir.values import Segment
 
 _WINDOW_BYTES: Final = 1 << 20
@@ -77,15 +77,8 @@ class RehearseItem(Struct, frozen=True, kw_only=True):
 
 @shown("next start")
 @in_its_place
-def rehearse(item: RehearseItem, tree: Tree) -> dict[VersionNumber, StartOutcome] | Failed:
+def rehearse(item: RehearseItem, tree: Tree) -> dict[VersionNumber, StartOutcome]:
     """Play the start of one partition through, once for each version. An I/O error is a failure, never an outcome."""
-    try:
-        return _outcomes(item, tree)
-    except OSError as error:
-        return Failed("unreadable", f"{item.place.folder}: {why(error)}")
-
-
-def _outcomes(item: RehearseItem, tree: Tree) -> dict[VersionNumber, StartOutcome]:
     reader = _FolderReader(item.place.path, tree)
     inputs = StartInputs(
         clean=item.clean,

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from krepair.checks.rehearsal.loader import StartOutcome
     from krepair.scan.rehearse import RehearseItem
 
-REHEARSED: Sight[dict[VersionNumber, StartOutcome]] = Sight("next start")
+REHEARSED: Sight[dict[VersionNumber, StartOutcome] | Failed] = Sight("next start")
 
 
 def rehearsed_of(survey: Survey) -> Mapping[VersionNumber, StartOutcome]:
-    """What the next start comes to, by version; empty where nothing is wrong."""
-    return survey.seen(REHEARSED) or {}
+    """What the next start comes to, by version; empty where nothing is wrong, or not all could be read (KR308)."""
+    played = survey.seen(REHEARSED)
+    return {} if played is None or isinstance(played, Failed) else played
 
 
 def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
@@ -66,7 +67,7 @@ def look_at_starts(context: Context, surveys: Sequence[Survey]) -> None:
     )
     items = [_item(view, survey, context.options.now_ms, brokers) for survey in chosen]
     for index, result in context.engine.map(rehearse, items):
-        chosen[index].put(REHEARSED, {} if isinstance(result, Failed) else result)
+        chosen[index].put(REHEARSED, result)
 
 
 def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[Broker, ...]) -> RehearseItem:
