@@ -399,7 +399,7 @@ _FIELDS: Final = {
     "undo": Told("way back"),
     "type": Told("kind"),
     "expected_seconds": Told("expected time of apply", expected_text),
-    "freed_at_apply": Told("freed by apply, before purge", _bytes),
+    "freed_at_apply": Told("freed by apply, before purge, by files of brokers alone", _bytes),
     "freed_at_purge": Told("freed after purge", _bytes),
     "peak_extra_bytes": Told("needed while apply runs", _bytes),
     "log_bytes_before": Told(".log before", _bytes),

@@ -229,7 +229,8 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
         changes: the changes, ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
         log_bytes_after: ``.log`` bytes after apply.
-        freed_at_apply: net bytes that are freed right after apply; negative while originals are kept.
+        freed_at_apply: net bytes that are freed right after apply, by files of brokers alone; negative while originals
+            are kept.
         freed_at_purge: bytes that are free after purge.
         peak_extra_bytes: largest number of extra bytes that are needed at any moment of apply.
         reasons: tallies over all its sources.
@@ -361,7 +362,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         commit: how changes are swapped in.
         partitions: partitions, by topic, then number.
         root: changes of checkpoint files in the root, or None.
-        freed_at_apply: sum over partitions, in bytes.
+        freed_at_apply: sum over partitions, in bytes; see ``krepair.plan.space.free_after_apply``.
         freed_at_purge: sum over partitions, in bytes.
         peak_extra_bytes: largest number of extra bytes that are needed at any moment.
         expected_seconds: estimate for apply (reader only). It uses a fixed rate, so that plans repeat byte for byte.

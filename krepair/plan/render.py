@@ -38,7 +38,14 @@ from krepair.plan.short import (
     left_out_bytes,
     short_page,
 )
-from krepair.plan.space import add_tallies, apply_order, fit_of, plan_copy_bytes, verify_seconds
+from krepair.plan.space import (
+    add_tallies,
+    apply_order,
+    fit_of,
+    free_after_apply,
+    plan_copy_bytes,
+    verify_seconds,
+)
 from krepair.plan.view import (
     NAMES_AND_VALUES,
     PARTS,
@@ -149,7 +156,7 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
         rows += [
             (".log now", size_text(sum(one.log_bytes_before for one in changing))),
             (".log after", size_text(sum(one.log_bytes_after for one in changing))),
-            ("free after apply", _more_or_less(plan.freed_at_apply)),
+            ("free after apply", _more_or_less(free_after_apply(plan))),
             ("free after purge", _more_or_less(plan.freed_at_purge)),
             ("originals", _keep_text(plan)),
             ("needed while apply runs", size_text(plan.peak_extra_bytes)),
@@ -175,7 +182,7 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
 
 def _more_or_less(count: int) -> str:
     """Free bytes, compared with now."""
-    return f"{size_text(abs(count))} {'less' if count < 0 else 'more'} than now"
+    return f"up to {size_text(-count)} less than now" if count < 0 else f"{size_text(count)} more than now"
 
 
 def _refusals(plan: Plan, around: Around) -> Iterator[Section]:

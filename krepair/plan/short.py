@@ -26,7 +26,7 @@ from krepair.plan.model import (
 )
 from krepair.plan.objection import Objection
 from krepair.plan.risks import ASSUMED, KEEPING, Consent, consents_of
-from krepair.plan.space import add_tallies, verify_seconds
+from krepair.plan.space import add_tallies, free_after_apply, verify_seconds
 from krepair.plan.view import (
     NAMES_AND_VALUES,
     PARTS,
@@ -332,15 +332,15 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
 
 def _comes_back(plan: Plan) -> str:
     """Free space after apply and after purge, each compared with now."""
-    now, later = plan.freed_at_apply, plan.freed_at_purge
+    now, later = free_after_apply(plan), plan.freed_at_purge
     if now == later:
         return (
             f"{size_text(now)} at apply" if now > 0 else f"nothing: {size_text(-now)} more are used than now"
         )
-    if later < 0:
-        return f"nothing: until purge {size_text(-now)} more are used than now, after it {size_text(-later)}"
+    if later <= 0:
+        return f"nothing: it takes up to {size_text(-now)} until purge, {size_text(-later)} after it"
     if now < 0:
-        return f"{size_text(later)} after purge; until purge {size_text(-now)} more are used than now"
+        return f"{size_text(later)} after purge; until then it takes up to {size_text(-now)}"
     return f"{size_text(now)} at apply; {size_text(later)} in all after purge"
 
 

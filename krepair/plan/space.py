@@ -235,6 +235,18 @@ def plan_peak_bytes(plan: Plan) -> int:
     return parts_on_top(plan).peak + plan_copy_bytes(plan)
 
 
+def free_after_apply(plan: Plan) -> int:
+    """Bytes that are free right after apply at least, compared with now; negative if more is used.
+
+    Until purge the folders of krepair, their journals and the copy of the plan take blocks beside the new files. Where
+    all originals are freed they are gone, too.
+    """
+    changes = [change for partition in plan.partitions for change in partition.changes]
+    if plan.root is None and all(map(is_freed_by_apply, changes)):
+        return plan.freed_at_apply
+    return -(parts_on_top(plan).after + plan_copy_bytes(plan))
+
+
 def _kept(size: int) -> OnTop:
     return OnTop(size, size)
 

@@ -23,7 +23,7 @@ from krepair.options import EngineName, Options
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Room
 from krepair.plan.planfile import read_plan
-from krepair.plan.space import fit_of, plan_copy_bytes, without_undo
+from krepair.plan.space import fit_of, free_after_apply, plan_copy_bytes, without_undo
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
 from tests.ops.disk_scene import BROKER, FOLDER, MIB, Host, commands_in, no_inode_left, open_dir
@@ -75,6 +75,7 @@ def test_what_is_said_to_be_freed_is_what_df_shows(open_dir: Path, kind: str) ->
         for name, said, shown in steps:
             assert abs(said - shown) <= slack, (name, said, shown, slack)
         assert steps[0][2] < 0 < steps[3][2]
+        assert free_after_apply(plan) - slack <= steps[0][2] < plan.freed_at_apply, steps
         # The plan has upper bounds of what is made; a folder may have become a block larger.
         came = free_of(mount) - before
         made = sum(len(change_names(change)) for one in plan.changing for change in one.changes)
