@@ -341,7 +341,7 @@ def _comes_back(plan: Plan) -> str:
         return f"nothing: it takes up to {size_text(-now)} until purge, {size_text(-later)} after it"
     if now < 0:
         return f"{size_text(later)} after purge; until then it takes up to {size_text(-now)}"
-    return f"{size_text(now)} at apply; {size_text(later)} in all after purge"
+    return f"at least {size_text(now)} at apply; {size_text(later)} in all after purge"
 
 
 def _consent_text(consent: Consent) -> str:
