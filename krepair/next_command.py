@@ -132,7 +132,7 @@ class Next:
             return self
         paths = {PLAN: plan, LOG_DIR: log_dir}
         known = len(self.words) - sum(map(len, _options(self.words)))
-        operands = (_operand(paths.get(one) or one) for one in self.words[:known])
+        operands = (operand(paths.get(one) or one) for one in self.words[:known])
         typed = (config if config and one == CONFIG else one for one in self.words[known:])
         return Next(self.verb, (*operands, *typed), self.out, self.when)
 
@@ -158,7 +158,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
             yield (word, next(rest, "")) if word in _TAKES_A_VALUE else (word,)
 
 
-def _operand(path: str) -> str:
+def operand(path: str) -> str:
     """A path that is not taken for an option."""
     return f"./{path}" if path.startswith("-") else path
 

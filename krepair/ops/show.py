@@ -9,7 +9,7 @@ from typing import Final
 
 from krepair.errors import StalePlanError, UsageError
 from krepair.formats.words import time_text
-from krepair.next_command import NOTHING, PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next, operand
 from krepair.options import Options
 from krepair.plan.model import Plan, Preview
 from krepair.plan.render import plan_view
@@ -29,7 +29,7 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     """
     preview = isinstance(plan.preview, Preview)
     return Around(
-        path=path,
+        path=operand(path),
         place=tuple(place),
         same=plan_command(plan).more(place),
         with_evidence=evidence_command(plan).more(place),
@@ -76,7 +76,7 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
     if not plan.digest.startswith(wanted):
         raise StalePlanError(
             f"{path}: its digest is {plan.digest}, not the expected {wanted}; nothing was changed",
-            next_command=Next.of("show", path),
+            next_command=Next.of("show", operand(path)),
         )
 
 

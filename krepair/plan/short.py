@@ -35,6 +35,7 @@ from krepair.plan.view import (
     expected_text,
     size_text,
     table_of,
+    typable,
     visible,
     wrapped,
 )
@@ -206,7 +207,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
     changes = changes_of(plan)
     yield _Row("Digest", plan.digest)
     if around.same:
-        yield _Row("Made by", str(around.same), 4, f"see {_show(around)} --section settings")
+        yield _Row("Made by", typable(around.same), 4, f"see {_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
     for what, sentence in earlier_than_asked(plan).items():
@@ -226,7 +227,7 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
 
 
 def _show(around: Around) -> str:
-    return str(Next.of("show", around.path))
+    return typable(Next.of("show", around.path))
 
 
 def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
@@ -453,7 +454,7 @@ def _ways_back(around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
     if never:
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
     if len(freed) + len(never) < len(changes) and around.lack is None:
-        undo = str(Next.of("undo", around.path))
+        undo = typable(Next.of("undo", around.path))
         yield _Row("Undo", f"{undo}, until purge; {_AFTER_A_START}", 1, undo)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shlex
 import struct
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -147,3 +149,22 @@ def test_what_does_not_fit_the_ends_that_were_recorded_leads_to_a_plan_with_the_
     ran = run("plan", str(log_dir), "--fix", "checkpoints", "--set", "segment.bytes=4096")
     (command,) = (line.strip() for line in ran.out.splitlines() if "--accept-data-loss KR312" in line)
     assert command.endswith(":30 --set segment.bytes=4096 --out PLAN")
+
+
+@pytest.mark.parametrize(
+    "name", ["-y.krplan", "a\nb.krplan", "a\x1b[31mb.krplan", "a\udcffb.krplan", "a b'c.krplan"], ids=ascii
+)
+def test_every_command_of_a_plans_page_finds_the_plan_file_whatever_its_name(
+    site: Placed, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = site.plan_file.parent
+    monkeypatch.chdir(folder)
+    site.plan_file.rename(folder / name)
+    page = run("show", "--", name).out
+    commands = re.findall(r"krepair (?:show|apply|verify|undo|purge) .*?\.krplan'?", page)
+    assert {command.split()[1] for command in commands} == {"show", "apply", "verify", "undo", "purge"}
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-c", f'krepair() {{ printf %s "$2"; }}; {command}'], capture_output=True, check=True
+        )
+        assert (folder / os.fsdecode(done.stdout)).is_file(), command
