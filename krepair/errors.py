@@ -101,6 +101,12 @@ class StalePlanError(KrepairError):
     exit_code = ExitCode.STALE_PLAN
 
 
+class DirectoryGoneError(StalePlanError):
+    """The directory of the plan is not here."""
+
+    again = "when its disk is mounted"
+
+
 class RefusedError(KrepairError):
     """Going on would not be safe."""
 

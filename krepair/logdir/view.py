@@ -5,7 +5,6 @@ It calls ``lstat`` once for each file. It opens only the small files of the root
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -130,16 +129,15 @@ def read_partition(view: LogDir, folder: str) -> Partition:
 
 
 def meta_of(log_dir: str) -> MetaProperties | None:
-    """What ``meta.properties`` says of a log directory; None where it is not there, or cannot be read.
+    """What ``meta.properties`` says of a log directory; None where it is not there, or damaged.
 
     Raises:
-        OSError: the directory is not there.
+        OSError: the directory is not there, or the file cannot be read.
     """
     os.stat(log_dir)
-    with Tree(log_dir) as tree, contextlib.suppress(OSError):
+    with Tree(log_dir) as tree:
         found = decode(tree.read(f"{log_dir}/{META_PROPERTIES}", MAX_BYTES + 1) or b"")
-        return None if isinstance(found, Damage) else found
-    return None
+    return None if isinstance(found, Damage) else found
 
 
 def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:

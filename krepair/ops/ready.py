@@ -29,7 +29,7 @@ from krepair.commit.status import Beside, ChangeState, applied_here, plans_besid
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import RefusedError, StalePlanError, UnreadableError, WrongUserError
+from krepair.errors import DirectoryGoneError, RefusedError, StalePlanError, UnreadableError, WrongUserError
 from krepair.fixes.evidence import read_metadata, why_not_only_now
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
@@ -91,11 +91,12 @@ def _check_broker(plan: Plan) -> None:
     """Refuse a directory of another broker. What the plan does not know (2.2 writes no cluster id) is not asked."""
     try:
         meta = meta_of(plan.log_dir)
-    except OSError as error:
-        raise StalePlanError(
-            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted?",
-            next_command=Next.of("plan", plan.log_dir, out=PLAN),
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DirectoryGoneError(
+            f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted?"
         ) from error
+    except OSError as error:
+        raise UnreadableError(f"{error.filename or plan.log_dir}: could not be read: {why(error)}") from error
     now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
     was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")
     for what, expected, here in zip(("cluster.id", "broker.id", "directory.id"), was, now, strict=True):

@@ -19,6 +19,7 @@ from krepair.cli.outcome import guarded
 from krepair.errors import ExitCode, UnreadableError
 from krepair.logdir.reading import why
 from krepair.ops import ready
+from tests.calls import fail_to_open
 from tests.corpus.cases import CASES
 from tests.corpus.harness import made
 from tests.hostile.verbs import Ran, run
@@ -168,3 +169,24 @@ def test_every_command_of_a_plans_page_finds_the_plan_file_whatever_its_name(
             ["bash", "-c", f'krepair() {{ printf %s "$2"; }}; {command}'], capture_output=True, check=True
         )
         assert (folder / os.fsdecode(done.stdout)).is_file(), command
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_where_the_directory_is_not_here_the_same_verb_comes_next(site: Placed, verb: str) -> None:
+    """A new plan cannot be made of it either, and is no way on for what was applied."""
+    site.path.rename(site.path.with_name("moved"))
+    ran = typed(verb, site.plan_file)
+    assert ran.code == ExitCode.STALE_PLAN
+    assert next_of(ran).startswith(f"krepair {verb} {site.plan_file}")
+    assert next_of(ran).endswith("# when its disk is mounted")
+
+
+@pytest.mark.usefixtures("through_os_open")
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_meta_properties_that_cannot_be_read_is_not_said_to_lack_an_id(
+    site: Placed, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    fail_to_open(monkeypatch, "meta.properties", errno.EIO)
+    ran = typed(verb, site.plan_file)
+    assert ran.code == ExitCode.UNREADABLE
+    assert f"{site.path}/meta.properties: could not be read: Input/output error" in ran.err
