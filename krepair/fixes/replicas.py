@@ -429,7 +429,10 @@ class ReplicaLog(NamedTuple):
             OSError: it cannot be listed.
         """
         assert self.view is not None
-        return read_partition(self.view, self.state.folder)
+        found = read_partition(self.view, self.state.folder)
+        if found.unreadable:
+            raise OSError(found.unreadable)
+        return found
 
     def at_rest(self, listing: Partition) -> ReplicaLog:
         """What of a running broker's log cannot change any more: the closed segments that are committed and flushed.

@@ -231,9 +231,9 @@ class _Work:
         """Write one replica; why not, or empty.
 
         Raises:
-            UnreadableError: its log cannot be read.
+            UnreadableError: this worker cannot do it at all.
         """
-        if rows.failure == "verify":
+        if rows.failure in {"verify", "unreadable"}:
             return rows.why
         if rows.failure:
             raise UnreadableError(rows.why)

@@ -40,7 +40,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels.columns import BAD_CRC, Batches
 from krepair.kernels.scan import ReadInto
-from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole, why
+from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole
 from krepair.look.dump.log_walk import LogWalk, Wanted
 from krepair.look.dump.record import Style
 from krepair.replicas.items import ReplicaItem, map_in_parts
@@ -318,7 +318,7 @@ def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
         try:
             found.append(aborts_in(sound_entries(item.place, base, tree)[0]))
         except OSError as error:
-            raise OSError(error.errno, why(error), segment_name(base, ".txnindex")) from error
+            raise OSError(error.errno, error.strerror, segment_name(base, ".txnindex")) from error
     return np.concatenate(found)
 
 

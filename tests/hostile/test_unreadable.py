@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from krepair.errors import ExitCode
 from krepair.fixes.context import place_of
 from krepair.logdir.view import read_log_dir
 from krepair.look.contents import LargeRecordItem, find_large_record
+from tests import builders
 from tests.calls import fail_to_open
 from tests.corpus.bases import BASES, EPOCHS
 from tests.hostile.verbs import Ran, every_verb, picture, run
@@ -81,6 +83,38 @@ def test_file_that_can_be_read_only_the_first_times_is_told_as_well(
         assert name in said, (spared, said)
         assert os.strerror(errno.EIO) in said, (spared, said)
         assert "is missing" not in said, (spared, said)
+
+
+@pytest.mark.parametrize("name", ["t-0", NAMES[0], NAMES[4]])
+def test_facts_leave_out_the_replica_that_cannot_be_read_and_say_why(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whichever time it is; of a folder that cannot be listed again it was said that its broker is running."""
+    made = BASES["transactions"].write(memory_dir / "logs", "t")
+    (made.log_dir / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    other = builders.LogDir(memory_dir / "other")
+    other.partition("u").segment(builders.data(100, 2), base_offset=100)
+    shutil.move(other.write() / "u-0", made.log_dir)
+
+    def facts(number: int) -> Ran:
+        return run(
+            "facts", str(made.log_dir), "--out", str(memory_dir / f"{number}.facts"), "--engine", "inline"
+        )
+
+    with monkeypatch.context() as patch:
+        times = fail_to_open(patch, "none", errno.EIO)
+        assert facts(0).code == ExitCode.DONE
+    for spared in range(times[name]):
+        with monkeypatch.context() as patch:
+            fail_to_open(patch, name, errno.EIO, spared=spared)
+            ran = facts(spared + 1)
+        if ran.code == ExitCode.DONE:
+            continue  # that time nothing rested on it: the access time was not left alone
+        said = " ".join(ran.out.split())
+        assert ran.code == ExitCode.UNREADABLE, (spared, ran)
+        assert said.count("Input/output error (EIO)") == said.count("(EIO)") == 1, (spared, said)
+        assert "is running" not in said, (spared, said)
+        assert "Facts of broker 1 1 replica," in said, (spared, said)
 
 
 def test_log_that_has_become_shorter_since_it_was_listed_is_a_reading_that_failed(memory_dir: Path) -> None:
