@@ -343,12 +343,16 @@ class Comparison:
         sources = [one for one in replicas if isinstance(one.source, ReplicaItem) and not one.replica.failure]
         items = [find_item(one, hashes) for one in sources]
         served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
+        read = set()
         for index, result in self._engine.map(find_keys, items):
-            for found in () if isinstance(result, Failed) else result:
+            if isinstance(result, Failed):
+                continue  # of this broker is known what its hashes said, as of a facts file
+            read.add(index)
+            for found in result:
                 key = f"{found.first:016x}{found.second:016x}"
                 served[key][sources[index].replica.broker] = found
         table = DECODER_OF.get(verdict.topic)
-        brokers = [one.replica.broker for one in sources]
+        brokers = [one.replica.broker for index, one in enumerate(sources) if index in read]
         return replace(
             verdict,
             disagreements=tuple(
@@ -420,7 +424,7 @@ def _named(
     line: m.KeyLine, found: dict[int, FoundKey], brokers: Sequence[int], table: RecordTable | None
 ) -> m.KeyLine:
     known = next(iter(found.values()), None)
-    # a facts file holds neither keys nor values
+    # keys and values are not known there
     served = [m.ServedKey(broker=broker, offset=line.offset) for broker in line.have if broker not in brokers]
     if known is None:
         return replace(line, key=f"hash {line.key}", served=tuple(served))

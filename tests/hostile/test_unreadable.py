@@ -117,6 +117,27 @@ def test_facts_leave_out_the_replica_that_cannot_be_read_and_say_why(
         assert "Facts of broker 1 1 replica," in said, (spared, said)
 
 
+def test_a_broker_whose_values_cannot_be_read_is_not_said_to_serve_nothing(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (builders.Record(b"b", value) for value in (b"old", b"new"))
+    sides = []
+    for broker, last in ((1, [builders.data(1, [new])]), (2, [])):
+        made = builders.LogDir(memory_dir / str(broker))
+        made.partition("k").segment(builders.data(0, [old]), *last, builders.data(2, 2))
+        (path := made.write() / "meta.properties").write_text(f"version=0\nbroker.id={broker}\n")
+        sides.append(f"{broker}={path.parent}")
+    words = ("compare", *sides, "--set", "cleanup.policy=compact", "--engine", "inline")
+    with monkeypatch.context() as patch:
+        times = fail_to_open(patch, "none", errno.EIO)
+        assert "2: 'old' (offset 0)" in run(*words).out
+    with monkeypatch.context() as patch:
+        fail_to_open(patch, NAMES[0], errno.EIO, spared=times[NAMES[0]] - 1)
+        said = run(*words).out
+    assert "1: 'new' (offset 1)" in said
+    assert "nothing" not in said
+
+
 def test_log_that_has_become_shorter_since_it_was_listed_is_a_reading_that_failed(memory_dir: Path) -> None:
     """It was mapped into memory, where a page that the system does not give ends the process."""
     made = BASES["large"].write(memory_dir / "logs", "t")
