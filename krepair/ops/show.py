@@ -86,9 +86,15 @@ def options_of(plan: Plan) -> Options:
     A plan does not hold where the work was done: engine, scratch folder.
 
     Raises:
-        UsageError: its words are not those of a plan.
+        StalePlanError: its words are not those of a plan.
     """
-    return Options.of_words(plan.asked, now_ms=plan.policy.now_ms)
+    try:
+        return Options.of_words(plan.asked, now_ms=plan.policy.now_ms)
+    except UsageError as error:
+        raise StalePlanError(
+            f"plan {plan.plan_id}: {error.message}: it was edited, or another krepair made it",
+            next_command=Next.of("plan", plan.log_dir, out=PLAN),
+        ) from error
 
 
 def _command(log_dir: str, options: Options, *more: str, preview: bool = False) -> Next:

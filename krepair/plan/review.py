@@ -19,6 +19,7 @@ from krepair.plan.facts import (
     SNAPSHOT_NAME,
     PartitionFacts,
     fix_names,
+    is_plain_path,
     setting,
 )
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_known, undo_for
@@ -43,6 +44,7 @@ _P2_SINCE: Final = (3, 0, 0)
 def review(plan: Plan) -> list[Objection]:
     """All reasons why this plan must not be applied. If the list is empty, it may be applied."""
     objections = [
+        *_places(plan),
         *_commit(plan),
         *evidence_of_searches(plan),
     ]
@@ -52,6 +54,15 @@ def review(plan: Plan) -> list[Objection]:
         objections.extend(_root(plan.policy, plan.root))
         objections.extend(_trusted(plan, plan.root))
     return objections
+
+
+def _places(plan: Plan) -> Iterator[Objection]:
+    """Where the plan is carried out: each folder once, so that every figure counts it once."""
+    if not is_plain_path(plan.log_dir):
+        yield Objection("RV09", "", f"log directory {plan.log_dir!r} is not an absolute path without detours")
+    for folder, times in Counter(one.folder for one in plan.partitions).items():
+        if times > 1:
+            yield Objection("RV09", folder, f"the folder is there {times} times")
 
 
 def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:

@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from krepair.cli.outcome import guarded
 from krepair.errors import ExitCode, UnreadableError
 from krepair.logdir.reading import why
 from krepair.ops import ready
+from krepair.plan.planfile import dumps, seal
 from tests.calls import fail_to_open
 from tests.corpus.cases import CASES
 from tests.corpus.harness import made
@@ -190,3 +192,14 @@ def test_a_meta_properties_that_cannot_be_read_is_not_said_to_lack_an_id(
     ran = typed(verb, site.plan_file)
     assert ran.code == ExitCode.UNREADABLE
     assert f"{site.path}/meta.properties: could not be read: Input/output error" in ran.err
+
+
+@pytest.mark.parametrize("verb", ["show", *VERBS])
+def test_words_that_are_not_those_of_a_plan_are_told_as_the_plans(site: Placed, verb: str) -> None:
+    """It was said that they were typed, and the help of the verb came next."""
+    site.plan_file.write_bytes(dumps(seal(replace(site.plan, asked=("--later", "x")))))
+    ran = run(verb, str(site.plan_file))
+    assert ran.code == ExitCode.STALE_PLAN
+    assert "'--later': expected an option of krepair plan" in ran.err
+    assert "another krepair made it" in ran.err
+    assert next_of(ran) == f"krepair plan {site.plan.log_dir} --out PLAN"
