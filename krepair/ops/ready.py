@@ -96,6 +96,8 @@ def _check_broker(plan: Plan) -> None:
             f"{plan.log_dir}: {error.strerror}; the plan is for a directory that is not here. Is the disk mounted?"
         ) from error
     except OSError as error:
+        if not (plan.cluster_id or plan.broker_id or plan.directory_id):
+            return  # it could not be read when the plan was made, either
         raise UnreadableError(f"{error.filename or plan.log_dir}: could not be read: {why(error)}") from error
     now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
     was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")

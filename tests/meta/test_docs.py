@@ -51,6 +51,15 @@ def headings(file: Path) -> set[str]:
     return {re.sub(r"[^a-z0-9 _-]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
+def test_the_rows_that_are_read_of_a_plan_on_a_full_disk_are_on_its_page() -> None:
+    rows = set(re.findall(r'_Row\(\s*"([^"]+)"', (ROOT / "krepair/plan/short.py").read_text()))
+    page = (ROOT / "docs/runbooks/reclaim-a-full-disk.md").read_text()
+    listed = page.partition("Read in this order:")[2].partition("If nothing fits")[0]
+    named = set(re.findall(r"\*\*([^*]+)\*\*", listed))
+    assert len(named) > 5
+    assert named <= rows
+
+
 def test_make_targets_that_are_named_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     unknown = {
