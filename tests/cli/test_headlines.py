@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from krepair.cli.views.check import check_view
 from krepair.cli.views.reports import apply_view
+from krepair.cli.views.writers import plain
 from krepair.commit.result import ChangeResult
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
-from krepair.ops.reports import ApplyReport
+from krepair.ops.reports import ApplyReport, CheckReport, ForecastLine, LogDirReport
+from krepair.options import Options
 
 OUTCOMES = {
     "apply": ("committed", "already", "failed", "skipped"),
@@ -115,3 +118,23 @@ def test_room_that_an_undo_takes_is_not_promised_to_come_back_with_a_purge() -> 
     report = ApplyReport(verb="undo", plan_id="0123abcd", log_dir="/data", results=(bigger,))
     lines = apply_view(report).sections[0].lines
     assert "It takes 100 bytes more now." in lines
+
+
+def test_what_a_start_needs_is_held_against_its_own_disk() -> None:
+    """Several directories may have a disk each: their sum is not held against the fullest."""
+
+    def of(name: str, needs: int, free: int) -> LogDirReport:
+        line = ForecastLine(partition="t-0", expected="start", text="")
+        return LogDirReport(log_dir=name, forecast=(line,), start_needs_bytes=needs, free_bytes=free)
+
+    def said(*dirs: LogDirReport) -> str:
+        return next(
+            line
+            for line in plain(check_view(CheckReport(log_dirs=dirs), Options(), 80)).split("\n")
+            if "of disk" in line
+        )
+
+    assert said(of("/a", 20 << 20, 1 << 30)) == "It reads no logs; it needs 20.0 MiB of disk, 1.0 GiB free."
+    assert said(of("/a", 20 << 20, 1 << 30), of("/b", 1024, 10 << 20)) == (
+        "It reads no logs; it needs 20.0 MiB of disk, in /b 1.0 KiB of 10.0 MiB free."
+    )

@@ -413,13 +413,26 @@ def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
         if read
         else "It reads no logs"
     )
-    known = [one for one in dirs if one.start_needs_bytes >= 0]
-    needs = sum(one.start_needs_bytes for one in known)
-    free = min((one.free_bytes for one in known), default=-1)
-    space = f"; it needs {size_text(needs)} of disk" if known else ""
-    yield f"{takes}{space}{f', {size_text(free)} free' if free >= 0 else ''}."
+    yield f"{takes}{_start_space(dirs)}."
     if sum(one.start_opens_files + one.start_maps_files for one in dirs) >= _MANY_FILES:
         yield held_text(dirs)
+
+
+def _start_space(dirs: Sequence[LogDirReport]) -> str:
+    """What the start needs of the disks; of several directories what is free in the tightest: each may have its own."""
+    known = [one for one in dirs if one.start_needs_bytes >= 0]
+    if not known:
+        return ""
+    tight = min(known, key=lambda one: one.free_bytes - one.start_needs_bytes)
+    needs = f"; it needs {size_text(sum(one.start_needs_bytes for one in known))} of disk"
+    if tight.free_bytes < 0:
+        return needs
+    free = f"{size_text(tight.free_bytes)} free"
+    return (
+        f"{needs}, {free}"
+        if len(known) == 1
+        else f"{needs}, in {tight.log_dir} {size_text(tight.start_needs_bytes)} of {free}"
+    )
 
 
 def held_text(dirs: Sequence[LogDirReport]) -> str:
