@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
-from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError
+from krepair.errors import ExitCode, KrepairError, LockedError, RefusedError, UnreadableError
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.kept import kept_originals
@@ -24,7 +24,9 @@ from krepair.ops.purge import purge, purge_by_id
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
+from krepair.options import Options
 from krepair.plan.model import Plan, RewriteSegments
+from tests.calls import fail_to_open
 from tests.durable.disks import ALL_KINDS, Call, PassingDisk, RecordingDisk
 from tests.flips import flip
 from tests.ops.by_hand import type_lines
@@ -361,3 +363,19 @@ def test_a_segment_that_retention_deleted_is_in_nobodys_way(
     scene, placed = placed
     new_log(placed).unlink()
     assert verb(scene, placed).exit_code is ExitCode.DONE
+
+
+@pytest.mark.usefixtures("through_os_open")
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_by_id_nothing_is_freed_where_a_folder_cannot_be_looked_into(
+    bloat: Scene, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    """It was passed over as if it kept nothing, and what the root keeps for its undo went."""
+    plan = applied(bloat)
+    before = tree(bloat.path)
+    with monkeypatch.context() as patch:
+        fail_to_open(patch, folder, errno.EIO)
+        with pytest.raises(UnreadableError, match=f"{folder}: could not be read: Input/output error"):
+            purge_by_id(str(bloat.path), plan.plan_id, Options())
+    assert tree(bloat.path) == before
+    assert purge_by_id(str(bloat.path), plan.plan_id, Options()).exit_code is ExitCode.DONE
