@@ -27,7 +27,14 @@ from krepair.commit.unrecorded import check_nothing_kept
 from krepair.durable.disk import Disk, put_whole
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import AS_A_READER, KrepairError, RefusedError, StalePlanError, is_forbidden
+from krepair.errors import (
+    AS_A_READER,
+    KrepairError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+    is_forbidden,
+)
 from krepair.formats.filenames import ROOT_SUFFIX, private_folder, root_private_folder
 from krepair.logdir.reading import why
 from krepair.logdir.space import taken_below
@@ -194,7 +201,17 @@ def folder_of(disk: Disk, log_dir: str, partition: str, private: PrivateFolder) 
 
 
 def folders_of(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
-    """What a plan keeps something in."""
+    """What a plan keeps something in, where nobody has the plan: each folder has to be looked into.
+
+    Raises:
+        UnreadableError: one cannot be; what it keeps may need what the root keeps.
+    """
+    for one in (*view.partitions, *view.marked):
+        if one.unreadable and not one.is_link and disk.tree.is_there(one.path):
+            raise UnreadableError(
+                f"{one.unreadable}; so it is not known whether plan {plan_id} keeps something there. With the plan "
+                "file only its own folders are asked"
+            )
     return [folder_of(disk, view.path, one.folder, private) for one, private in private_of(view, plan_id)]
 
 

@@ -112,28 +112,11 @@ def purge_by_id(
     return _purge(
         view.path,
         plan_id,
-        lambda writes: _folders_by_id(log_dir, plan_id, writes),
+        lambda writes: folders_of(read_log_dir(log_dir), plan_id, writes),
         planned,
         progress,
         disk,
     )
-
-
-def _folders_by_id(log_dir: str, plan_id: str, writes: Disk) -> list[PartitionFolder]:
-    """What a plan keeps something in, where nobody has the plan: each folder has to be looked into.
-
-    Raises:
-        UnreadableError: one cannot be; what it keeps may need what the root keeps.
-    """
-    view = read_log_dir(log_dir)
-    for one in (*view.partitions, *view.marked):
-        if one.unreadable and not one.is_link and writes.tree.is_there(one.path):
-            raise UnreadableError(
-                f"{one.unreadable}; so it is not known whether plan {plan_id} keeps something there. With the plan "
-                "file only its own folders are asked",
-                next_command=Next.of("purge", "PLAN-FILE"),
-            )
-    return folders_of(view, plan_id, writes)
 
 
 def _planned(plan: Plan) -> _Planned:
