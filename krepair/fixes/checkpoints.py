@@ -193,6 +193,7 @@ def log_ends(
     *,
     changes: Mapping[str, Sequence[Change]] = {},
     of: Sequence[Partition] | None = None,
+    unread: dict[str, str] | None = None,
 ) -> dict[Key, int | None]:
     """Log end offset of each partition that is there, None where it cannot be told.
 
@@ -202,6 +203,7 @@ def log_ends(
         surveys: folder -> survey, of partitions that were looked at: their logs are known, and what changes of them.
         changes: folder -> changes after which the logs end where they end.
         of: partitions that were asked for; all by default.
+        unread: gets folder -> why the last segment could not be read.
     """
     from krepair.scan.scan import scan
 
@@ -232,6 +234,8 @@ def log_ends(
     for (partition, part), result in engine.each(scan, asked):
         if isinstance(result, ScanResult):
             last[partition.folder] = facts_of(part.segment, result)
+        elif unread is not None:
+            unread[partition.folder] = result.why
     ends: dict[Key, int | None] = {folder.key: None for folder in view.marked}
     for partition in partitions:
         facts = last.get(partition.folder)

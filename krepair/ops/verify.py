@@ -181,12 +181,18 @@ def _of_gone_ends(gone: Iterable[GoneEnd]) -> Iterator[Problem]:
         yield Problem(partition=one.folder, file="", position=-1, text=f"{one.text} ({RULE})")
 
 
-def _gone_of_targets(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[GoneEnd, ...]:
+def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
     """Partitions of a plan whose logs have lost their ends; after another stop than a clean one nothing is read."""
     if not view.clean_shutdown:
         return ()
     partitions = [one for target in targets if (one := listed(view, target)) is not None]
-    return gone_ends(view, log_ends(view, engine, of=partitions))
+    unread: dict[str, str] = {}
+    gone = gone_ends(view, log_ends(view, engine, of=partitions, unread=unread))
+    not_read = (
+        Problem(partition=folder, file="", position=-1, text=f"{why}; its log end was not looked at")
+        for folder, why in unread.items()
+    )
+    return (*_of_gone_ends(gone), *not_read)
 
 
 def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:
@@ -251,7 +257,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         seen = _ChangesSeen()
         verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
-        gone = _gone_of_targets(view, targets, engine)
+        beside = _beside_the_plan(view, targets, engine)
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -267,14 +273,14 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
     return VerifyReport(
         target=plan.log_dir,
         plan_id=plan.plan_id,
-        problems=(*problems, *_of_gone_ends(gone)),
+        problems=(*problems, *beside),
         partitions=sum(not is_root(target) for target in targets),
         segments=sum(files for kind, files in work.checked.items() if kind.is_log),
         batches=work.batches,
         bytes_read=work.bytes_read,
         engine=engine.why,
         slow_because=engine.slow_because,
-        next_command=_next(plan, problems, seen, gone),
+        next_command=_next(plan, problems, seen, beside),
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
@@ -332,11 +338,11 @@ class _ChangesSeen:
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
-def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, gone: Sequence[GoneEnd]) -> Next:
+def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, beside: Sequence[Problem]) -> Next:
     """What to type: first what is wrong with what the plan made, then what is wrong beside it."""
     if problems:
         return _back(problems, seen)
-    return Next.of("check", plan.log_dir) if gone else seen.half_done or _after(plan, seen)
+    return Next.of("check", plan.log_dir) if beside else seen.half_done or _after(plan, seen)
 
 
 def _back(problems: list[Problem], seen: _ChangesSeen) -> Next:

@@ -19,6 +19,7 @@ from tests.calls import fail_to_open
 from tests.corpus.bases import BASES, EPOCHS
 from tests.hostile.verbs import Ran, every_verb, picture, run
 from tests.ops.conftest import memory_dir
+from tools.torture.scenes import build
 
 __all__ = ["memory_dir"]
 
@@ -166,3 +167,26 @@ def test_file_of_the_root_that_cannot_be_opened_ends_every_verb_with_15(
         ran = run(words[0], str(made.log_dir), *words[1:], "--engine", "inline")
         assert ran.code == ExitCode.UNREADABLE, ran
         assert name in ran.err
+
+
+def test_a_log_end_that_verify_of_a_plan_cannot_read_is_told(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed = build("markers").place(memory_dir)
+    assert run("apply", str(placed.plan_file), "--engine", "inline").code == ExitCode.DONE
+    partition = next(
+        one
+        for one in read_log_dir(str(placed.path)).partitions
+        if one.folder == placed.plan.changing[0].folder
+    )
+    name = partition.segments[-1].log.name
+    words = ("verify", str(placed.plan_file), "--engine", "inline")
+    with monkeypatch.context() as patch:
+        times = fail_to_open(patch, "none", errno.EIO)
+        assert run(*words).code == ExitCode.DONE
+    for spared in range(times[name]):
+        with monkeypatch.context() as patch:
+            fail_to_open(patch, name, errno.EIO, spared=spared)
+            ran = run(*words)
+        assert ran.code in {ExitCode.FOUND, ExitCode.VERIFY_FAILED}, (spared, ran)
+        assert os.strerror(errno.EIO) in " ".join(ran.out.split()), (spared, ran)
