@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
+from krepair.engine.items import Failed
+from krepair.fixes.epochs import EPOCHS_SEEN
+from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey
@@ -23,7 +26,7 @@ from krepair.start.findings import Starting
 from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
 from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
-from krepair.start.rehearsal import cut_segments, outcome_for, outcome_text, rehearsed_of
+from krepair.start.rehearsal import REHEARSED, cut_segments, outcome_for, outcome_text, rehearsed_of
 
 if TYPE_CHECKING:
     from krepair.checks.rehearsal.loader import StartOutcome
@@ -135,21 +138,27 @@ def aside_line(folder: str, why: str) -> ForecastLine:
 
 
 def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
-    partition = survey.partition
-    if partition.unreadable:
-        return ForecastLine(partition=partition.folder, expected="unknown", text=partition.unreadable)
-    special = partition.special
-    if special is not None:
-        text = f"{special.name}: a {special.kind}, which krepair does not open"
-        return ForecastLine(partition=partition.folder, expected="unknown", text=text)
     swaps = swap_forecast(survey)
     leftovers = survey.seen(LEFTOVERS_SEEN)
-    if swaps and leftovers is not None and leftovers.left:
-        return ForecastLine(partition=partition.folder, expected="unknown", text=swaps)
+    why = _why_unknown(survey) or (swaps if leftovers is not None and leftovers.left else "")
+    if why:
+        return ForecastLine(partition=survey.partition.folder, expected="unknown", text=why)
     line = _loaded(view, survey, version)
     if leftovers is not None:
         line = _with_swaps(line, survey, leftovers.swaps.completions)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
+
+
+def _why_unknown(survey: Survey) -> str:
+    """What of a partition krepair cannot, or does not, read; empty if nothing."""
+    partition, epochs = survey.partition, survey.seen(EPOCHS_SEEN)
+    if partition.unreadable:
+        return partition.unreadable
+    if partition.special is not None:
+        return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
+    read = (survey.seen(REHEARSED), *indexes_of(survey).values())
+    failed = next((one.why for one in read if isinstance(one, Failed)), "")
+    return failed or (epochs.unread if epochs is not None else "")
 
 
 def _with_swaps(line: ForecastLine, survey: Survey, completions: Sequence[Completion]) -> ForecastLine:

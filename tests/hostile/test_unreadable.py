@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -53,6 +54,9 @@ def test_file_that_cannot_be_opened_is_no_damage_and_leaves_the_partition_alone(
     assert os.strerror(number) in checked.out or errno.errorcode[number] in checked.out
     planned = next(ran for ran in runs if ran.words[0] == "plan")
     assert "KR302" not in checked.out + planned.out
+    told = next(ran for ran in runs if ran.words[0] == "check" and "--json" in ran.words)
+    (line,) = json.loads(told.out)["report"]["log_dirs"][0]["forecast"]
+    assert line["expected"] == "unknown"
 
 
 @pytest.mark.parametrize(

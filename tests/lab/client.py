@@ -301,14 +301,15 @@ def fetch_group_offsets(
         while True:
             try:
                 answer = client.list_consumer_group_offsets(request, request_timeout=10)[group].result()
-                out[group] = {
+                found = {
                     (one.topic, one.partition): (one.offset, one.metadata or "")
                     for one in answer.topic_partitions
                 }
-                break
-            except Exception as error:
-                # Right after the start the coordinator is still loading. And rarely the library hands out metadata
-                # whose memory it has used for something else, which is then no text.
+                # Rarely the library hands out metadata with what lies behind it in memory, which may be no text.
+                if out.get(group) == found:
+                    break
+                out[group] = found
+            except Exception as error:  # right after the start the coordinator is still loading
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"group {group}: {error}") from error
                 time.sleep(0.2)

@@ -173,8 +173,8 @@ def test_aborts_lost_from_a_mended_logs_transaction_index_are_found(
 
     right = applied(scene(tmp_path / "right"), options("tail"))
     assert right.problems() == []
-    real = damage._entries_up_to
-    monkeypatch.setattr(damage, "_entries_up_to", lambda *given: (real(*given) or b"")[:34])
+    real = damage._true_entries
+    monkeypatch.setattr(damage, "_true_entries", lambda *given: (real(*given) or b"")[:34])
     wrong = applied(scene(tmp_path / "wrong"), options("tail"))
     problems = wrong.problems()
     assert any("producer 8 at 3 to 5 (stable 6) was aborted and is missing" in text for text in problems), (
