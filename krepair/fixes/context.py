@@ -18,6 +18,8 @@ from krepair.options import Options
 from krepair.rules.evidence import Evidence
 
 DIRECTORY_ID_SINCE: Final = "3.7.0"
+TIERED_SINCE: Final = (3, 6, 0)
+"""KIP-405."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class Context:
         if known is None:
             first = partition.segments[0].base_offset if partition.segments else 0
             elsewhere = 0 <= self.view.log_start.offsets.get(partition.key, first) < first
+            elsewhere = elsewhere and (self.version is None or self.version >= TIERED_SINCE)
             known = Survey(
                 partition,
                 self.settings.topic(partition.topic, begins_elsewhere=elsewhere),

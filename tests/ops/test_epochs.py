@@ -107,11 +107,19 @@ NOT_TIERED = {"t": {"remote.storage.enable": "false"}}
 
 
 @pytest.mark.parametrize(
-    ("start", "topics", "left"),
-    [(10, None, True), (10, TIERED, True), (10, NOT_TIERED, False), (41, None, False), (None, None, False)],
+    ("start", "version", "topics", "left"),
+    [
+        (10, "", None, True),
+        (10, "3.6.0", None, True),
+        (10, "3.5.2", None, False),
+        (10, "", TIERED, True),
+        (10, "", NOT_TIERED, False),
+        (41, "", None, False),
+        (None, "", None, False),
+    ],
 )
 def test_the_epochs_of_remote_segments_stay(
-    tmp_path: Path, start: int | None, topics: dict[str, dict[str, str]] | None, left: bool
+    tmp_path: Path, start: int | None, version: str, topics: dict[str, dict[str, str]] | None, left: bool
 ) -> None:
     """A broker deletes remote segments before its first epoch. The settings of a tiered topic may not be known."""
     directory = LogDir(tmp_path / "logs")
@@ -120,7 +128,7 @@ def test_the_epochs_of_remote_segments_stay(
     (one.folder / NAME).write_bytes(b"0\n3\n0 0\n2 20\n4 44\n")
     file = tmp_path / "topics.json"
     file.write_text(json.dumps(topics))
-    given = {} if topics is None else {"topic_config": str(file)}
+    given = {"broker_version": version} if topics is None else {"topic_config": str(file)}
     plan = planned(log_dir, **given)
     assert (part(plan, "t-0").code == "tiered") is left
     told = [one.evidence for one in VERBS.found(log_dir, "KR607", **given)]
