@@ -77,17 +77,21 @@ class Context:
         """The survey of a partition. Every caller gets the same one."""
         known = self.surveys.get(partition.folder)
         if known is None:
-            first = partition.segments[0].base_offset if partition.segments else 0
-            elsewhere = 0 <= self.view.log_start.offsets.get(partition.key, first) < first
-            elsewhere = elsewhere and (self.version is None or self.version >= TIERED_SINCE)
             known = Survey(
                 partition,
-                self.settings.topic(partition.topic, begins_elsewhere=elsewhere),
+                self.settings.topic(partition.topic, begins_elsewhere=self._begins_elsewhere(partition)),
                 high_watermark=watermark_of(self.view, partition),
                 log_start=self.view.log_start.offsets.get(partition.key, 0),
             )
             self.surveys[partition.folder] = known
         return known
+
+    def _begins_elsewhere(self, partition: Partition) -> bool:
+        """Whether a log start is recorded before its first segment, and the broker may have remote storage."""
+        start = self.view.log_start.offsets.get(partition.key, -1)
+        if not partition.segments or not 0 <= start < partition.segments[0].base_offset:
+            return False
+        return self.version is None or self.version >= TIERED_SINCE
 
     def survey_all(self, partitions: Iterable[Partition]) -> list[Survey]:
         """One survey per partition."""

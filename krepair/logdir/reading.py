@@ -155,15 +155,22 @@ def read_exactly_from(descriptor: int) -> Callable[[int, int], bytes]:
     """
 
     def read(count: int, position: int) -> bytes:
-        data = os.pread(descriptor, count, position)
-        while len(data) < count:
-            piece = os.pread(descriptor, count - len(data), position + len(data))
-            if not piece:
-                raise OSError(errno.ENODATA, "it has become shorter since it was listed")
-            data += piece
+        data = pread_all(descriptor, count, position)
+        if len(data) < count:
+            raise OSError(errno.ENODATA, "it has become shorter since it was listed")
         return data
 
     return read
+
+
+def pread_all(descriptor: int, count: int, position: int = 0) -> bytes:
+    """So many bytes of an open file, fewer at its end."""
+    pieces = []
+    while count > 0 and (piece := os.pread(descriptor, count, position)):
+        pieces.append(piece)
+        position += len(piece)
+        count -= len(piece)
+    return b"".join(pieces)
 
 
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:

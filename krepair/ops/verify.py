@@ -182,7 +182,7 @@ def _of_gone_ends(gone: Iterable[GoneEnd]) -> Iterator[Problem]:
 
 
 def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
-    """Partitions of a plan whose logs have lost their ends; after another stop than a clean one nothing is read."""
+    """Of a plan: logs that have lost their ends, or whose ends cannot be read; nothing after an unclean stop."""
     if not view.clean_shutdown:
         return ()
     partitions = [one for target in targets if (one := listed(view, target)) is not None]

@@ -26,6 +26,7 @@ from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import (
     opened_for_reading,
     opened_with_status,
+    pread_all,
     read_into_from,
     read_open,
     status_of,
@@ -124,25 +125,16 @@ def _read_open(descriptor: int, size: int, suffix: str, log_bytes: int) -> Index
     torn = size - whole
     if size > LARGEST_INDEX_BYTES:
         return IndexFile(size, torn=torn, unread=True)
-    small = _pread_all(descriptor, whole) if whole <= _SMALL_BYTES else b""
+    small = pread_all(descriptor, whole) if whole <= _SMALL_BYTES else b""
     last = len(small.rstrip(b"\0")) if small else _last_used(descriptor, whole)
     end = -(-last // entry) * entry
     if end > min(max(log_bytes, PAGE_BYTES), READ_AT_MOST_BYTES):
         return IndexFile(size, torn=torn, unread=True)
-    raw = small[:end] if small else _pread_all(descriptor, end)
+    raw = small[:end] if small else pread_all(descriptor, end)
     used = real_bytes(raw, suffix)
     if suffix == TIME_INDEX and used == 0 and whole == entry:
         return IndexFile(size, bytes(entry), torn=torn)  # a lone entry of zeros is real
     return IndexFile(size, raw[:used], padded=(whole - used) // entry, torn=torn)
-
-
-def _pread_all(descriptor: int, count: int) -> bytes:
-    pieces = []
-    position = 0
-    while position < count and (piece := os.pread(descriptor, count - position, position)):
-        pieces.append(piece)
-        position += len(piece)
-    return b"".join(pieces)
 
 
 def read_front(path: str, count: int, tree: Tree | None = None) -> bytes:
@@ -152,7 +144,7 @@ def read_front(path: str, count: int, tree: Tree | None = None) -> bytes:
         OSError: it cannot be read.
     """
     with opened_for_reading(path, tree) as descriptor:
-        return _pread_all(descriptor, count)
+        return pread_all(descriptor, count)
 
 
 def _extents(descriptor: int, end: int) -> list[tuple[int, int]]:

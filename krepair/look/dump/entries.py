@@ -21,7 +21,7 @@ from krepair.formats import (
 from krepair.formats.damage import Damage
 from krepair.formats.fixed_entries import padding_start
 from krepair.formats.layout import Layout
-from krepair.logdir.reading import read_whole
+from krepair.logdir.reading import pread_all, read_whole
 from krepair.look.dump.record import DumpWord, Style
 
 MOST_BYTES: Final = 2**31 - 1
@@ -260,16 +260,6 @@ def read_text(path: str) -> bytes:
         OSError: it cannot be read.
     """
     return read_whole(path, MOST_TEXT_BYTES)
-
-
-def pread_all(descriptor: int, count: int, position: int) -> bytes:
-    """So many bytes of an open file, fewer at its end."""
-    pieces = []
-    while count > 0 and (piece := os.pread(descriptor, count, position)):
-        pieces.append(piece)
-        position += len(piece)
-        count -= len(piece)
-    return b"".join(pieces)
 
 
 def next_data(descriptor: int, position: int, end: int) -> int:
