@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 from krepair.formats.filenames import METADATA_TOPIC
+from krepair.loading.next_start import NextStart
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.plan.model import Change
@@ -101,3 +102,13 @@ class Survey(Sights):
 def log_end_of(segments: Iterable[SegmentFacts]) -> int:
     """The offset after the last valid batch."""
     return max((segment.summary.last_offset + 1 for segment in segments), default=0)
+
+
+NEXT_START: Sight[NextStart] = Sight("next start")
+"""Put by ``krepair.fixes.next_start``."""
+_NOT_ASKED: Final = NextStart()
+
+
+def next_start_of(survey: Survey) -> NextStart:
+    """Return what the next start sees of a partition; ``by_version`` is empty where nobody has asked."""
+    return survey.seen(NEXT_START) or _NOT_ASKED

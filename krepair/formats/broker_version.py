@@ -32,3 +32,8 @@ def why_not_tried(text: str) -> str:
         if version is not None and version > LATEST_TRIED
         else ""
     )
+
+
+def version_text(version: VersionNumber) -> str:
+    """Return a version as people type it."""
+    return ".".join(map(str, version))

@@ -18,6 +18,7 @@ from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
+from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, asked, command_for
 from krepair.fixes.untouched import waits_for_leftovers
@@ -39,7 +40,6 @@ from krepair.start.identity import StartingNode, metadata_of, node_of
 from krepair.start.metadata_log import SeenMetadata, see_metadata_log
 from krepair.start.needs import held_by_start, start_space
 from krepair.start.refusal import RootFacts
-from krepair.start.rehearsal import look_at_starts
 
 _FREEING: Final = ("--keep", "auto")
 
@@ -141,7 +141,7 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
     for fix in FIXES:
         fix.read(context, surveys, "check")
     root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), metadata_of(context.view))
-    look_at_starts(context, surveys)
+    see_next_starts(context, surveys)
     return surveys, root
 
 

@@ -24,7 +24,7 @@ from krepair.fixes.gone_ends import kept_names
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.markers import MARKER_CLASSES, left_alone
-from krepair.fixes.survey import Survey
+from krepair.fixes.survey import Survey, next_start_of
 from krepair.fixes.table import FIXES
 from krepair.formats.broker_version import Version
 from krepair.formats.codec import Codec
@@ -48,7 +48,6 @@ from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace, space_findings
 from krepair.start.ownership import Node, lacks, nodes_of, said_of, usual_owner
 from krepair.start.refusal import RootFacts
-from krepair.start.rehearsal import REHEARSED
 from krepair.start.times import time_findings
 
 if TYPE_CHECKING:
@@ -469,9 +468,9 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         rule = "KR606" if partition.is_link else "KR308"
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
-    played = survey.seen(REHEARSED)
-    if isinstance(played, Failed):
-        yield unread(partition.folder, played)
+    failed = next_start_of(survey).unread
+    if failed is not None:
+        yield unread(partition.folder, failed)
     if survey.is_read_only:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(survey))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)

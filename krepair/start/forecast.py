@@ -14,9 +14,9 @@ from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
-from krepair.fixes.survey import Survey
+from krepair.fixes.survey import Survey, next_start_of
 from krepair.fixes.tail import recovered_bases
-from krepair.formats.broker_version import Version
+from krepair.formats.broker_version import Version, version_text
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
@@ -25,11 +25,11 @@ from krepair.rules.leftovers import Completion
 from krepair.start.findings import Starting
 from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
+from krepair.start.loaded import outcome_for, outcome_text, simulated_of
 from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
-from krepair.start.rehearsal import REHEARSED, cut_segments, outcome_for, outcome_text, rehearsed_of
 
 if TYPE_CHECKING:
-    from krepair.checks.rehearsal.loader import StartOutcome
+    from krepair.loading.next_start import LoadedLog
 
 _NOT_READ = "cleanly stopped: its logs are not read"
 
@@ -71,7 +71,7 @@ def forecast(
         forgotten = snapshot_forecast(survey, version, recovered_from)
         for more in (forgotten_epochs(view, survey), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
-        if folder in emptied and not rehearsed_of(survey):
+        if folder in emptied and not simulated_of(survey):
             yield _emptied(line, emptied[folder])
             continue
         deleted = going.get(folder)
@@ -156,7 +156,7 @@ def _why_unknown(survey: Survey) -> str:
         return partition.unreadable
     if partition.special is not None:
         return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
-    read = (survey.seen(REHEARSED), *indexes_of(survey).values())
+    read = (next_start_of(survey).unread, *indexes_of(survey).values())
     failed = next((one.why for one in read if isinstance(one, Failed)), "")
     return failed or (epochs.unread if epochs is not None else "")
 
@@ -188,11 +188,11 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     if not partition.segments:
         text = "no .log: the broker begins an empty one"
         return ForecastLine(partition=partition.folder, expected="start", text=text)
-    if rehearsed_of(survey) and version is None:
+    if simulated_of(survey) and version is None:
         return _by_version(view, survey)
     outcome = outcome_for(survey, version)
     if outcome is not None:
-        return _rehearsed(view, survey, outcome)
+        return _simulated(view, survey, outcome)
     if view.clean_shutdown:
         return _after_clean_stop(survey)
     point = view.recovery_point.offsets.get(partition.key, 0)
@@ -224,7 +224,7 @@ def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
     )
 
 
-def _rehearsed(view: LogDir, survey: Survey, outcome: StartOutcome) -> ForecastLine:
+def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine:
     """Of a partition whose start was played through for one version."""
     if outcome.failure:
         return refusal_line(
@@ -241,10 +241,10 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: StartOutcome) -> ForecastL
         many = count_text(len(outcome.recovered), "segment")
         said = f"not cleanly stopped: reads {many}, the recovery point is {point}"
         line = _recovered(survey, outcome.recovered, said)
-    cut, gone = cut_segments(survey, outcome)
+    cut, gone = outcome.cut, outcome.dropped
     text = outcome_text(survey, outcome)
     text = f"{line.text}; {text}" if text else line.text
-    line = replace(line, text=text, log_bytes=outcome.sizes, log_end=outcome.log_end)
+    line = replace(line, text=text, log_bytes=outcome.segments, log_end=outcome.log_end)
     if gone and not cut:
         return replace(line, expected="delete")
     return replace(line, expected="truncate") if cut else line
@@ -252,18 +252,14 @@ def _rehearsed(view: LogDir, survey: Survey, outcome: StartOutcome) -> ForecastL
 
 def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
     """Of a partition whose start was played through, and the version is not known: the newest's, and who differs."""
-    *earlier, (newest, outcome) = sorted(rehearsed_of(survey).items())
-    line = _rehearsed(view, survey, outcome)
+    *earlier, (newest, outcome) = sorted(simulated_of(survey).items())
+    line = _simulated(view, survey, outcome)
     others = []
     for version, played in earlier:
-        other = _rehearsed(view, survey, played)
+        other = _simulated(view, survey, played)
         if (other.expected, other.log_bytes) != (line.expected, line.log_bytes):
-            others.append(f"{_name_of(version)}: {other.expected}: {other.text}")
+            others.append(f"{version_text(version)}: {other.expected}: {other.text}")
     if not others:
         return line
-    text = f"this depends on the version; {_name_of(newest)}: {line.text}; {'; '.join(others)}"
+    text = f"this depends on the version; {version_text(newest)}: {line.text}; {'; '.join(others)}"
     return replace(line, text=text)
-
-
-def _name_of(version: tuple[int, int, int]) -> str:
-    return ".".join(map(str, version))

@@ -27,7 +27,7 @@ from krepair.rules.checkpoints import LineDecision
 from krepair.rules.epochs import Recorded
 from krepair.start.folders import marked_refusals, names_without_an_offset
 from krepair.start.identity import KRAFT_SINCE, METADATA_SINCE, Metadata
-from krepair.start.rehearsal import rehearsed_of
+from krepair.start.loaded import simulated_of
 
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
@@ -182,7 +182,7 @@ def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator
 
 def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
     """What ends the start that was played through; of an unknown version the first of those that end."""
-    played = rehearsed_of(survey)
+    played = simulated_of(survey)
     outcomes = [played[version]] if version is not None and version in played else []
     if version is None:
         outcomes = [played[one] for one in sorted(played)]

@@ -29,7 +29,7 @@ TASK_MODULES = {
 """With a function that an engine maps."""
 STAGING = {f"krepair.fixes.{name}_staging" for name in ("markers", "compact", "recovery")}
 SCANNED = {"krepair.scan.scan"}
-_LOOKING = ("rewrite.indexes.segment", "rewrite.indexes.transactions", "scan.rehearse")
+_LOOKING = ("rewrite.indexes.segment", "rewrite.indexes.transactions", "loading.simulate")
 LOOKED_AT = SCANNED | {f"krepair.{name}" for name in _LOOKING}
 
 

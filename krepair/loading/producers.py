@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from krepair.checks.rehearsal.behaviour import Brokers, StartFailsError
-from krepair.checks.rehearsal.log_file import LogBatch
 from krepair.formats.control import ControlType
 from krepair.formats.producer_snapshot import ProducerEntry
+from krepair.loading.behaviour import Brokers, StartFailsError
+from krepair.loading.log_file import LogBatch
 
 SnapshotContent = tuple[ProducerEntry, ...] | None
 """The entries; None for a file that cannot be read."""
@@ -44,14 +44,22 @@ class SnapshotFolder:
 
     Attributes:
         contents: contents by offset.
+        made_from: offset of each snapshot that the start has written -> offset of the snapshot that it goes back to.
     """
 
     def __init__(self, contents: Mapping[int, SnapshotContent]) -> None:
         self.contents = dict(contents)
+        self.made_from: dict[int, int] = {}
 
 
-class RehearsedProducers:
-    """One ``ProducerStateManager``: a start makes a new one for each segment that it recovers, and one for the log."""
+class SimulatedProducers:
+    """One ``ProducerStateManager``: a start makes a new one for each segment that it recovers, and one for the log.
+
+    Attributes:
+        end_offset: offset up to which the producers are known.
+        loaded_from: offset of the snapshot on the disk, as the start found it, to which the producers go back; -1 if
+            there is none.
+    """
 
     def __init__(self, folder: SnapshotFolder, brokers: Brokers, now_ms: int) -> None:
         self._folder = folder
@@ -63,6 +71,7 @@ class RehearsedProducers:
         self._known = set(folder.contents)
         self._snapshot_offset = 0
         self.end_offset = 0
+        self.loaded_from = -1
 
     # -- snapshots
 
@@ -121,6 +130,7 @@ class RehearsedProducers:
                 )
                 for producer_id, one in self._producers.items()
             )
+            self._folder.made_from[self.end_offset] = self.loaded_from
             self._known.add(self.end_offset)
             self._snapshot_offset = self.end_offset
 
@@ -138,6 +148,7 @@ class RehearsedProducers:
             content = self._folder.contents.get(offset)
             if content is not None:
                 self._load(content, log_start)
+                self.loaded_from = self._folder.made_from.get(offset, offset)
                 self._snapshot_offset = self.end_offset = offset
                 return
             self._delete_snapshot(offset)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from krepair.checks.rehearsal.behaviour import (
+from krepair.formats.broker_version import VersionNumber
+from krepair.formats.java_numbers import INT64_MAX
+from krepair.loading.behaviour import (
     Brokers,
     BrokersPartError,
     CorruptIndexError,
@@ -17,10 +19,9 @@ from krepair.checks.rehearsal.behaviour import (
     OffsetOverflowError,
     StartFailsError,
 )
-from krepair.checks.rehearsal.producers import RehearsedProducers, SnapshotContent, SnapshotFolder
-from krepair.checks.rehearsal.segment import SegmentState
-from krepair.formats.broker_version import VersionNumber
-from krepair.formats.java_numbers import INT64_MAX
+from krepair.loading.next_start import LoadedLog
+from krepair.loading.producers import SimulatedProducers, SnapshotContent, SnapshotFolder
+from krepair.loading.segment import SegmentState
 
 _SPLITS_AT_MOST = 64
 Step = TypeVar("Step")
@@ -44,27 +45,9 @@ class StartInputs(NamedTuple):
     now_ms: int
 
 
-class StartOutcome(NamedTuple):
-    """Result of a start.
-
-    Attributes:
-        file: the file that keeps the broker from starting, empty if it starts.
-        failure: what the broker finds in that file.
-        recovered: base offsets of the segments that are recovered, ascending.
-        sizes: (base offset, bytes of the log) of the segments after the start, ascending.
-        log_end: log end offset, -1 if the broker does not start.
-    """
-
-    file: str
-    failure: str
-    recovered: tuple[int, ...]
-    sizes: tuple[tuple[int, int], ...]
-    log_end: int
-
-
 def play_starts(
     segments_for: Callable[[Brokers], Sequence[SegmentState]], inputs: StartInputs, brokers: Brokers
-) -> dict[VersionNumber, StartOutcome]:
+) -> dict[VersionNumber, LoadedLog]:
     """Simulate the start of one partition for brokers of several versions; what comes of it, by version.
 
     It is played once for all that do the same, and again from the beginning for each group of those that part.
@@ -74,7 +57,7 @@ def play_starts(
         inputs: the other input of the start.
         brokers: who may start, each of another version.
     """
-    found: dict[VersionNumber, StartOutcome] = {}
+    found: dict[VersionNumber, LoadedLog] = {}
     waiting = [brokers]
     while waiting:
         together = waiting.pop()
@@ -87,14 +70,13 @@ def play_starts(
     return found
 
 
-def _play_start(segments: Sequence[SegmentState], inputs: StartInputs, brokers: Brokers) -> StartOutcome:
+def _play_start(segments: Sequence[SegmentState], inputs: StartInputs, brokers: Brokers) -> LoadedLog:
     loader = _Loader(segments, inputs, brokers)
     try:
         log_end = loader.load()
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
-        return StartOutcome(error.file, error.text, tuple(sorted(loader.recovered)), (), -1)
-    sizes = tuple((base, one.log.size) for base, one in sorted(loader.segments.items()))
-    return StartOutcome("", "", tuple(sorted(loader.recovered)), sizes, log_end)
+        return LoadedLog(error.file, error.text, tuple(sorted(loader.recovered)))
+    return loader.loaded(log_end)
 
 
 class _Loader:
@@ -109,6 +91,19 @@ class _Loader:
         self._producers = self._new_producers()
         self.segments: dict[int, SegmentState] = {}
         self.recovered: set[int] = set()
+        self._cut: dict[int, int] = {}
+        self._dropped: set[int] = set()
+
+    def loaded(self, log_end: int) -> LoadedLog:
+        """Return what the start has made of the log."""
+        return LoadedLog(
+            recovered=tuple(sorted(self.recovered)),
+            segments=tuple((base, one.log.size) for base, one in sorted(self.segments.items())),
+            log_end=log_end,
+            snapshot_offset=self._producers.loaded_from,
+            cut=tuple(sorted((base, size) for base, size in self._cut.items() if base in self.segments)),
+            dropped=tuple(sorted(self._dropped - self.segments.keys())),
+        )
 
     def load(self) -> int:
         """Load the partition; returns its log end offset."""
@@ -123,8 +118,8 @@ class _Loader:
         self._find_first_unstable(log_start, log_end)
         return log_end
 
-    def _new_producers(self) -> RehearsedProducers:
-        return RehearsedProducers(self._snapshots, self._brokers, self._inputs.now_ms)
+    def _new_producers(self) -> SimulatedProducers:
+        return SimulatedProducers(self._snapshots, self._brokers, self._inputs.now_ms)
 
     # -- segments
 
@@ -168,6 +163,8 @@ class _Loader:
         self._rebuild_producers(producers, self._inputs.log_start, segment.base_offset, clean=False)
         self.recovered.add(segment.base_offset)
         cut = segment.recover(producers)
+        if cut:
+            self._cut[segment.base_offset] = segment.log.size
         segment.has_index = segment.has_time_index = True
         producers.take_snapshot()
         return cut
@@ -192,6 +189,8 @@ class _Loader:
                 cut = self._recover(segment)
             except InvalidOffsetError:
                 cut = segment.empty()
+                if cut:
+                    self._cut[segment.base_offset] = segment.log.size
             if cut > 0:
                 segment.next_offset()  # the broker needs it for a log message; the call may fail
                 self._drop([one.base_offset for one in unflushed[number + 1 :]])
@@ -200,6 +199,7 @@ class _Loader:
     def _drop(self, bases: Sequence[int]) -> None:
         for base_offset in bases:
             del self.segments[base_offset]
+            self._dropped.add(base_offset)
             self._on_disk.pop(base_offset, None)
             self._producers.forget_segment(base_offset)
 
@@ -212,7 +212,7 @@ class _Loader:
     # -- producers
 
     def _rebuild_producers(
-        self, producers: RehearsedProducers, log_start: int, last_offset: int, *, clean: bool
+        self, producers: SimulatedProducers, log_start: int, last_offset: int, *, clean: bool
     ) -> None:
         newest = sorted(self.segments)[-2:]
         if clean and not producers.has_snapshots:

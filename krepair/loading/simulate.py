@@ -1,4 +1,4 @@
-"""Plays the next start of one partition through: see ``krepair.checks.rehearsal``."""
+"""Simulates the next start of one partition from its files: see ``krepair.loading``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from krepair.checks.rehearsal.behaviour import Broker, Brokers
-from krepair.checks.rehearsal.loader import StartInputs, StartOutcome, play_starts
-from krepair.checks.rehearsal.log_file import ReadAt, RehearsedLog, SharedBatches
-from krepair.checks.rehearsal.producers import SnapshotContent
-from krepair.checks.rehearsal.segment import (
-    FileEntries,
-    OffsetIndexState,
-    SegmentState,
-    TimeIndexState,
-    TransactionIndexState,
-)
 from krepair.durable.tree import Tree
 from krepair.engine.items import Place
 from krepair.engine.place import in_its_place
@@ -28,6 +17,18 @@ from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
+from krepair.loading.behaviour import Broker, Brokers
+from krepair.loading.loader import StartInputs, play_starts
+from krepair.loading.log_file import ReadAt, SharedBatches, SimulatedLog
+from krepair.loading.next_start import LoadedLog
+from krepair.loading.producers import SnapshotContent
+from krepair.loading.segment import (
+    FileEntries,
+    OffsetIndexState,
+    SegmentState,
+    TimeIndexState,
+    TransactionIndexState,
+)
 from krepair.logdir.reading import opened_for_reading, read_whole
 from krepair.logdir.values import Segment
 
@@ -42,7 +43,7 @@ _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
-class RehearseItem(Struct, frozen=True, kw_only=True):
+class StartItem(Struct, frozen=True, kw_only=True):
     """Play the start of one partition through, once for each version.
 
     Attributes:
@@ -77,7 +78,7 @@ class RehearseItem(Struct, frozen=True, kw_only=True):
 
 @shown("next start")
 @in_its_place
-def rehearse(item: RehearseItem, tree: Tree) -> dict[VersionNumber, StartOutcome]:
+def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog]:
     """Play the start of one partition through, once for each version. An I/O error is a failure, never an outcome."""
     reader = _FolderReader(item.place.path, tree)
     inputs = StartInputs(
@@ -114,12 +115,12 @@ class _SegmentFiles:
         )
         self._aborted = b"" if segment.txn_index is None else reader.whole(self._txn, txn_index.AT_MOST_BYTES)
 
-    def state(self, item: RehearseItem, brokers: Brokers) -> SegmentState:
+    def state(self, item: StartItem, brokers: Brokers) -> SegmentState:
         """The segment as it is on the disk, for one play, which changes it."""
         segment, base, most = self._segment, self._segment.base_offset, item.index_bytes
         return SegmentState(
             base_offset=base,
-            log=RehearsedLog(self._log, segment.log.size, self._read_log, self._batches),
+            log=SimulatedLog(self._log, segment.log.size, self._read_log, self._batches),
             offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
             times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
             aborted=TransactionIndexState(self._txn, base, self._aborted, brokers),

@@ -11,7 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
-from krepair.checks.rehearsal.behaviour import (
+from krepair.formats import offset_index, time_index, txn_index
+from krepair.formats.filenames import offset_name
+from krepair.formats.words import count_text
+from krepair.loading.behaviour import (
     Broker,
     Brokers,
     CorruptIndexError,
@@ -20,11 +23,8 @@ from krepair.checks.rehearsal.behaviour import (
     OffsetOverflowError,
     StartFailsError,
 )
-from krepair.checks.rehearsal.log_file import LogBatch, ReadAt, RehearsedLog
-from krepair.checks.rehearsal.producers import RehearsedProducers
-from krepair.formats import offset_index, time_index, txn_index
-from krepair.formats.filenames import offset_name
-from krepair.formats.words import count_text
+from krepair.loading.log_file import LogBatch, ReadAt, SimulatedLog
+from krepair.loading.producers import SimulatedProducers
 
 LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
 _WARM_BYTES: Final = 8192
@@ -353,7 +353,7 @@ class SegmentState:
     """
 
     base_offset: int
-    log: RehearsedLog
+    log: SimulatedLog
     offsets: OffsetIndexState
     times: TimeIndexState
     aborted: TransactionIndexState
@@ -414,7 +414,7 @@ class SegmentState:
 
     # -- recovery
 
-    def recover(self, producers: RehearsedProducers) -> int:
+    def recover(self, producers: SimulatedProducers) -> int:
         """Rebuild its indexes from the log, and truncate the log where it is not valid; returns the bytes cut.
 
         Raises:
@@ -451,7 +451,7 @@ class SegmentState:
         self.times.trim()
         return cut
 
-    def _take(self, batch: LogBatch, producers: RehearsedProducers) -> None:
+    def _take(self, batch: LogBatch, producers: SimulatedProducers) -> None:
         if batch.has_producer_id:
             done = producers.take(batch, self.log.name)
             if done is not None:
@@ -540,7 +540,7 @@ class SegmentState:
 
     def load_producers(
         self,
-        producers: RehearsedProducers,
+        producers: SimulatedProducers,
         start_offset: int,
         end_offset: int,
         *,

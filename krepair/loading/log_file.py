@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from krepair.checks.rehearsal.behaviour import CorruptRecordError, StartFailsError
 from krepair.formats import batch_v2, compression
 from krepair.formats.batch_v2 import HEADER, BatchHeader
 from krepair.formats.castagnoli import crc32c
@@ -19,6 +18,7 @@ from krepair.formats.control import ControlKey, EndTxnMarker, decode_end_txn, de
 from krepair.formats.damage import Damage
 from krepair.formats.message_set import PlacedMessage, messages
 from krepair.formats.record import Record, records
+from krepair.loading.behaviour import CorruptRecordError, StartFailsError
 
 ReadAt = Callable[[int, int], memoryview]
 """(position, count) -> bytes of the file, fewer at its end."""
@@ -34,7 +34,7 @@ _FRONT: Final = struct.Struct(">qi4xb")
 assert _FRONT.size == _UP_TO_MAGIC
 
 
-class RehearsedLog:
+class SimulatedLog:
     """The bytes of one ``.log`` during a simulated start. To truncate it, only ``size`` is changed.
 
     Attributes:
@@ -52,10 +52,10 @@ class RehearsedLog:
         """The bytes from a position on, fewer at the end of the file."""
         return self._read_at(position, max(0, min(count, self.size - position)))
 
-    def part(self, name: str, start: int, end: int) -> RehearsedLog:
+    def part(self, name: str, start: int, end: int) -> SimulatedLog:
         """A new file with a part of these bytes."""
         read_at = self._read_at
-        return RehearsedLog(name, end - start, lambda position, count: read_at(start + position, count))
+        return SimulatedLog(name, end - start, lambda position, count: read_at(start + position, count))
 
     def batches(self, start: int = 0, end: int = -1) -> Iterator[LogBatch]:
         """The batches from a position on, found by their size fields.
@@ -91,7 +91,7 @@ class RehearsedLog:
 
 
 class SharedBatches:
-    """Batches of one log that were read once, for all plays of a start; each truncates a ``RehearsedLog`` of its own.
+    """Batches of one log that were read once, for all plays of a start; each truncates a ``SimulatedLog`` of its own.
 
     Attributes:
         found: batches by position.
@@ -100,10 +100,10 @@ class SharedBatches:
     def __init__(self, name: str, size: int, read_at: ReadAt, at_most: int) -> None:
         """Share no more than ``at_most`` batches. So memory stays bounded, however large a log is."""
         self.found: dict[int, LogBatch] = {}
-        self._whole = RehearsedLog(name, size, read_at)
+        self._whole = SimulatedLog(name, size, read_at)
         self._at_most = at_most
 
-    def log_for(self, position: int, size: int, magic: int) -> RehearsedLog | None:
+    def log_for(self, position: int, size: int, magic: int) -> SimulatedLog | None:
         """The whole log, for a batch that reads only its own bytes; None if it is not to be shared."""
         reads_itself = size >= HEADER.size or magic < batch_v2.MAGIC
         inside = position + size <= self._whole.size
@@ -140,7 +140,7 @@ class LogBatch:
 
     __slots__ = ("_header", "_is_valid", "_log", "magic", "offset", "position", "size")
 
-    def __init__(self, log: RehearsedLog, position: int, offset: int, size: int, magic: int) -> None:
+    def __init__(self, log: SimulatedLog, position: int, offset: int, size: int, magic: int) -> None:
         self._log = log
         self.position = position
         self.offset = offset

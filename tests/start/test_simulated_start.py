@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from krepair.checks.rehearsal.behaviour import Broker, behaviour_of
-from krepair.checks.rehearsal.loader import StartOutcome
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place
 from krepair.formats.broker_version import VersionNumber
+from krepair.loading import simulate as task
+from krepair.loading.behaviour import Broker, behaviour_of
+from krepair.loading.next_start import LoadedLog
+from krepair.loading.simulate import StartItem, simulate_start
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.scan import rehearse as task
-from krepair.scan.rehearse import RehearseItem, rehearse
 from tests.builders import LogDir as Made
 from tests.builders import data
 from tests.lab.starts import CLOCK_MS, EXPIRY_MS, SETTINGS, VERSIONS, Sources, make_case, write_root
@@ -26,10 +26,10 @@ ALL = tuple(Broker(one, behaviour_of(one), EXPIRY_MS[one[:2]]) for one in VERSIO
 
 def item_of(
     view: LogDir, partition: Partition, settings: dict[str, int], brokers: tuple[Broker, ...]
-) -> RehearseItem:
+) -> StartItem:
     """The start of a partition of a log directory that was read."""
     key = (partition.topic, partition.number)
-    return RehearseItem(
+    return StartItem(
         place=Place(host="", log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder),
         segments=partition.segments,
         snapshots=tuple(one.offset for one in partition.snapshots),
@@ -43,9 +43,9 @@ def item_of(
     )
 
 
-def played(item: RehearseItem) -> dict[VersionNumber, StartOutcome]:
+def played(item: StartItem) -> dict[VersionNumber, LoadedLog]:
     """What comes of it."""
-    found = rehearse(item)
+    found = simulate_start(item)
     assert not isinstance(found, Failed), found
     return found
 
@@ -84,7 +84,7 @@ def test_versions_played_together_come_to_what_each_comes_to_alone(
         for broker in ALL:
             alone = played(item_of(view, partition, settings, (broker,)))
             assert alone == {broker.version: together[broker.version]}, (view.path, partition.folder)
-        apart += len({(one.file, one.sizes, one.log_end) for one in together.values()}) > 1
+        apart += len({(one.file, one.segments, one.log_end) for one in together.values()}) > 1
     assert 0 < apart < len(damaged) / 2, "most versions do the same, and some do not"
 
 
@@ -124,6 +124,6 @@ def test_a_file_that_has_become_shorter_since_it_was_listed_is_a_failure(
     settings = {"index.interval.bytes": 1, "segment.index.bytes": 1024}
     item = item_of(view, view.partitions[0], settings, ALL)
     (one.folder / f"{3:020d}.{suffix}").write_bytes(bytes(left))
-    found = rehearse(item)
+    found = simulate_start(item)
     assert isinstance(found, Failed)
     assert "become shorter" in found.why
