@@ -246,12 +246,15 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "other cases a recovery that reads the offset fails, and the broker does not start",
          source="KAFKA-6264, Log.splitOverflowedSegment (2.2.1); seen on 2.2.1, 3.9.2, 4.3.1"),
     Rule("KR305", DATA_LOSS, "Range of zeros in a log", fix="tail",
-         evidence="position, length, whether valid batches follow, and what each way out costs if they do",
+         evidence="position, length, whether valid batches follow, and what each way out costs if they do. Information "
+                  "where the zeros are space that a broker allocated ahead (preallocate): at the end of a closed "
+                  "segment whose next one begins at the next offset; at the log end after a kill, if preallocate of "
+                  "the topic is on",
          danger="a write did not reach the disk; the broker truncates the log there and loses everything behind it. "
                 "After a clean stop no broker starts if an active log ends with 18 or more zeros (KR803)",
          lost_if_wrong="at the end of a partition only zeros; elsewhere the cost that a person named in "
                        "--accept-data-loss; all of it is kept until purge",
-         source="LogLoader.recoverLog (3.9), KAFKA-3919"),
+         source="LogLoader.recoverLog, FileRecords.open (3.9), KAFKA-3919, KAFKA-5431"),
     Rule("KR306", INFORMATION, "Batches of format v0 or v1",
          evidence="the first segment and position that has one",
          danger="none by itself; such messages have no producer and are carried over byte for byte",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
@@ -35,6 +35,7 @@ from krepair.plan.model import Change, KeepOriginal, MendLog, NewCompanion, Remo
 from krepair.rules.damage import (
     Damaged,
     DamagedLogs,
+    Written,
     damages_of,
     rule_of,
     unmapped,
@@ -122,8 +123,17 @@ def damaged_logs(survey: Survey) -> DamagedLogs:
 
 def damages_in(log_dir: LogDir, survey: Survey) -> tuple[Damaged, ...]:
     """Every damaged range of a partition that could be mapped, ascending."""
-    point = log_dir.recovery_point.offsets.get(survey.partition.key, 0)
-    return damages_of(damaged_logs(survey), INT64_MAX if log_dir.clean_shutdown else point)
+    return damages_of(damaged_logs(survey), _written(log_dir, survey))
+
+
+def _written(log_dir: LogDir, survey: Survey) -> Written:
+    key, clean = survey.partition.key, log_dir.clean_shutdown
+    point = log_dir.recovery_point.offsets.get(key, 0)
+    return Written(
+        flushed=INT64_MAX if clean else point,
+        recorded=INT64_MAX if clean else max(point, log_dir.high_watermark.offsets.get(key, 0)),
+        preallocated=survey.settings.preallocate,
+    )
 
 
 def recovered_bases(survey: Survey, point: int) -> list[int]:
@@ -154,16 +164,26 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
             command=_command(log_dir, one),
             first_offset=one.excised.first,
             last_offset=one.excised.last,
-            records_lost=0 if one.torn else one.excised.records,
-            bytes_lost=0 if one.torn else one.excised.bytes,
+            records_lost=0 if one.harmless else one.excised.records,
+            bytes_lost=0 if one.harmless else one.excised.bytes,
+            severity=_severity(log_dir, survey, one),
         )
+
+
+def _severity(log_dir: LogDir, survey: Survey, one: Damaged) -> Severity | None:
+    """Return that padding is information; unless the next start recovers the segment, and deletes all later ones."""
+    if not one.padding:
+        return None
+    point = log_dir.recovery_point.offsets.get(survey.partition.key, 0)
+    recovers = not log_dir.clean_shutdown and one.base_offset in recovered_bases(survey, point)
+    return None if recovers and one.later_go else Severity.INFORMATION
 
 
 def _command(log_dir: LogDir, one: Damaged) -> Next:
     """What mends it with the least loss; empty where no way out is offered."""
-    if not one.torn and not one.consent:
+    if not one.harmless and not one.consent:
         return NOTHING
-    consent = () if one.torn else ("--accept-data-loss", one.consent)
+    consent = () if one.harmless else ("--accept-data-loss", one.consent)
     way = "tail=broker" if one.unended >= 0 else "tail"
     return Next.of("plan", log_dir.path, "--fix", way, *consent, out=PLAN)
 
@@ -353,7 +373,7 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
                 cut.log.size,
                 cut.bounds,
                 tuple((loss.first, loss.last) for loss in cut.losses),
-                torn=all(one.torn for one in cut.damages)
+                torn=all(one.harmless for one in cut.damages)
                 and _has_writers(survey)
                 and context.survey(survey.partition) is survey,
             ),

@@ -380,6 +380,7 @@ _TOPIC_KEYS = {
         _Key("max.message.bytes", "int", str((1 << 20) + 12), 0, (_Synonym("message.max.bytes"),)),
         # from 4.4 on; the default is the largest record that a broker could hold
         _Key("max.decompressed.message.bytes", "int", str(LARGEST_RECORD_BYTES), 1),
+        _Key("preallocate", "boolean", "false", synonyms=(_Synonym("log.preallocate"),)),
         _Key("remote.storage.enable", "boolean", "false"),
         _Key(
             "message.format.version", "string", "3.0-IV1", synonyms=(_Synonym("log.message.format.version"),)
@@ -434,6 +435,7 @@ class TopicSettings(NamedTuple):
         retention_ms: older segments are deleted, in ms; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
         max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
+        preallocate: whether the active log is as long as a full one from its first write on.
         tiered: why the topic has, or may have, tiered storage; empty if it has none.
         policy_is_known: whether ``cleanup.policy`` is known for this topic. It is not known if only the broker's value
             for all topics is there.
@@ -449,6 +451,7 @@ class TopicSettings(NamedTuple):
     retention_ms: int
     max_message_bytes: int
     max_decompressed_message_bytes: int
+    preallocate: bool
     tiered: str
     policy_is_known: bool
     settings: tuple[Setting, ...]
@@ -531,6 +534,7 @@ class Settings:
             retention_ms=number("retention.ms"),
             max_message_bytes=number("max.message.bytes"),
             max_decompressed_message_bytes=number("max.decompressed.message.bytes"),
+            preallocate=found["preallocate"].value == "true",
             tiered=self._tiered(topic, found["remote.storage.enable"], begins_elsewhere=begins_elsewhere),
             policy_is_known=self._policy_is_known(topic),
             settings=tuple(found.values()),

@@ -47,7 +47,8 @@ from krepair.rules.reasons import Reason
 _TAIL_FIX: Final = "tail"
 _BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
 """Rules of damage that needs a person's consent before bytes are removed."""
-_TORN: Final = frozenset({"KR301", "KR305"})
+_ZEROS: Final = "KR305"
+_TORN: Final = frozenset({"KR301", _ZEROS})
 _INDEX_ENTRY_BYTES: Final = 8
 _SMALLEST_MESSAGE_BYTES: Final = 26
 """A message of v0 without key and value."""
@@ -343,7 +344,8 @@ def _consent(facts: PartitionFacts, change: MendLog, removed: RemovedRange) -> I
     where = change.change_id
     if not removed.consent:
         of_last = change.base_offset == max(facts.bases, default=-1)
-        if not of_last or removed.end != change.size_before or removed.rule not in _TORN:
+        whole = removed.rule == _ZEROS and change.last_offset + 1 in facts.bases
+        if not (of_last or whole) or removed.end != change.size_before or removed.rule not in _TORN:
             yield Objection(
                 "RV29",
                 where,

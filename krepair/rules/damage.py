@@ -16,9 +16,10 @@ from krepair.kernels.scan import SegmentSummary
 from krepair.rules.model import SegmentFacts
 
 TORN_TAIL: Final = "KR301"
+ZEROS: Final = "KR305"
 OffsetsRecovery = Literal["", "empties", "splits", "strays", "stops"]
 _ORDERED: Final = frozenset({c.D_OFFSET_ORDER, c.D_OFFSET_RANGE, c.D_COUNTS, c.D_CONTROL})
-_RULE: Final = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: "KR305"}
+_RULE: Final = {c.D_OFFSET_ORDER: "KR303", c.D_OFFSET_RANGE: "KR304", c.D_ZEROS: ZEROS}
 _UNNOTICED: Final = "a broker's recovery does not notice it"
 _WRONG_OFFSETS: Final = frozenset({"KR303", "KR304"})
 
@@ -125,6 +126,21 @@ class DamagedLogs(NamedTuple):
     log_start: int = 0
 
 
+class Written(NamedTuple):
+    """What had been written to a partition when its broker stopped.
+
+    Attributes:
+        flushed: offsets below it were on disk, so no power cut has torn them.
+        recorded: the higher one of recovery point and high watermark; no later offset is known to have existed. After a
+            clean stop all of them are.
+        preallocated: whether ``preallocate`` of the topic is on, so that the active log ends with zeros after a kill.
+    """
+
+    flushed: int
+    recorded: int = 0
+    preallocated: bool = False
+
+
 class Loss(NamedTuple):
     """What one way out of damage costs.
 
@@ -197,6 +213,8 @@ class Damaged(NamedTuple):
         log_start: of the partition.
         unended: producer of an aborted transaction whose marker is among the bytes, while records of it stay; -1 if
             there is none.
+        padding: whether the bytes are zeros that a broker allocated ahead (``preallocate``): nothing is missing.
+        later_go: whether a broker's recovery that cuts here deletes later segments.
     """
 
     base_offset: int
@@ -209,6 +227,13 @@ class Damaged(NamedTuple):
     recovery: str
     log_start: int = 0
     unended: int = -1
+    padding: bool = False
+    later_go: bool = False
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the bytes go without a consent."""
+        return self.torn or self.padding
 
     @property
     def why_not_alone(self) -> str:
@@ -224,8 +249,13 @@ class Damaged(NamedTuple):
     @property
     def price(self) -> str:
         """What each way out costs, and what has to be typed for it."""
+        if self.padding:
+            cost = f"; {self.recovery}" if self.later_go else ""
+            return f"space that a broker allocated ahead (preallocate): no record is missing; --fix tail cuts it{cost}"
         if self.torn:
-            return f"a torn tail: --fix tail cuts it and keeps the bytes; {self.recovery}"
+            lost = self.range.zeros and self.rule == TORN_TAIL
+            zeros = "; records since the last checkpoint may be lost" if lost else ""
+            return f"a torn tail: --fix tail cuts it and keeps the bytes{zeros}; {self.recovery}"
         if not self.consent:
             return f"{self.recovery}; krepair has no fix for it"
         if self.unended >= 0:
@@ -277,13 +307,8 @@ def valid_ranges(logs: DamagedLogs, facts: SegmentFacts) -> tuple[ValidRange, ..
     return (valid_range(facts.summary),) if facts.summary.batches else ()
 
 
-def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
-    """Every damaged range of a partition that could be mapped, ascending.
-
-    Args:
-        logs: of the partition.
-        flushed: offsets below it were on disk when the broker stopped, so no power cut has torn them.
-    """
+def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
+    """Return every damaged range of a partition that could be mapped, ascending."""
     if unmapped(logs):
         return ()
     found = []
@@ -294,9 +319,11 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
             continue
         active, here = number == len(logs.segments) - 1, valid_ranges(logs, facts)
         for one in mapped.damaged:
-            torn = active and _is_torn(one, flushed)
-            rule = rule_of(one.damage, torn=torn)
-            harmless = torn or (rule == "KR304" and mapped.recovery == "splits")
+            torn = active and _is_torn(one, written.flushed)
+            next_base = -1 if active else logs.segments[number + 1].base_offset
+            padding = _is_padding(one, next_base, written)
+            rule = ZEROS if padding else _rule_of_range(one, written, torn=torn)
+            harmless = torn or padding or (rule == "KR304" and mapped.recovery == "splits")
             broker = _cut_loss(logs, number, one.start, behind[number])
             following = next((ran for ran in here if ran.start >= one.end), behind[number].first)
             found.append(
@@ -311,9 +338,32 @@ def damages_of(logs: DamagedLogs, flushed: int) -> tuple[Damaged, ...]:
                     recovery=_recovery(logs, number, one, rule, broker, behind[number]),
                     log_start=logs.log_start,
                     unended=-1 if harmless else _unended(facts, one, following, behind[number]),
+                    padding=padding,
+                    later_go=behind[number].segments > 0,
                 )
             )
     return tuple(found)
+
+
+def _is_padding(one: DamagedRange, next_base: int, written: Written) -> bool:
+    """Return whether zeros at the end of a log are space that was allocated ahead, and no record is missing.
+
+    In a closed segment the next one begins at exactly the next offset (KAFKA-5431: cleaned segments kept the zeros). In
+    the active one only ``preallocate`` tells zeros of a kill from a write that a power cut has lost; a high watermark
+    may be five seconds old, and proves nothing. ``LogSegment.open``, ``FileRecords.open`` (3.9).
+    """
+    if not one.zeros or one.next_offset >= 0:
+        return False
+    if next_base >= 0:
+        return one.first_lost == next_base
+    return written.preallocated and one.first_lost >= written.recorded
+
+
+def _rule_of_range(one: DamagedRange, written: Written, *, torn: bool) -> str:
+    """Return the rule of a range; zeros that nothing contradicts are a torn tail like any other."""
+    if torn and one.zeros and one.first_lost >= written.recorded:
+        return TORN_TAIL
+    return rule_of(one.damage, torn=torn)
 
 
 def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | None, behind: _Behind) -> int:

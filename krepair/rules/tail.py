@@ -68,6 +68,8 @@ class LogCut(NamedTuple):
         text = self.damages[0].range.text
         if len(self.damages) > 1:
             text += f" (and {len(self.damages) - 1} more)"
+        if all(one.padding for one in self.damages):
+            return f"space that was allocated ahead: {text}"
         if all(one.torn for one in self.damages):
             return f"torn tail: {text}"
         way = "damage at the end" if self.at_end else "only the damage"
@@ -144,7 +146,7 @@ def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) 
             Next.of("plan", LOG_DIR, "--fix", "tail=broker", *consent, out=PLAN),
             damaged=True,
         )
-    missing = [one.consent for one in damages if not one.torn and one.consent and one.consent not in consents]
+    missing = [one.consent for one in damages if one.consent and one.consent not in consents]
     if not missing:
         return None
     more = f" and {len(missing) - _FEW} more" if len(missing) > _FEW else ""
@@ -158,7 +160,7 @@ def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) 
 
 
 def _told(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str]:
-    told = [one for one in damages if not one.torn]
+    told = [one for one in damages if not one.harmless]
     for one in told[:_SHOWN_AT_MOST]:
         where = f"{log_name(one.base_offset)} at position {one.range.start}"
         given = "consent given: " if one.consent in consents else ""
@@ -173,7 +175,7 @@ def _excised(
     """Per segment: all of its damaged ranges, or none, since what stays has to be valid from end to end."""
     for log in logs:
         ranges = tuple(one for one in damages if one.base_offset == log.base_offset)
-        missing = [one for one in ranges if not one.torn and one.consent not in consents]
+        missing = [one for one in ranges if not one.harmless and one.consent not in consents]
         if any(one.unended >= 0 for one in ranges):
             continue
         if ranges and not missing:
@@ -264,7 +266,7 @@ def notes_on_end(
                 else f"the next start deletes every segment here and begins at {ends.log_start}"
             )
             yield f"the log start {ends.log_start} lies above the new log end {ends.end}: {becomes}"
-    if writers and any(not one.torn for cut in choice.cuts for one in cut.damages):
+    if writers and any(not one.harmless for cut in choice.cuts for one in cut.damages):
         yield (
             "producers write to it: if a marker was among the lost bytes, its transaction never ends and "
             "read_committed consumers wait there; krepair check tells (KR103)"

@@ -43,6 +43,7 @@ class TestDefaults:
             7 * DAY_MS,
             1_048_588,
             2**31 - 9,
+            False,
             "",
             False,
         )
@@ -120,6 +121,7 @@ class TestServerProperties:
             7 * DAY_MS,
             99,
             2**31 - 9,
+            False,
             "",
             False,
         )

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
+from krepair.checks.catalogue import Severity
 from krepair.cli.main import app
 from krepair.errors import ExitCode, RefusedError, UsageError
 from krepair.fixes.context import place_of
@@ -68,7 +69,7 @@ def test_torn_tail_is_cut_kept_and_given_back(tmp_path: Path, name: str) -> None
     torn.tear(TAILS[name])
     before = tree(torn.root)
     rules = {finding.rule for finding in torn.check().findings} & {"KR301", "KR302", "KR305"}
-    assert rules == ({"KR305"} if name == "zeros" else {"KR301"})
+    assert rules == {"KR301"}
     assert tree(torn.root) == before
     plan = torn.plan()
     (change,) = plan.partitions[0].changes
@@ -83,6 +84,34 @@ def test_torn_tail_is_cut_kept_and_given_back(tmp_path: Path, name: str) -> None
         assert kept.read_bytes() == TAILS[name]
         assert verify_log_dir(str(torn.root), options()).problems == ()
         assert not torn.plan().partitions[0].changes
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_padding_of_a_closed_segment_is_information_and_goes_without_a_consent(
+    tmp_path: Path, number: int
+) -> None:
+    padded = Torn.make(tmp_path / "logs")
+    (padded.root / ".kafka_cleanshutdown").touch()
+    whole = padded.log(number).read_bytes()
+    padded.write(number, whole + bytes(5000))
+    (finding,) = (one for one in padded.check().findings if one.rule == "KR305")
+    assert (finding.severity, finding.records_lost) == (Severity.INFORMATION, 0)
+    plan = padded.plan()
+    with there_and_back(padded.root, plan, options()):
+        assert padded.log(number).read_bytes() == whole
+        assert padded.offsets() == all_first_offsets()
+        assert not padded.plan().partitions[0].changes
+
+
+def test_padding_of_a_closed_segment_that_the_start_recovers_costs_later_segments(tmp_path: Path) -> None:
+    padded = Torn.make(tmp_path / "logs")
+    padded.write(1, padded.log(1).read_bytes() + bytes(5000))
+    (padded.root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    (finding,) = (one for one in padded.check().findings if one.rule == "KR305")
+    assert (finding.severity, finding.fix) == (Severity.DATA_LOSS, "tail")
+    assert "2 later segments" in finding.evidence
+    with there_and_back(padded.root, padded.plan(), options()):
+        assert padded.offsets() == all_first_offsets()
 
 
 def undone_and_the_kept_bytes_are_back(root: Path) -> tuple[Torn, Plan, Path]:

@@ -15,6 +15,7 @@ from krepair.rules.damage import (
     DamageMap,
     Loss,
     ValidRange,
+    Written,
     broker_loss,
     damages_of,
     unmapped,
@@ -74,7 +75,7 @@ def logs(*maps: DamageMap | None, listed: int = -1) -> DamagedLogs:
 
 def chosen(of: DamagedLogs, *consents: str, way: TailWay = "excise", names: int = 1) -> TailChoice:
     listed = [one._replace(names=names) for one in LISTED[: len(of.segments)]]
-    return choose_cuts(damages_of(of, 0 if way == "excise" else 2**62), listed, consents, way)
+    return choose_cuts(damages_of(of, Written(0 if way == "excise" else 2**62)), listed, consents, way)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +94,72 @@ def test_a_torn_tail_is_cut_short_or_was_not_flushed_and_nothing_valid_is_behind
     fields: dict[str, Any], flushed: int, torn: bool
 ) -> None:
     tail = DamageMap(valid=TORN.valid, damaged=(bad(900, SIZE, 290, **fields),))
-    assert [one.torn for one in damages_of(logs(None, None, tail), flushed)] == [torn]
-    assert [one.torn for one in damages_of(logs(None, tail, None), flushed)] == [False], (
+    assert [one.torn for one in damages_of(logs(None, None, tail), Written(flushed))] == [torn]
+    assert [one.torn for one in damages_of(logs(None, tail, None), Written(flushed))] == [False], (
         "it is not the active log"
     )
 
 
+ACTIVE, CLOSED = "active", "closed"
+
+
+@pytest.mark.parametrize(
+    ("situation", "where", "fields", "written", "seen"),
+    [
+        ("killed, preallocate is on", ACTIVE, {}, Written(0, 0, preallocated=True), ("KR305", True, "")),
+        ("killed, nothing is known of it", ACTIVE, {}, Written(0, 0), ("KR301", False, "")),
+        ("killed, more was flushed", ACTIVE, {}, Written(291, 291), ("KR305", False, "")),
+        (
+            "killed, the high watermark is higher",
+            ACTIVE,
+            {},
+            Written(0, 291, preallocated=True),
+            ("KR305", False, ""),
+        ),
+        (
+            "cleanly stopped",
+            ACTIVE,
+            {},
+            Written(2**62, 2**62, preallocated=True),
+            ("KR305", False, ""),
+        ),
+        ("the next segment goes on", CLOSED, {}, Written(2**62, 2**62), ("KR305", True, "")),
+        ("the next segment goes on, killed", CLOSED, {}, Written(0, 0), ("KR305", True, "")),
+        (
+            "offsets are missing before the next segment",
+            CLOSED,
+            {"first_lost": 199},
+            Written(0, 0, preallocated=True),
+            ("KR305", False, "KR305:t-0:199"),
+        ),
+        (
+            "a batch follows the zeros",
+            CLOSED,
+            {"next_offset": 200},
+            Written(0, 0),
+            ("KR305", False, "KR305:t-0:200"),
+        ),
+        ("not only zeros", CLOSED, {"zeros": False}, Written(0, 0), ("KR305", False, "KR305:t-0:200")),
+    ],
+)
+def test_zeros_are_padding_only_where_nothing_can_be_missing(
+    situation: str, where: str, fields: dict[str, Any], written: Written, seen: tuple[str, bool, str]
+) -> None:
+    active = where == ACTIVE
+    first_lost = 290 if active else 200
+    named = {"damage": c.D_ZEROS, "zeros": True, "first_lost": first_lost, **fields}
+    zeros = bad(900, SIZE, named.pop("first_lost"), **named)
+    base = 200 if active else 100
+    padded = DamageMap(valid=(good(0, 900, base, first_lost - 1),), damaged=(zeros,))
+    of = logs(None, None, padded) if active else logs(None, padded, None)
+    (one,) = damages_of(of, written)
+    assert (one.rule, one.padding, one.consent) == seen, situation
+    assert bool(choose_cuts([one], LISTED, (), "excise").cuts) is not bool(one.consent)
+    assert ("may be lost" in one.price) is (one.rule == "KR301")
+
+
 def test_what_each_way_out_costs() -> None:
-    (one,) = damages_of(logs(MIDDLE, None, None), 0)
+    (one,) = damages_of(logs(MIDDLE, None, None), Written(0))
     assert one.consent == "KR302:t-0:40"
     assert one.excised == Loss(100, 40, 49, 10, True)
     assert one.broker[:4] == (SIZE - 400 + 2 * SIZE, 40, 299, 60), "10 by the offsets, and 50 that are valid"
@@ -118,7 +177,7 @@ def test_damage_that_is_not_known_to_its_end_is_no_ground_for_a_cut() -> None:
     assert unmapped(logs(DamageMap(why="it cannot be read"))) == "it cannot be read"
     given_up = logs(DamageMap(damaged=TORN.damaged, complete=False))
     assert "krepair stopped its search" in unmapped(given_up)
-    assert damages_of(given_up, 0) == ()
+    assert damages_of(given_up, Written(0)) == ()
 
 
 def test_a_torn_tail_goes_without_a_consent() -> None:
@@ -178,7 +237,7 @@ WRONG_OFFSETS = bad(400, 500, 40, damage=c.D_OFFSET_ORDER, next_offset=50)
     ],
 )
 def test_what_a_recovery_makes_of_wrong_offsets_is_told(fields: dict[str, Any], says: str) -> None:
-    (one,) = damages_of(logs(DamageMap(valid=MIDDLE.valid, damaged=(WRONG_OFFSETS,), **fields)), 0)
+    (one,) = damages_of(logs(DamageMap(valid=MIDDLE.valid, damaged=(WRONG_OFFSETS,), **fields)), Written(0))
     assert one.recovery.startswith(says), one.recovery
 
 
@@ -195,7 +254,7 @@ def test_what_a_recovery_makes_of_wrong_offsets_is_told(fields: dict[str, Any], 
 def test_records_of_a_damage_are_counted_or_bounded_by_its_offsets(
     fields: dict[str, Any], records: int, bound: bool
 ) -> None:
-    (one,) = damages_of(logs(DamageMap(damaged=(bad(0, SIZE, 0, **fields),))), 0)
+    (one,) = damages_of(logs(DamageMap(damaged=(bad(0, SIZE, 0, **fields),))), Written(0))
     assert (one.excised.records, one.excised.at_most) == (records, bound)
 
 
@@ -259,14 +318,14 @@ def test_a_file_with_two_names_is_never_cut_in_its_place_but_may_be_written_anew
     ],
 )
 def test_a_consent_that_names_nothing_is_told_what_it_could_name(text: str, why: str) -> None:
-    found = {"t-0": damages_of(logs(MIDDLE), 0), "v-0": ()}
+    found = {"t-0": damages_of(logs(MIDDLE), Written(0)), "v-0": ()}
     assert why in wrong_consent(text, found)
     assert bool(wrong_consent(text, found)) == bool(why)
     assert parts_of_consent(text) == tuple(text.split(":"))
 
 
 def test_of_many_damages_five_consents_are_told() -> None:
-    found = {"t-0": damages_of(logs(*[MIDDLE] * 7), 0)}
+    found = {"t-0": damages_of(logs(*[MIDDLE] * 7), Written(0))}
     assert len(found["t-0"]) == 7
     assert wrong_consent("KR302:t-0:41", found).count("type --accept-data-loss") == 5
 
@@ -309,5 +368,5 @@ def test_segments_are_gone_through_as_often_for_many_damaged_ranges_as_for_few(
 
     monkeypatch.setattr(damage, "valid_ranges", counting)
     for number in (2, 6):
-        assert len(damages_of(logs(*[TWICE] * number), 0)) == 2 * number
+        assert len(damages_of(logs(*[TWICE] * number), Written(0))) == 2 * number
     assert asked == {2: 2 * 2, 6: 6 * 2}, "twice, however many ranges it has"
