@@ -1,7 +1,8 @@
-"""What a batch or message of every format begins with: the bytes that say where it ends, and of which format it is.
+"""First bytes of a batch or message of any format: they give its size and its format.
 
-Where a batch ends, the next one begins. Whoever finds batches in Python uses this; kernels use ``kernels.next_batch``,
-which asks the same of the same bytes. The walks that must not share it are listed in ``docs/architecture.md``.
+Where a batch ends, the next batch begins. Python code that looks for batches uses this module; kernels use
+``kernels.next_batch``, which reads the same bytes by the same rules. The independent walks that must not share this
+code are listed in ``docs/architecture.md``.
 
 Source: FileLogInputStream, LegacyRecord, DefaultRecordBatch (2.2.1, 3.9).
 """
@@ -19,7 +20,7 @@ LEAST_BYTES: Final = (
     message_set.HEADER_V1.size + 2 * message_set.LENGTH.size,
     batch_v2.HEADER_SIZE,
 )
-"""Bytes of the smallest message of v0 and of v1, and of the smallest batch of v2."""
+"""Size in bytes of the smallest v0 message, v1 message and v2 batch."""
 
 _FRONT: Final = struct.Struct(">qi4xB")
 FRONT_BYTES: Final = _FRONT.size
@@ -27,12 +28,12 @@ assert FRONT_BYTES == message_set.CRC_START + 1
 
 
 class BatchFront(NamedTuple):
-    """The first bytes of a batch, as they are: nothing is checked.
+    """First fields of a batch, unchecked.
 
     Attributes:
-        offset: base offset of a batch, offset of a message.
-        size: bytes of the whole, by the length field.
-        magic: the format.
+        offset: base offset of a batch, or offset of a message.
+        size: size of the whole batch in bytes, by its length field.
+        magic: message format, 0 to 2 if valid.
     """
 
     offset: int
@@ -41,16 +42,16 @@ class BatchFront(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the format is one of Kafka's three."""
+        """True if the format is one of Kafka's three."""
         return self.magic < len(LEAST_BYTES)
 
-    def fits(self, left: int) -> bool:
-        """Whether a batch can begin so, if the log goes on for ``left`` bytes from its first byte on."""
-        return self.is_known and LEAST_BYTES[self.magic] <= self.size <= left
+    def fits(self, available: int) -> bool:
+        """Check that a batch with this front can lie in the next ``available`` bytes of the log."""
+        return self.is_known and LEAST_BYTES[self.magic] <= self.size <= available
 
 
 def batch_front(buf: Bytes, position: int = 0) -> BatchFront | None:
-    """The front of the batch at a position; None if fewer than 17 bytes follow."""
+    """Read the front of the batch at ``position``; None if fewer than 17 bytes follow."""
     if len(buf) - position < FRONT_BYTES:
         return None
     offset, length, magic = _FRONT.unpack_from(buf, position)

@@ -1,6 +1,6 @@
-"""Record batches of message format v2: the 61-byte header, its CRC, and emptied batches.
+"""Record batches of message format v2: the 61-byte header, its CRC, and retained empty batches.
 
-This is plain Python for tests, verification and dumps. The fast twin is in ``krepair.kernels``.
+This plain Python serves tests, verification and dumps. The fast code is in ``krepair.kernels``.
 
 Source: ``clients/.../common/record/DefaultRecordBatch.java`` (2.2.1, 3.9.0), KIP-98, KIP-534 (delete horizon).
 """
@@ -36,9 +36,9 @@ assert HEADER_SIZE == 61
 
 MAGIC = 2
 LOG_OVERHEAD = HEADER.place("partition_leader_epoch")
-"""Bytes of a batch that ``batch_length`` does not count."""
+"""Bytes at the start of a batch that ``batch_length`` does not count."""
 CRC_START = HEADER.place("attributes")
-"""Place of the first byte that the CRC covers."""
+"""Byte of the header at which the CRC's coverage starts; it ends with the batch."""
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -52,14 +52,14 @@ NO_SEQUENCE = -1
 
 
 def next_sequence(sequence: int, increment: int) -> int:
-    """A sequence number plus an increment; after 2^31-1 it goes on at 0 (``DefaultRecordBatch.incrementSequence``)."""
+    """Add to a sequence number, which wraps from 2^31-1 to 0 (``DefaultRecordBatch.incrementSequence``)."""
     return (sequence + increment) % (INT32_MAX + 1)
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, with the fields of ``HEADER``.
+    """Header of one batch, with the fields of ``HEADER``.
 
-    Do not trust its values before ``batch_damage`` has found no damage.
+    Its values can be trusted only after ``batch_damage`` has returned None.
     """
 
     base_offset: int
@@ -78,42 +78,42 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return LOG_OVERHEAD + self.batch_length
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last record when the batch was appended; compaction may have removed that record."""
+        """Offset of the batch's last record at append time; compaction may have removed that record."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def codec(self) -> int:
-        """Compression codec id, see ``krepair.formats.compression.Codec``."""
+        """Compression codec id, see ``krepair.formats.codec.Codec``."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether ``max_timestamp`` is the broker's time of append, which is then the timestamp of every record."""
+        """True if ``max_timestamp`` is the broker's append time and applies to every record."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def is_control(self) -> bool:
-        """Whether the batch holds a control record (a marker)."""
+        """True if the batch holds a control record, such as a transaction marker."""
         return bool(self.attributes & CONTROL)
 
     @property
     def is_empty(self) -> bool:
-        """Whether compaction has removed all records."""
+        """True if compaction has removed all records."""
         return self.record_count == 0
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether an idempotent or transactional producer wrote the batch."""
+        """True if an idempotent or transactional producer wrote the batch."""
         return self.producer_id > NO_PRODUCER_ID
 
 
@@ -121,11 +121,10 @@ assert BatchHeader._fields == HEADER.names
 
 
 class PlacedBatch(NamedTuple):
-    """A batch and its place.
+    """A batch header and its position.
 
     Attributes:
-        position: byte in the buffer at which it starts.
-        header: its header.
+        position: byte of the buffer at which the batch starts.
     """
 
     position: int
@@ -133,10 +132,10 @@ class PlacedBatch(NamedTuple):
 
 
 def decode_header(buf: Bytes, position: int = 0) -> BatchHeader:
-    """Read the header at ``position``. Its values are not checked.
+    """Read the header at ``position`` without checking its values.
 
     Raises:
-        UsageError: fewer than 61 bytes are there (call ``header_damage`` first on untrusted input).
+        UsageError: fewer than 61 bytes follow (call ``header_damage`` first on untrusted input).
     """
     if position < 0 or len(buf) - position < HEADER_SIZE:
         raise UsageError(f"a batch header at position {position} needs {HEADER_SIZE} bytes of {len(buf)}")
@@ -144,45 +143,48 @@ def decode_header(buf: Bytes, position: int = 0) -> BatchHeader:
 
 
 def computed_crc(buf: Bytes, position: int, size_bytes: int) -> int:
-    """CRC-32C of the batch at ``position`` that is ``size_bytes`` long."""
+    """Compute the CRC-32C of the batch of ``size_bytes`` bytes at ``position``."""
     return int(crc32c(memoryview(buf)[position + CRC_START : position + size_bytes]))
 
 
 def header_damage(buf: Bytes, position: int = 0, rest: int = -1) -> Damage | None:
-    """Why no whole v2 batch starts at ``position``, or None. CRC and records are not checked.
+    """Check that a whole v2 batch can start at ``position``; None if it can.
+
+    CRC and records are not checked.
 
     Args:
         buf: bytes that hold the header.
-        position: where the batch starts.
-        rest: bytes from there to the end of the file, where the buffer ends before it; negative: to that of the buffer.
+        position: byte of the buffer at which the batch starts.
+        rest: bytes from ``position`` to the end of the file, if the buffer ends earlier; negative if the buffer reaches
+            the end of the file.
     """
     rest = len(buf) - position if rest < 0 else rest
     if rest < HEADER_SIZE:
         return Damage(position, rest, f"a batch header of {HEADER_SIZE} bytes", f"{rest} bytes")
     header = BatchHeader._make(HEADER.unpack(buf, position))
     expected = ""
-    found = ""
+    actual = ""
     if header.magic != MAGIC:
-        expected, found = f"magic {MAGIC}", f"magic {header.magic}"
+        expected, actual = f"magic {MAGIC}", f"magic {header.magic}"
     elif header.size_bytes < HEADER_SIZE:
-        expected, found = f"batch length of at least {HEADER_SIZE - LOG_OVERHEAD}", f"{header.batch_length}"
+        expected, actual = f"batch length of at least {HEADER_SIZE - LOG_OVERHEAD}", f"{header.batch_length}"
     elif header.size_bytes > rest:
-        expected, found = f"a batch of {header.size_bytes} bytes", f"{rest} bytes to the end"
+        expected, actual = f"a batch of {header.size_bytes} bytes", f"{rest} bytes to the end"
     elif header.last_offset_delta < 0:
-        expected, found = "last offset delta of 0 or more", f"{header.last_offset_delta}"
+        expected, actual = "last offset delta of 0 or more", f"{header.last_offset_delta}"
     elif header.record_count < 0:
-        expected, found = "record count of 0 or more", f"{header.record_count}"
-    return Damage(position, rest, expected, found) if expected else None
+        expected, actual = "record count of 0 or more", f"{header.record_count}"
+    return Damage(position, rest, expected, actual) if expected else None
 
 
 def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
-    """Why no valid v2 batch starts at ``position``, or None. Header and CRC are checked.
+    """Check header and CRC of the v2 batch at ``position``; None if both are valid.
 
-    The damaged range goes from there to the end of the buffer.
+    The damaged range reaches from ``position`` to the end of the buffer.
     """
-    found = header_damage(buf, position)
-    if found is not None:
-        return found
+    wrong = header_damage(buf, position)
+    if wrong is not None:
+        return wrong
     header = decode_header(buf, position)
     crc = computed_crc(buf, position, header.size_bytes)
     if crc != header.crc:
@@ -193,14 +195,14 @@ def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
 
 
 def headers_of(read: Callable[[int, int], bytes], size: int) -> Iterator[PlacedBatch | Damage]:
-    """As ``batches`` without the CRCs, of a file of which only the headers are read.
+    """Walk a file batch by batch like ``batches``, but read only the headers and check no CRC.
 
-    A log is not mapped into memory: where a disk does not give a page, or the file has become shorter, the process ends
-    without a word.
+    A log is not mapped into memory: an unreadable page, or a file that was truncated meanwhile, would kill the process
+    with SIGBUS and without a message.
 
     Args:
-        read: gives so many bytes from a position on.
-        size: of the file.
+        read: function that returns up to ``size`` bytes from a position, called as ``read(size, position)``.
+        size: size of the file in bytes.
     """
     position = 0
     while position < size:
@@ -215,10 +217,10 @@ def headers_of(read: Callable[[int, int], bytes], size: int) -> Iterator[PlacedB
 
 
 def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Damage]:
-    """Walk a buffer batch by batch. If the walk does not reach the end, the last value is a ``Damage``.
+    """Walk a buffer batch by batch; the last value is a ``Damage`` if the walk stops early.
 
-    The walk ends at the first invalid batch, as the broker's recovery does. The sizes of the batches before it and the
-    length of the damage add up to the size of the buffer.
+    The walk ends at the first invalid batch, as a broker's log recovery does. The sizes of the batches before it and
+    the length of the damage add up to the size of the buffer.
     """
     position = 0
     while position < len(buf):
@@ -232,12 +234,12 @@ def batches(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedBatch | Dam
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """The damage in a buffer of batches: none, or one range that goes to the end."""
+    """Return the damage in a buffer of batches: nothing, or one range that reaches to the end."""
     return [batch for batch in batches(buf) if isinstance(batch, Damage)]
 
 
 def encode_batch(header: BatchHeader, records: bytes) -> bytes:
-    """The bytes of a batch: the given header, with computed length and CRC, and the record bytes.
+    """Build a batch from a header and record bytes, with computed length and CRC.
 
     Raises:
         UsageError: a value does not fit its field, or the batch is too long for its length field.
@@ -249,7 +251,7 @@ def encode_batch(header: BatchHeader, records: bytes) -> bytes:
 
 
 def empty_header(header: BatchHeader) -> BatchHeader:
-    """The header that stays when all records of a batch are removed.
+    """Build the header that compaction keeps after it has removed all records of a batch.
 
     Offsets, producer, sequence, leader epoch, timestamp type, max timestamp, and the transactional and control bits
     stay. The base timestamp becomes -1, the codec becomes none, and a delete horizon is lost.
@@ -266,12 +268,12 @@ def empty_header(header: BatchHeader) -> BatchHeader:
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """The 61 bytes that stay when all records of a batch are removed, see ``empty_header``."""
+    """Build the 61-byte retained empty batch of ``empty_header``."""
     return encode_batch(empty_header(header), b"")
 
 
 def emptied(batch: bytes) -> bytes | None:
-    """A batch without its records: itself if it has none. None if these bytes are not one whole v2 batch."""
+    """Remove the records of a batch; None if ``batch`` is not exactly one whole v2 batch."""
     if header_damage(batch) is not None:
         return None
     header = decode_header(batch)

@@ -1,4 +1,4 @@
-"""The version of a broker, as people type it."""
+"""Broker versions as people type them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _PARTS: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?:\.([0-9]{1,6}))?(?:[.\
 
 
 LATEST_TRIED: Final = (4, 4, 0)
-"""The latest version with whose brokers and classes krepair was tried."""
+"""Latest version whose brokers and classes krepair was tested with."""
 
 VersionNumber = tuple[int, int, int]
 Version = VersionNumber | None
-"""Version of a broker; None if it is not known."""
+"""Version of a broker; None if it is unknown."""
 
 
 def version_of(text: str) -> Version:
-    """The three numbers of a version such as ``2.2.1``, ``3.9.2-ccs`` or ``2.8``; None if the text is not a version."""
+    """Parse a version such as ``2.2.1``, ``3.9.2-ccs`` or ``2.8``; None if the text is not a version."""
     match = _PARTS.fullmatch(text)
     if match is None:
         return None
@@ -25,7 +25,7 @@ def version_of(text: str) -> Version:
 
 
 def why_not_tried(text: str) -> str:
-    """That a version is later than all that were tried, so that it is taken for the latest of these; or empty."""
+    """Return the warning for a version later than every tested one, which is treated like the latest; else ""."""
     version, latest = version_of(text), ".".join(map(str, LATEST_TRIED))
     return (
         f"later than {latest}, the latest that was tried"

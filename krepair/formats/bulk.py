@@ -1,4 +1,4 @@
-"""For code that makes millions of small values at once."""
+"""Garbage collection for code that creates millions of small values."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def many_values() -> Iterator[None]:
-    """Stop Python's garbage collector while the body makes many values without reference cycles.
+    """Pause Python's garbage collector while the body creates many values without reference cycles.
 
-    The collector would look at all of them again and again, and that takes longer than making them.
+    The collector would traverse all of them again and again, which takes longer than creating them.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -1,6 +1,6 @@
-"""CRC-32C, the checksum of Kafka's batches and snapshots.
+"""CRC-32C, the checksum of Kafka's batches and producer snapshots.
 
-The library is loaded on the first call, because its import reads package metadata. That takes a tenth of the time of a
+The library is loaded on the first call, because its import reads package metadata and takes a tenth of the time of a
 short run.
 """
 
@@ -13,7 +13,7 @@ _LOADED: Final[list[Callable[[Any, int], int]]] = []
 
 
 def crc32c(data: Any, value: int = 0) -> int:
-    """CRC-32C of ``data``, any object with contiguous bytes, continuing from ``value`` (0 at first)."""
+    """Compute the CRC-32C of an object with contiguous bytes, continuing from ``value`` (0 at first)."""
     if not _LOADED:
         import crc32c as library
 

@@ -1,7 +1,7 @@
 """Checkpoint files: offsets by partition, and leader epochs.
 
-They are text: version ``0``, the number of entries, then one entry per line. If a broker cannot read one of them, it
-takes the log directory offline. Without another log directory it does not start.
+These text files hold version ``0``, the number of entries, then one entry per line. A broker that cannot read one of
+them takes the log directory offline. If that was its only log directory, the broker does not start.
 
 Source: ``CheckpointFile`` (2.2.1 in Scala, 3.9.0 in Java), ``OffsetCheckpointFile.scala``,
 ``LeaderEpochCheckpointFile``.
@@ -22,7 +22,7 @@ from krepair.formats.words import count_text
 
 VERSION = 0
 MAX_LINE_BYTES = 4096
-"""A topic name has at most 249 characters. So a line longer than this is damage, and it is not decoded."""
+"""Longest line that is decoded. A topic name has at most 249 characters, so a longer line is damage."""
 MAX_DAMAGES = 100
 CHUNK_BYTES = 1 << 16
 MAX_ENTRIES = 1_000_000
@@ -37,12 +37,10 @@ JAVA_WHITE_SPACE = re.compile("[ \t\n\x0b\f\r]+")
 
 
 class CheckpointEntry(NamedTuple):
-    """One line of an offset checkpoint.
+    """One entry of an offset checkpoint.
 
     Attributes:
-        topic: topic name.
-        partition: partition number.
-        offset: recovery point, high watermark, cleaner offset or log start offset, depending on the file.
+        offset: recovery point, high watermark, first dirty offset or log start offset, depending on the file.
     """
 
     topic: str
@@ -51,7 +49,7 @@ class CheckpointEntry(NamedTuple):
 
 
 class EpochEntry(NamedTuple):
-    """One line of a leader epoch checkpoint."""
+    """One entry of a leader epoch checkpoint."""
 
     epoch: int
     start_offset: int
@@ -61,14 +59,14 @@ Entry = TypeVar("Entry", CheckpointEntry, EpochEntry)
 
 
 class Checkpoint(NamedTuple, Generic[Entry]):
-    """A checkpoint file that was read.
+    """Content of a checkpoint file.
 
     Attributes:
-        entries: the entries that could be read, in the order of the file.
-        damage: what is wrong. It is empty if the file is as a broker writes it. An empty file has no damage either: a
-            broker creates the file empty and fills it later.
-        broker_reads: whether a broker reads the file without error. It does so even if the file ends after the version,
-            or if the last line has no line end.
+        entries: readable entries in the order of the file.
+        damage: differences from what a broker writes. An empty file has none: a broker creates the file empty and fills
+            it later.
+        broker_reads: True if a broker reads the file without error. A broker also accepts a file that ends after the
+            version, and a last line without a line end.
     """
 
     entries: tuple[Entry, ...]
@@ -77,7 +75,7 @@ class Checkpoint(NamedTuple, Generic[Entry]):
 
 
 class Line(NamedTuple):
-    """One line: its position, its length without the line end, and its first ``MAX_LINE_BYTES`` + 1 bytes."""
+    """A line's position, its length without the line end, and its first ``MAX_LINE_BYTES`` + 1 bytes."""
 
     position: int
     length: int
@@ -85,7 +83,7 @@ class Line(NamedTuple):
 
 
 def _lines(buf: Bytes) -> Iterator[Line]:
-    """Split into lines as Java's ``BufferedReader.readLine`` does, chunk by chunk, so that memory stays bounded."""
+    """Split into lines as Java's ``BufferedReader.readLine`` does, chunk by chunk to bound the memory."""
     memory = memoryview(buf)
     position = 0
     for chunk_start in range(0, len(buf), CHUNK_BYTES):
@@ -118,7 +116,7 @@ def _shown(line: Line) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Split as Java's ``Pattern.split`` does: leading white space gives an empty word, trailing white space none."""
+    """Split as Java's ``Pattern.split``: leading white space gives an empty word, trailing white space none."""
     words = JAVA_WHITE_SPACE.split(text)
     while len(words) > 1 and not words[-1]:
         words.pop()
@@ -160,15 +158,15 @@ def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Chec
     if count_line is None:
         missing = Damage(len(buf), 0, "the number of entries", "the end of the file")
         return Checkpoint((), (missing,), broker_reads=True)
-    found: list[Damage] = []
+    damage: list[Damage] = []
     count = _number_line(count_line)
     if count is None:
-        found.append(
+        damage.append(
             Damage(count_line.position, count_line.length, "the number of entries", _shown(count_line))
         )
-    entries = _decode_entries(lines, parse, form, len(buf), found)
+    entries = _decode_entries(lines, parse, form, len(buf), damage)
     if count is not None and count != len(entries):
-        found.append(
+        damage.append(
             Damage(
                 count_line.position,
                 count_line.length,
@@ -176,27 +174,27 @@ def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Chec
                 str(count),
             )
         )
-    broker_reads = not found
+    broker_reads = not damage
     if memoryview(buf)[-1] not in b"\r\n":
-        found.append(Damage(len(buf), 0, "a line end", "the end of the file; the last number may be cut"))
-    return Checkpoint(tuple(entries), tuple(sorted(found)), broker_reads)
+        damage.append(Damage(len(buf), 0, "a line end", "the end of the file; the last number may be cut"))
+    return Checkpoint(tuple(entries), tuple(sorted(damage)), broker_reads)
 
 
 def _decode_entries(
-    lines: Iterator[Line], parse: Callable[[str], Entry | None], form: str, size: int, found: list[Damage]
+    lines: Iterator[Line], parse: Callable[[str], Entry | None], form: str, size: int, damage: list[Damage]
 ) -> list[Entry]:
     entries: list[Entry] = []
     for line in lines:
-        if len(entries) >= MAX_ENTRIES or len(found) >= MAX_DAMAGES:
+        if len(entries) >= MAX_ENTRIES or len(damage) >= MAX_DAMAGES:
             limit = f"at most {MAX_ENTRIES} entries and {MAX_DAMAGES} damaged lines"
-            found.append(
+            damage.append(
                 Damage(line.position, size - line.position, limit, "more lines, which were not read")
             )
             break
         text = _text(line)
         entry = None if text is None else parse(text)
         if entry is None:
-            found.append(Damage(line.position, line.length, form, _shown(line)))
+            damage.append(Damage(line.position, line.length, form, _shown(line)))
         else:
             entries.append(entry)
     return entries
@@ -205,7 +203,7 @@ def _decode_entries(
 def decode_offsets(buf: Bytes) -> Checkpoint[CheckpointEntry]:
     """Read a recovery-point, replication, cleaner or log-start offset checkpoint.
 
-    A partition with two lines is damage, although a broker reads the file and uses the last line.
+    Two entries for one partition are damage, although a broker reads the file and uses the last one.
     """
     entries = _as_written(buf)
     checkpoint = (
@@ -214,17 +212,20 @@ def decode_offsets(buf: Bytes) -> Checkpoint[CheckpointEntry]:
         else Checkpoint(entries, (), broker_reads=True)
     )
     with many_values():
-        seen = {entry[:2] for entry in checkpoint.entries}
-    if len(seen) == len(checkpoint.entries):
+        partitions = {entry[:2] for entry in checkpoint.entries}
+    if len(partitions) == len(checkpoint.entries):
         return checkpoint
     twice = Damage(
-        0, len(buf), "each partition once", count_text(len(checkpoint.entries) - len(seen), "repeated line")
+        0,
+        len(buf),
+        "each partition once",
+        count_text(len(checkpoint.entries) - len(partitions), "repeated line"),
     )
     return checkpoint._replace(damage=(*checkpoint.damage, twice))
 
 
 def _as_written(buf: Bytes) -> tuple[CheckpointEntry, ...] | None:
-    """All entries of a file that is exactly as a broker writes it, else None. It is several times faster."""
+    """Read a file that is exactly as a broker writes it, several times faster; None for any other file."""
     head = AS_WRITTEN_HEAD.match(bytes(memoryview(buf)[:AS_WRITTEN_HEAD_BYTES]))
     # A long line or a wrong count must not cost memory.
     if head is None or int(head[1]) > MAX_ENTRIES or len(buf) > (int(head[1]) + 1) * AS_WRITTEN_LINE_BYTES:
@@ -244,11 +245,11 @@ def _as_written(buf: Bytes) -> tuple[CheckpointEntry, ...] | None:
 
 
 def ends_unchecked(buf: Bytes) -> bool:
-    """Whether a broker since 3.2 reads an offset checkpoint with an unchecked exception, not with an ``IOException``.
+    """Return whether an offset checkpoint makes a broker since 3.2 fail with an unchecked exception.
 
-    The exception is unchecked if the count is negative, or if a line of three words has a word that must be a number
-    and is not. An earlier malformed line gives an ``IOException``. After an unchecked exception the broker goes on;
-    after an ``IOException`` it takes the log directory offline.
+    That happens if the count is negative, or if a line of three words has a word that should be a number and is not.
+    Other malformed lines give an ``IOException``; the first malformed line decides. After an unchecked exception the
+    broker continues; after an ``IOException`` it takes the log directory offline.
 
     Source: ``CheckpointFile.java``, ``OffsetCheckpointFile.Formatter`` (3.9.0).
     """
@@ -256,7 +257,9 @@ def ends_unchecked(buf: Bytes) -> bool:
 
 
 def epochs_end_unchecked(buf: Bytes) -> bool:
-    """As ``ends_unchecked``, of a ``leader-epoch-checkpoint``. Such an exception ends a broker with all directories.
+    """Return whether a ``leader-epoch-checkpoint`` makes a broker fail with an unchecked exception.
+
+    The rules are those of ``ends_unchecked``, but this exception ends the whole broker with all its log directories.
 
     Source: ``CheckpointFile.java``, ``LeaderEpochCheckpointFile.Formatter`` (3.9.0); seen on 3.9.2 and 4.3.1.
     """
@@ -283,7 +286,7 @@ def _ends_unchecked(buf: Bytes, words: int, entry_of: Callable[[str], Entry | No
 def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
     """Read a ``leader-epoch-checkpoint``.
 
-    Epochs or start offsets that do not grow are damage, although a broker reads the file and silently drops such
+    Epochs or start offsets that do not increase are damage, although a broker reads the file and silently drops such
     entries.
     """
     checkpoint = _decode(buf, _epoch_entry, "epoch startOffset")
@@ -298,7 +301,7 @@ def decode_epochs(buf: Bytes) -> Checkpoint[EpochEntry]:
 
 
 def is_as_written(buf: Bytes, entries: Iterable[CheckpointEntry | EpochEntry]) -> bool:
-    """Whether a file has the very bytes that a broker writes for these entries."""
+    """Return whether a file is byte for byte what a broker writes for these entries."""
     return bytes(buf) == _encode([" ".join(map(str, entry)) for entry in entries])
 
 
@@ -307,10 +310,10 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def encode_offsets(entries: Iterable[CheckpointEntry]) -> bytes:
-    """The file as a broker writes it, with the entries in the given order.
+    """Encode entries in the given order, byte for byte as a broker does.
 
     Raises:
-        UsageError: a topic name is empty, has white space, or cannot be printed. It would break the file.
+        UsageError: a topic name is empty, contains white space or cannot be printed, which would break the file.
     """
     lines = []
     for topic, partition, offset in entries:
@@ -321,5 +324,5 @@ def encode_offsets(entries: Iterable[CheckpointEntry]) -> bytes:
 
 
 def encode_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """The file as a broker writes it, with the entries in the given order."""
+    """Encode entries in the given order, byte for byte as a broker does."""
     return _encode([f"{epoch} {start_offset}" for epoch, start_offset in entries])

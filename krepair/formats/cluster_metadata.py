@@ -1,10 +1,10 @@
 """Records of ``__cluster_metadata-0``, the log in which KRaft controllers keep the state of the cluster.
 
-A record has no key. Its value begins with the version of the frame, the number of the type and the version of the type,
-as unsigned varints. Only the types that say who has which partition are read; the others are named, so that an unknown
-one is noticed.
+A record has no key. Its value begins with three unsigned varints: the frame version, the number of the record type, and
+the version of that type. krepair reads only the types that affect who has which partition. It lists the others by name,
+so that a new, unknown type is noticed.
 
-Source: ``metadata/src/main/resources/common/metadata/*.json`` (3.9.0) and the classes made of them (4.3.1),
+Source: ``metadata/src/main/resources/common/metadata/*.json`` (3.9.0) and the classes generated from them (4.3.1),
 ``AbstractApiMessageSerde.java``, ``SnapshotHeaderRecord.json``, ``VotersRecord.json`` (3.9.0); KIP-631, KIP-853,
 KIP-858, KIP-866, KIP-966, KIP-1066.
 """
@@ -128,7 +128,7 @@ SNAPSHOT_HEADER: Final = _MESSAGES["SnapshotHeaderRecord"]
 VOTERS: Final = _MESSAGES["VotersRecord"]
 
 TYPES: Final = {number: schema for schema in _MESSAGES.values() for number in schema.api_keys}
-"""Types that are read, by their numbers."""
+"""Schemas of the record types that krepair reads, by type number."""
 
 PASSED_OVER: Final = {
     6: "AccessControlRecord",
@@ -150,19 +150,19 @@ PASSED_OVER: Final = {
     28: "ClearElrRecord",
     29: "UnregisterControllerRecord",
 }
-"""Types that say nothing of who has a partition."""
+"""Record types that do not affect who has a partition."""
 
 
 LATER_KAFKA: Final = "written by a later Kafka"
 
 
 class MetadataRecord(NamedTuple):
-    """One record.
+    """One metadata record.
 
     Attributes:
-        schema: its type; None for a type that is not read.
-        values: its fields; empty for a type that is not read.
-        later: what it is, if its type is none that krepair knows; else empty.
+        schema: schema of the record type; None for a type that krepair does not read.
+        values: field values by name; empty for a type that krepair does not read.
+        later: description of a record whose type krepair does not know; else empty.
     """
 
     schema: Schema | None
@@ -171,14 +171,14 @@ class MetadataRecord(NamedTuple):
 
 
 def decode_record(value: Bytes | None) -> MetadataRecord | Damage:
-    """Read the value of a record; a ``Damage`` for wrong bytes, or an unknown version of a type that is read."""
+    """Read a record's value; return a ``Damage`` for invalid bytes or an unknown version of a known type."""
     if value is None:
         return Damage(0, 0, "a record of the cluster's metadata", "null")
     position, numbers = 0, []
-    for what in ("frame version", "type", "version"):
+    for field in ("frame version", "type", "version"):
         number = read_unsigned(value, position, len(value))
         if number is None:
-            return Damage(position, len(value) - position, f"the {what} of a record", "no varint")
+            return Damage(position, len(value) - position, f"the {field} of a record", "no varint")
         numbers.append(number.value)
         position = number.end
     frame, kind, version = numbers
@@ -187,8 +187,8 @@ def decode_record(value: Bytes | None) -> MetadataRecord | Damage:
     schema = TYPES.get(kind)
     if schema is not None:
         if version > schema.latest:
-            found = f"version {version}, {LATER_KAFKA}"
-            return Damage(0, len(value), f"version 0 to {schema.latest} of {schema.name}", found)
+            actual = f"version {version}, {LATER_KAFKA}"
+            return Damage(0, len(value), f"version 0 to {schema.latest} of {schema.name}", actual)
         values = decode(schema, version, value, position)
         return values if isinstance(values, Damage) else MetadataRecord(schema, values)
     later = "" if kind in PASSED_OVER else f"a record of type {kind}, {LATER_KAFKA}"

@@ -1,4 +1,4 @@
-"""The ids of compression codecs. The libraries of the codecs are loaded only by ``compression``."""
+"""Ids of compression codecs. Only ``compression`` loads the codec libraries."""
 
 from __future__ import annotations
 

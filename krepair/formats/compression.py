@@ -1,12 +1,11 @@
-"""Compresses and decompresses batches and messages, in pieces and with a limit.
+"""Compression and decompression of batches and messages, piece by piece and within a limit.
 
-Input is not trusted: a few bytes may claim to hold gigabytes. ``chunks`` gives pieces in bounded memory. It ends with a
-``Damage`` if the stream is broken or gives more than its limit. Exceptions of the codec libraries do not leave this
-module.
+Input is not trusted: a few bytes may claim to hold gigabytes. ``chunks`` returns pieces in bounded memory. It ends with
+a ``Damage`` if the stream is broken or exceeds its limit. Exceptions of the codec libraries do not leave this module.
 
 ``Packing`` compresses the records of rewritten batches piece by piece, at the default level of each codec, as Kafka's
-cleaner does. The compressed bytes depend only on the records and on the library of the codec, not on how the records
-are cut into pieces. So a size that was counted for the plan is the size that is written later.
+cleaner does. The compressed bytes depend only on the records and on the codec library, not on how the records are cut
+into pieces. So a size that was measured for the plan is the size that is written later.
 
 Source: ``CompressionType.java`` and ``KafkaLZ4BlockOutputStream.java`` (2.2.1), ``SnappyInputStream`` of snappy-java,
 KAFKA-3160 (lz4 header checksum of v0 messages), KIP-57, KIP-110 (zstd).
@@ -53,7 +52,7 @@ LZ4_USUAL_FRONT = LZ4_MAGIC + b"\x60\x40\x82"
 LZ4_BLOCK_BYTES = 1 << 16
 LZ4_UNPACKED_BLOCK = 1 << 31
 
-# the broker's zstd-jni refuses larger windows too
+# The broker's zstd-jni refuses larger windows too.
 ZSTD_MAX_WINDOW_BYTES = 1 << 27
 # Four bytes can give a block of 128 KiB. So the input is fed in small pieces, to keep the output bounded.
 ZSTD_INPUT_BYTES = 128
@@ -73,7 +72,7 @@ ZSTD_AT_ONCE_BYTES = 4 << 20
 
 
 class Stored(Protocol):
-    """Compressed bytes: a memoryview, or an object that reads them from a file when they are asked for."""
+    """Compressed bytes: a memoryview, or an object that reads them from a file on demand."""
 
     def __len__(self) -> int: ...
 
@@ -85,11 +84,11 @@ class Stored(Protocol):
 
 
 class _BrokenStreamError(Exception):
-    """The stream cannot be decompressed. ``chunks`` turns this into a ``Damage``."""
+    """The stream cannot be decompressed. ``chunks`` turns this exception into a ``Damage``."""
 
 
 class _Contexts(threading.local):
-    """Made once per thread, because making a zstd context takes longer than reading a small batch."""
+    """One zstd context per thread, because creating a context takes longer than reading a small batch."""
 
     def __init__(self) -> None:
         self._zstd: zstandard.ZstdDecompressor | None = None
@@ -106,17 +105,17 @@ _CONTEXTS: Final = _Contexts()
 def chunks(
     codec: int, buf: Bytes | Stored, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Generator[bytes | Damage, None, None]:
-    """Decompress piece by piece.
+    """Decompress a stream piece by piece.
 
     Args:
         codec: codec id from the attributes.
         buf: all compressed bytes, in memory or in an object that reads them.
-        magic: message format. For v0 the lz4 header checksum is ignored, as a broker does (KAFKA-3160).
-        max_bytes: if the stream gives more, it counts as damage.
+        magic: message format. In v0 the lz4 header checksum is ignored, as a broker does (KAFKA-3160).
+        max_bytes: limit in bytes; a stream that gives more is damaged.
 
     Yields:
-        Non-empty pieces of at most a few megabytes. If something is wrong, the last value is one ``Damage`` over all of
-        ``buf``.
+        Non-empty pieces of at most a few megabytes. If something is wrong, the last value is one ``Damage`` that covers
+        all of ``buf``.
     """
     whole: Stored = memoryview(buf) if isinstance(buf, bytes | bytearray) else buf
     produced = 0
@@ -140,7 +139,7 @@ def chunks(
 
 
 def at_most(max_bytes: int) -> str:
-    """What ``chunks`` expects of a stream that gives more than its limit."""
+    """Describe what ``chunks`` expects of a stream that exceeds its limit."""
     return f"at most {max_bytes} bytes decompressed"
 
 
@@ -149,11 +148,11 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
 
     Args:
         codec: codec id from the attributes.
-        stored: the compressed bytes.
+        stored: compressed bytes of one batch.
 
     Returns:
-        The records, or None if one call is not enough or something is wrong. Then ``chunks`` must be used; it also
-        names the damage.
+        The records; None if one call is not enough or something is wrong. The caller must then use ``chunks``, which
+        also describes the damage.
     """
     try:
         if codec == Codec.LZ4:
@@ -172,17 +171,19 @@ def at_once(codec: int, stored: memoryview) -> bytes | None:
 
 
 def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
-    """Decompress one lz4 frame of Kafka's clients into a buffer, block by block and by a library of its own.
+    """Decompress one lz4 frame of Kafka's clients into a buffer, block by block.
 
-    Neither ``lz4`` nor the kernel has a part in it: what is proven is not unpacked by what wrote it.
+    Neither the library ``lz4`` nor the kernel takes part: verification must not decompress with the code that
+    compressed.
 
     Args:
-        stored: the frame, whole, and nothing behind it.
-        out: the buffer.
-        to: place in it.
+        stored: exactly one whole frame.
+        out: buffer that receives the content.
+        to: position in ``out`` at which the content starts.
 
     Returns:
-        The place after its content; -1 if it is of another kind, broken, or has no room. Then ``at_once`` may do it.
+        Position in ``out`` after the content; -1 if the frame is of another kind, is broken, or does not fit.
+        ``at_once`` may be able to read it then.
     """
     size = len(stored)
     if size < _LZ4_FRONT.size:
@@ -215,16 +216,16 @@ def lz4_into(stored: memoryview, out: memoryview, to: int) -> int:
 def lz4_blocks_into(
     stored: memoryview, blocks: Iterable[tuple[int, int]], out: memoryview, to: int
 ) -> list[int]:
-    """Decompress lz4 blocks into a buffer one behind the other, by the library of ``lz4_into``.
+    """Decompress lz4 blocks one after another into a buffer, with the library of ``lz4_into``.
 
     Args:
-        stored: holds the blocks.
-        blocks: of each the place, and the place after it; 0 and 0 for nothing.
-        out: the buffer.
-        to: place in it.
+        stored: bytes that hold the blocks.
+        blocks: start and end of each block in ``stored``; 0 and 0 for an empty one.
+        out: buffer that receives the contents.
+        to: position in ``out`` at which the first content starts.
 
     Returns:
-        The place after the content of each, up to the first that is broken or for which there may be no room.
+        Position in ``out`` after each content, up to the first block that is broken or may not fit.
     """
     ends: list[int] = []
     last, into = len(out) - LZ4_BLOCK_BYTES, cramjam.lz4.decompress_block_into
@@ -242,15 +243,16 @@ def lz4_blocks_into(
 
 
 def snappy_into(stored: memoryview, out: memoryview, to: int) -> int:
-    """Decompress one batch in the frames of snappy-java into a buffer, block by block.
+    """Decompress one batch in snappy-java's framing into a buffer, block by block.
 
     Args:
-        stored: the frames, whole, and nothing behind them.
-        out: the buffer.
-        to: place in it.
+        stored: all frames of one batch and nothing else.
+        out: buffer that receives the content.
+        to: position in ``out`` at which the content starts.
 
     Returns:
-        The place after its content; -1 if it is of another kind, broken, or has no room. Then ``at_once`` may do it.
+        Position in ``out`` after the content; -1 if the framing is of another kind, is broken, or does not fit.
+        ``at_once`` may be able to read it then.
     """
     size, at = len(stored), len(XERIAL_HEADER)
     if stored[:at] != XERIAL_HEADER:
@@ -268,7 +270,7 @@ def snappy_into(stored: memoryview, out: memoryview, to: int) -> int:
 
 
 def zstd_frame(stored: memoryview, most: int) -> bytes | None:
-    """Decompress one zstd frame whose blocks were looked at; see ``zstd_frames``."""
+    """Decompress one zstd frame whose block headers were checked before; see ``zstd_frames``."""
     try:
         return _CONTEXTS.zstd().decompress(stored, max_output_size=most) if most > 0 else None
     except zstandard.ZstdError:
@@ -276,14 +278,14 @@ def zstd_frame(stored: memoryview, most: int) -> bytes | None:
 
 
 def zstd_frames(stored: memoryview, frames: Iterable[tuple[int, int, int]]) -> Iterator[bytes | None]:
-    """Decompress zstd frames whose blocks were looked at, see ``kernels.zstd_frames``.
+    """Decompress zstd frames whose block headers were checked before, see ``kernels.zstd_frames``.
 
     Args:
-        stored: holds the frames.
-        frames: of each the place, the place after it, and the bytes that it can give.
+        stored: bytes that hold the frames.
+        frames: start, end and largest possible content in bytes of each frame.
 
     Yields:
-        The content of each; None if it cannot be decompressed, or can give no bytes. Then ``chunks`` must be used.
+        The content of each frame; None if it is broken or can hold nothing. The caller must then use ``chunks``.
     """
     unpack = _CONTEXTS.zstd().decompress
     for start, end, most in frames:
@@ -297,7 +299,7 @@ def zstd_frames(stored: memoryview, frames: Iterable[tuple[int, int, int]]) -> I
 def decompress(
     codec: int, buf: Bytes, *, magic: int = 2, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> bytes | Damage:
-    """Decompress everything at once; see ``chunks``. It takes at most about twice ``max_bytes`` of memory."""
+    """Decompress everything at once, see ``chunks``; this needs at most about twice ``max_bytes`` of memory."""
     out = bytearray()
     for piece in chunks(codec, buf, magic=magic, max_bytes=max_bytes):
         if isinstance(piece, Damage):
@@ -331,7 +333,7 @@ def _plain(buf: Stored) -> Iterator[bytes]:
 
 
 def _gzip(buf: Stored) -> Iterator[bytes]:
-    """Several gzip members in a row are one stream, as for Java's ``GZIPInputStream``."""
+    """Read gzip members one after another as one stream, as Java's ``GZIPInputStream`` does."""
     position = 0
     while True:
         member = zlib.decompressobj(wbits=GZIP_WINDOW_BITS)
@@ -381,7 +383,7 @@ def _snappy_block(block: Stored, max_bytes: int) -> bytes:
 
 
 def _lz4_descriptor_end(frame: Stored) -> int:
-    """Place of the header checksum. Before it are flags, block size, and content size and dictionary if flagged."""
+    """Return the position of the header checksum, which follows flags, block size and optional fields."""
     if len(frame) < len(LZ4_MAGIC) + LZ4_FIXED_DESCRIPTOR_BYTES or bytes(frame[:4]) != LZ4_MAGIC:
         raise _BrokenStreamError("no lz4 frame")
     flags = frame[len(LZ4_MAGIC)]
@@ -394,11 +396,11 @@ def _lz4_descriptor_end(frame: Stored) -> int:
 
 
 def lz4_header_checksum(frame: Stored, *, broken: bool) -> int:
-    """The header checksum that a frame should have.
+    """Compute the header checksum that a frame should have.
 
     Args:
-        frame: an lz4 frame, at least its header.
-        broken: whether to compute it as for v0 messages, over the magic number too (KAFKA-3160).
+        frame: at least the header of an lz4 frame.
+        broken: True for v0 messages, whose checksum also covers the magic number (KAFKA-3160).
     """
     end = _lz4_descriptor_end(frame)
     return (_xxh32_short(bytes(frame[0 if broken else len(LZ4_MAGIC) : end])) >> 8) & 0xFF
@@ -413,7 +415,7 @@ UINT32_MASK = 0xFFFFFFFF
 
 
 def _xxh32_short(data: bytes) -> int:
-    """XxHash32 with seed 0, for fewer than 32 bytes: a frame header has at most 18."""
+    """Compute xxHash32 with seed 0 of fewer than 32 bytes; a frame header has at most 18."""
     if len(data) < 16:
         state = XXH_PRIME_5
         rest = data
@@ -443,7 +445,7 @@ def _rotated(value: int, turn: int) -> int:
 
 
 def _lz4_at_once(stored: memoryview) -> bytes | None:
-    """The content of a small frame without content size; such a frame can give at most 255 times its bytes."""
+    """Decompress a small frame without content size, which can give at most 255 times its own size."""
     if not LZ4_LEAST_BYTES <= len(stored) <= LZ4_AT_ONCE_BYTES or stored[len(LZ4_MAGIC)] & LZ4_UNUSUAL_FLAGS:
         return None
     whole, used = lz4.frame.decompress(stored, return_bytes_read=True)
@@ -475,17 +477,17 @@ def _lz4(buf: Stored, magic: int) -> Iterator[bytes]:
             if not piece:
                 raise _BrokenStreamError("the stream is cut")
         yield decompressor.decompress(piece, CHUNK_BYTES)
-    left = len(buf) - position + len(decompressor.unused_data or b"")
-    if left:
-        raise _BrokenStreamError(f"{left} bytes after the frame")
+    extra = len(buf) - position + len(decompressor.unused_data or b"")
+    if extra:
+        raise _BrokenStreamError(f"{extra} bytes after the frame")
 
 
 def _zstd(buf: Stored) -> Iterator[bytes]:
-    """Several frames in a row are one stream, as for zstd-jni."""
+    """Read zstd frames one after another as one stream, as zstd-jni does."""
     if len(buf) <= CHUNK_BYTES and (whole := _zstd_at_once(memoryview(buf[:]))) is not None:
         yield whole
         return
-    # Not the thread's context: a stream that is read in pieces needs its context until its end.
+    # Not the thread's shared context: a stream that is read in pieces needs its own context until it ends.
     new_frame: Callable[[], zstandard.ZstdDecompressionObj] = zstandard.ZstdDecompressor(
         max_window_size=ZSTD_MAX_WINDOW_BYTES
     ).decompressobj
@@ -496,7 +498,7 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
         piece = bytes(buf[position : position + ZSTD_INPUT_BYTES])
         held += frame.decompress(piece)
         position += len(piece)
-        # Outputs are gathered, because a small input often gives little, and the caller has work for each piece.
+        # Output is gathered, because a small input often gives little and each piece costs the caller time.
         if len(held) >= ZSTD_GATHERED_BYTES:
             yield bytes(held)
             held.clear()
@@ -510,15 +512,15 @@ def _zstd(buf: Stored) -> Iterator[bytes]:
 
 
 def _zstd_at_once(stored: memoryview) -> bytes | None:
-    """The content of one frame that cannot be large; None for every other frame, even a valid one.
+    """Decompress one frame that cannot be large; None for every other frame, even a valid one.
 
-    The block headers tell the largest size that the frame can give. A large one is left to the reader in pieces.
+    The block headers bound the content of the frame. Large frames are left to the reader that works piece by piece.
     """
     size = len(stored)
     if size < _ZSTD_FRONT.size:
         return None
     magic, flags, _, low, high = _ZSTD_FRONT.unpack_from(stored)
-    # first the frame of Kafka's own clients: nothing is flagged, and one block holds all
+    # The usual frame of Kafka's clients comes first: no flags, and one block that holds everything.
     usual = magic == _ZSTD_MAGIC_NUMBER and not flags and low & 0b111 == 0b101
     if usual and _ZSTD_FRONT.size + (low >> 3 | high << 13) == size:
         return zstd_frame(stored, ZSTD_BLOCK_BYTES)
@@ -537,9 +539,10 @@ def _zstd_at_once(stored: memoryview) -> bytes | None:
 
 
 def _zstd_front(stored: bytes) -> tuple[int, int]:
-    """(place of the first block header of a frame, content size in its header); (-1, 0) if it is no plain frame.
+    """Return (position of the first block header, content size by the header); (-1, 0) for an unusual frame.
 
-    The library takes a frame that claims nothing for an empty one without a look at its blocks: that is no plain one.
+    A frame whose header claims an empty content is unusual: the library believes the claim without looking at the
+    blocks.
     """
     if stored[:4] != ZSTD_MAGIC or stored[4] & 0b11:
         return -1, 0
@@ -553,13 +556,13 @@ def _zstd_front(stored: bytes) -> tuple[int, int]:
 
 
 class Packer(Protocol):
-    """Compresses one stream piece by piece."""
+    """Compressor of one stream, piece by piece."""
 
     def add(self, piece: bytes | memoryview) -> bytes:
-        """Add bytes to the stream. Gives the compressed bytes that are ready, often none."""
+        """Add bytes to the stream; return the compressed bytes that are ready, often none."""
 
     def finish(self) -> bytes:
-        """End the stream. Gives the rest of the compressed bytes."""
+        """End the stream; return the remaining compressed bytes."""
 
 
 class _Plain:
@@ -582,7 +585,7 @@ class _Gzip:
 
 
 class _Snappy:
-    """Blocks of 32 KiB with the length in front of each."""
+    """Blocks of 32 KiB, each after its length, as snappy-java writes them."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -639,7 +642,7 @@ class _Zstd:
 
 
 class Packing:
-    """Makes compressed streams, one at a time: finish a stream before the next one begins."""
+    """Maker of compressed streams, one at a time: finish a stream before the next begins."""
 
     def __init__(self) -> None:
         self._zstd: zstandard.ZstdCompressor | None = None
@@ -651,7 +654,7 @@ class Packing:
             codec: codec id from the attributes.
 
         Raises:
-            UsageError: an unknown codec.
+            UsageError: the codec is unknown.
         """
         if codec == Codec.NONE:
             return _Plain()
@@ -666,18 +669,18 @@ class Packing:
         raise UsageError(f"codec {codec} cannot be written")
 
     def _zstd_context(self) -> zstandard.ZstdCompressor:
-        # Kept, because it takes 50 microseconds to make a context, and 2 to begin a stream in it.
+        # Kept, because making a context takes 50 microseconds and beginning a stream in it takes 2.
         self._zstd = self._zstd or zstandard.ZstdCompressor(write_content_size=False)
         return self._zstd
 
     def wholes(self, contents: Iterable[tuple[int, memoryview]]) -> list[bytes]:
-        """Streams of v2, each in one go; the bytes are those that ``begin`` gives. Of nothing comes nothing.
+        """Compress whole v2 streams to the same bytes that ``begin`` gives; empty content stays empty.
 
         Args:
-            contents: codec id from the attributes, and what a stream holds.
+            contents: codec id from the attributes and content of each stream.
 
         Raises:
-            UsageError: an unknown codec.
+            UsageError: a codec is unknown.
         """
         return [self._whole(codec, content) if len(content) else b"" for codec, content in contents]
 
@@ -688,7 +691,7 @@ class Packing:
             )
             return frame
         if codec == Codec.ZSTD:
-            # Begun like a stream, too: a frame whose size is known from the start gets other bytes.
+            # Begun as a stream like the others: zstd writes other bytes if it knows the size from the start.
             stream = self._zstd_context().compressobj()
             return stream.compress(content) + stream.flush()
         if codec == Codec.SNAPPY and len(content) <= XERIAL_BLOCK_BYTES:

@@ -1,4 +1,4 @@
-"""Control records, such as the markers that end transactions.
+"""Control records, such as the transaction markers COMMIT and ABORT.
 
 Source: ``ControlRecordType.java``, ``EndTransactionMarker.java``, ``MemoryRecords.withEndTransactionMarker`` (2.2.1,
 3.9.0), KIP-98.
@@ -45,30 +45,30 @@ class ControlKey(NamedTuple):
 
     @property
     def is_end_txn(self) -> bool:
-        """Whether the record ends a transaction."""
+        """True if the record ends a transaction."""
         return self.type_id in {ControlType.ABORT, ControlType.COMMIT}
 
 
 class EndTxnMarker(NamedTuple):
-    """Value of a record that ends a transaction."""
+    """Value of a control record that ends a transaction."""
 
     version: int
     coordinator_epoch: int
 
 
-def _decode(layout: Layout, buf: Bytes | None, what: str) -> tuple[int, ...] | Damage:
+def _decode(layout: Layout, buf: Bytes | None, part: str) -> tuple[int, ...] | Damage:
     if buf is None:
-        return Damage(0, 0, what, "null")
+        return Damage(0, 0, part, "null")
     if len(buf) < layout.size:
-        return Damage(0, len(buf), f"{what} of at least {layout.size} bytes", f"{len(buf)} bytes")
+        return Damage(0, len(buf), f"{part} of at least {layout.size} bytes", f"{len(buf)} bytes")
     values = layout.unpack(buf)
     if values[0] < 0:
-        return Damage(0, len(buf), f"{what} with a version of 0 or more", f"version {values[0]}")
+        return Damage(0, len(buf), f"{part} with a version of 0 or more", f"version {values[0]}")
     return values
 
 
 def decode_key(key: Bytes | None) -> ControlKey | Damage:
-    """Read the key of a control record. A later version may be longer; it is read as version 0, as a broker does.
+    """Read the key of a control record; a later, longer version is read as version 0, as a broker does.
 
     Returns:
         The key; a ``Damage`` if it is null, too short, or has a negative version.
@@ -78,7 +78,7 @@ def decode_key(key: Bytes | None) -> ControlKey | Damage:
 
 
 def decode_end_txn(value: Bytes | None) -> EndTxnMarker | Damage:
-    """Read the value of an ABORT or COMMIT record. A later version may be longer; it is read as version 0.
+    """Read the value of an ABORT or COMMIT record; a later, longer version is read as version 0.
 
     Returns:
         The value; a ``Damage`` if it is null, too short, or has a negative version.

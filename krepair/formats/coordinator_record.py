@@ -1,7 +1,7 @@
-"""Records of the coordinators' topics. The version of a key tells the type of its record.
+"""Records of the coordinators' topics. The version of a record's key gives the type of the record.
 
-The topics are ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state``. Their types are listed in
-``group_metadata``, ``transaction_state`` and ``share_group_state``.
+The topics are ``__consumer_offsets``, ``__transaction_state`` and ``__share_group_state``. Their record types are
+listed in ``group_metadata``, ``transaction_state`` and ``share_group_state``.
 
 Source: ``CoordinatorRecordSerde.java`` and ``CoordinatorRecordType.java`` (4.3),
 ``GroupMetadataManager.readMessageKey`` (2.2.1).
@@ -22,10 +22,9 @@ class RecordType:
     """One type of record.
 
     Attributes:
-        key_version: the version in front of the key, which tells the type.
+        key_version: version in front of the key, which gives the type.
         name: Kafka's name in snake_case, such as ``offset_commit``.
-        key: schema of the key.
-        value: schema of the value; a value has a version of its own in front.
+        value: schema of the value, which has a version of its own in front.
     """
 
     key_version: int
@@ -36,16 +35,16 @@ class RecordType:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRecord:
-    """A record that was read.
+    """One decoded record.
 
     Attributes:
-        type: name of the type, ``unknown`` for a key version that krepair does not know.
+        type: name of the record type, ``unknown`` for a key version that krepair does not know.
         key_version: version in front of the key, -1 if the key has none.
-        key: fields of the key, empty if they could not be read.
+        key: fields of the key, empty if they cannot be read.
         value_version: version in front of the value, -1 for a tombstone.
-        value: fields of the value; None for a tombstone, or if they could not be read.
-        tombstone: whether the value is null, so that earlier values of the key no longer count.
-        problem: what could not be read and why, or empty. An unknown version is a problem too.
+        value: fields of the value; None for a tombstone or an unreadable value.
+        tombstone: True if the value is null, which deletes earlier values of the key.
+        problem: reason why a part cannot be read, or empty. An unknown version is a problem too.
     """
 
     type: str
@@ -58,11 +57,11 @@ class CoordinatorRecord:
 
 
 class RecordTable:
-    """The types of one topic, by the version of their keys.
+    """Record types of one topic, by the version of their keys.
 
     Args:
-        topic: name of the topic.
-        messages: by name; keys have their versions as ``api_keys``, and ``NAME value`` belongs to ``NAME key``.
+        messages: schemas by name. Schemas of keys list their versions as ``api_keys``; ``NAME value`` belongs to ``NAME
+            key``.
     """
 
     def __init__(self, topic: str, messages: Mapping[str, Schema]) -> None:
@@ -74,7 +73,7 @@ class RecordTable:
                 self.types[version] = RecordType(version, name, key, messages[f"{name} value"])
 
     def decode(self, key: Bytes | None, value: Bytes | None) -> CoordinatorRecord:
-        """Read a record. It does not raise; a record that cannot be read has a ``problem``."""
+        """Read a record; if that fails, the result has a ``problem`` and nothing is raised."""
         version = None if key is None else stored_version(key)
         value_version = None if value is None else stored_version(value)
         known = None if version is None else self.types.get(version)
@@ -102,13 +101,13 @@ class RecordTable:
 
 
 def _read_value(schema: Schema, version: int | None, value: Bytes) -> tuple[dict[str, Any] | None, str]:
-    """The fields of a value, or None and what is wrong with it."""
+    """Return the fields of a value, or None and the reason why it cannot be read."""
     if version is None:
         return None, "the value is shorter than its version"
-    found = decode(schema, version, value, VERSION_BYTES)
-    return (None, problem_text("value", found)) if isinstance(found, Damage) else (found, "")
+    fields = decode(schema, version, value, VERSION_BYTES)
+    return (None, problem_text("value", fields)) if isinstance(fields, Damage) else (fields, "")
 
 
 def problem_text(part: str, damage: Damage) -> str:
-    """What is wrong with a part of a record, in one line."""
+    """Describe in one line what is wrong with a part of a record."""
     return f"{part}, byte {damage.position}: expected {damage.expected}, found {damage.found}"

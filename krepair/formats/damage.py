@@ -1,11 +1,11 @@
-"""The value that every format gives back for damaged bytes, instead of an exception: what is wrong, and where."""
+"""The value that every format returns for damaged bytes, instead of raising: position, expected, found."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 Bytes = bytes | bytearray | memoryview
-"""Objects that hold bytes in memory and that ``memoryview`` can show without a copy."""
+"""Objects in memory whose bytes ``memoryview`` can show without a copy."""
 
 MAX_SHOWN_CHARACTERS = 80
 
@@ -14,10 +14,10 @@ class Damage(NamedTuple):
     """One damaged range.
 
     Attributes:
-        position: byte in the buffer at which the range starts.
-        length: bytes of the range; 0 if something is missing at ``position``.
-        expected: what should be there.
-        found: what is there, cut to a readable length.
+        position: byte of the buffer at which the damaged range starts.
+        length: length of the range in bytes; 0 if something is missing at ``position``.
+        expected: what should be at ``position``.
+        found: what is at ``position``, cut to a readable length.
     """
 
     position: int
@@ -27,7 +27,7 @@ class Damage(NamedTuple):
 
 
 def shown(text: str) -> str:
-    """Untrusted text as one short line that is safe to print."""
+    """Escape untrusted text to one short line that is safe to print."""
     cut = text[: MAX_SHOWN_CHARACTERS + 1]
     printable = cut.encode("unicode_escape", "surrogatepass").decode("ascii")
     if len(cut) > MAX_SHOWN_CHARACTERS or len(printable) > MAX_SHOWN_CHARACTERS:

@@ -24,7 +24,7 @@ from krepair.formats.java_numbers import parse_java_integer
 from krepair.formats.words import count_text
 
 MAX_BYTES: Final = 1 << 28
-"""A larger text is not read; 100,000 partitions need about 15 MB."""
+"""Largest text that is read; 100,000 partitions need about 15 MB."""
 MAX_LINE_BYTES: Final = 1 << 20
 NOBODY: Final = -1
 
@@ -49,14 +49,13 @@ _NOT_KNOWN: Final = "N/A"
 
 
 class DescribedTopic(NamedTuple):
-    """The line of one topic.
+    """Line of one topic.
 
     Attributes:
-        name: its name.
-        topic_id: 22 characters; empty before 2.8.
-        partition_count: number of partitions, as the line says.
-        configs: names and values. Of a broker's answer these are all that are not Kafka's defaults, as this broker sees
-            them; of ZooKeeper's only the topic's own.
+        topic_id: topic id of 22 characters; empty before 2.8.
+        partition_count: number of partitions by this line.
+        configs: settings by name. A broker's answer lists all that differ from Kafka's defaults, as that broker sees
+            them; ZooKeeper's lists only the topic's own.
     """
 
     name: str
@@ -66,19 +65,17 @@ class DescribedTopic(NamedTuple):
 
 
 class DescribedPartition(NamedTuple):
-    """The line of one partition.
+    """Line of one partition.
 
     Attributes:
-        topic: name of its topic.
-        number: number of the partition.
-        leader: broker id, ``NOBODY`` without one.
-        replicas: broker ids, the preferred leader first.
-        isr: broker ids. Without a leader 2.2 may print none, although ZooKeeper still holds an ISR.
-        elr: eligible leader replicas; None where the text does not say.
-        last_known_elr: the last known ELR; None where the text does not say.
+        leader: broker id of the leader, ``NOBODY`` without one.
+        replicas: broker ids of the replicas, the preferred leader first.
+        isr: broker ids of in-sync replicas. Without a leader 2.2 may print none, although ZooKeeper still holds an ISR.
+        elr: eligible leader replicas; None if the text does not list them.
+        last_known_elr: last known ELR; None if the text does not list it.
         adding: broker ids that a reassignment adds.
-        removing: broker ids that a reassignment takes away.
-        moving: whether the line says that a reassignment is under way.
+        removing: broker ids that a reassignment removes.
+        moving: True if the line shows a reassignment in progress.
     """
 
     topic: str
@@ -94,12 +91,12 @@ class DescribedPartition(NamedTuple):
 
 
 class Description(NamedTuple):
-    """A whole text.
+    """Content of a whole text.
 
     Attributes:
-        topics: by name.
-        partitions: by topic and number.
-        asked: who answered, as far as the text tells; see the module.
+        topics: topic lines by topic name.
+        partitions: partition lines by topic and partition number.
+        asked: source of the answer, as far as the text shows it; see the module.
     """
 
     topics: dict[str, DescribedTopic]
@@ -108,12 +105,12 @@ class Description(NamedTuple):
 
 
 class WrongLine(NamedTuple):
-    """Why a text is not what the tool prints.
+    """First line that the tool does not print.
 
     Attributes:
-        line: number of the line, the first is 1.
-        expected: what should be there.
-        found: what is there, safe to print.
+        line: line number, counted from 1.
+        expected: what should be in the line.
+        found: what is in the line, safe to print.
     """
 
     line: int
@@ -122,7 +119,7 @@ class WrongLine(NamedTuple):
 
 
 class _WrongError(Exception):
-    """A value of a line is wrong: what was expected, and what was found."""
+    """A value of a line is wrong."""
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(expected, found)
@@ -131,9 +128,9 @@ class _WrongError(Exception):
 
 
 def decode(buf: Bytes) -> Description | WrongLine:
-    r"""Read the text; a ``WrongLine`` names the first line that is not as the tool prints it.
+    r"""Read the text; a ``WrongLine`` names the first line that the tool would not print.
 
-    Lines may end with ``\n`` or ``\r\n``. A text that is cut is found by its last line, which then has no end, or by
+    Lines may end with ``\n`` or ``\r\n``. A truncated text is recognized by its last line, which has no line end, or by
     the number of partitions that a topic's line announces.
     """
     if len(buf) > MAX_BYTES:
@@ -165,13 +162,13 @@ def _text(raw: bytes) -> str:
 
 
 class _LineReader:
-    """Reads line by line; the lines of a topic's partitions follow its own."""
+    """Line-by-line parser; the lines of a topic's partitions follow the topic's own line."""
 
     def __init__(self) -> None:
         self.topics: dict[str, DescribedTopic] = {}
         self.partitions: dict[tuple[str, int], DescribedPartition] = {}
         self.here: DescribedTopic | None = None
-        self.seen = 0
+        self.partitions_here = 0
         self.marked = False
         self.leader_minus_one = False
         self.elr_columns = False
@@ -179,64 +176,64 @@ class _LineReader:
     def line(self, text: str) -> None:
         if not text.strip():
             return
-        found = _PARTITION.fullmatch(text)
-        if found is not None:
-            self.partition(found)
+        match = _PARTITION.fullmatch(text)
+        if match is not None:
+            self.partition(match)
             return
-        found = _TOPIC.fullmatch(text)
-        if found is None:
+        match = _TOPIC.fullmatch(text)
+        if match is None:
             raise _WrongError("a line of kafka-topics.sh --describe", shown(text))
         self.end_of_topic()
-        self.topic(found)
+        self.topic(match)
 
-    def topic(self, found: re.Match[str]) -> None:
-        name, topic_id = found["topic"], found["id"] or ""
+    def topic(self, match: re.Match[str]) -> None:
+        name, topic_id = match["topic"], match["id"] or ""
         _check_topic(name)
         if name in self.topics:
             raise _WrongError("every topic once", f"{name} again")
         if topic_id and _TOPIC_ID.fullmatch(topic_id) is None:
             raise _WrongError("a topic id of 22 characters", shown(topic_id))
-        count = _number(found["count"], "a number of partitions")
-        _number(found["factor"], "a replication factor")
-        text = found["configs"]
+        count = _number(match["count"], "a number of partitions")
+        _number(match["factor"], "a replication factor")
+        text = match["configs"]
         self.marked |= _MARKED.search(text) is not None
         self.here = DescribedTopic(name, topic_id, count, _configs(_MARKED.sub("", text).strip()))
         self.topics[name] = self.here
-        self.seen = 0
+        self.partitions_here = 0
 
-    def partition(self, found: re.Match[str]) -> None:
-        topic = found["topic"]
+    def partition(self, match: re.Match[str]) -> None:
+        topic = match["topic"]
         _check_topic(topic)
         if self.here is None or self.here.name != topic:
             raise _WrongError(
                 f"the line of topic {shown(topic)} before those of its partitions (run --describe without a filter)",
                 "none",
             )
-        number = _number(found["number"], "a partition number")
+        number = _number(match["number"], "a partition number")
         if (topic, number) in self.partitions:
             raise _WrongError("every partition once", f"{topic}-{number} again")
-        self.seen += 1
-        self.marked |= found["marked"] is not None
-        self.leader_minus_one |= found["leader"] == "-1"
-        self.elr_columns |= found["last_known"] is not None
+        self.partitions_here += 1
+        self.marked |= match["marked"] is not None
+        self.leader_minus_one |= match["leader"] == "-1"
+        self.elr_columns |= match["last_known"] is not None
         self.partitions[topic, number] = DescribedPartition(
             topic=topic,
             number=number,
-            leader=_leader(found["leader"]),
-            replicas=_brokers(found["replicas"], "replicas"),
-            isr=_brokers(found["isr"] or "", "the ISR"),
-            elr=None if found["last_known"] is None else _known(found["elr"] or "", "the ELR"),
-            last_known_elr=_known(found["last_known"], "the last known ELR"),
-            adding=_brokers(found["adding"] or "", "adding replicas"),
-            removing=_brokers(found["removing"] or "", "removing replicas"),
-            moving=found["moving"] is not None,
+            leader=_leader(match["leader"]),
+            replicas=_brokers(match["replicas"], "replicas"),
+            isr=_brokers(match["isr"] or "", "the ISR"),
+            elr=None if match["last_known"] is None else _known(match["elr"] or "", "the ELR"),
+            last_known_elr=_known(match["last_known"], "the last known ELR"),
+            adding=_brokers(match["adding"] or "", "adding replicas"),
+            removing=_brokers(match["removing"] or "", "removing replicas"),
+            moving=match["moving"] is not None,
         )
 
     def end_of_topic(self) -> None:
-        if self.here is not None and self.seen != self.here.partition_count:
+        if self.here is not None and self.partitions_here != self.here.partition_count:
             raise _WrongError(
                 f"{count_text(self.here.partition_count, 'partition')} of topic {self.here.name}",
-                f"{self.seen}",
+                f"{self.partitions_here}",
             )
 
     def description(self) -> Description:
@@ -269,10 +266,10 @@ def _brokers(text: str, what: str) -> tuple[int, ...]:
     words = text.strip()
     if not words:
         return ()
-    found = tuple(_number(word, f"broker ids of {what}") for word in words.split(","))
-    if len(set(found)) != len(found):
+    ids = tuple(_number(word, f"broker ids of {what}") for word in words.split(","))
+    if len(set(ids)) != len(ids):
         raise _WrongError(f"every broker id of {what} once", shown(words))
-    return found
+    return ids
 
 
 def _known(text: str | None, what: str) -> tuple[int, ...] | None:
@@ -280,7 +277,7 @@ def _known(text: str | None, what: str) -> tuple[int, ...] | None:
 
 
 def _configs(text: str) -> dict[str, str]:
-    """Names and values; a value may hold a comma, as ``cleanup.policy=compact,delete`` does."""
+    """Split settings into names and values; a value such as ``compact,delete`` may contain a comma."""
     starts = list(_CONFIG_START.finditer(text))
     if text and (not starts or starts[0].start()):
         raise _WrongError("settings as name=value", shown(text))

@@ -1,11 +1,11 @@
-"""The container of a facts file: a header, named sections of bytes, a table of them, and a digest of everything.
+"""The container of a facts file: a header, named sections of bytes, a table of sections, and a digest of everything.
 
-It knows nothing of what is in a section. Everything is written once, front to back, and a section is read in blocks, so
-that neither side ever holds a whole file.
+This module knows nothing about the content of a section. A file is written once, front to back, and a section is read
+block by block, so neither side ever holds a whole file.
 
 Layout, all integers little-endian: ``MAGIC``, version (4 bytes), size of the header (4), header (JSON), blocks of the
-sections (each: size packed (4), size unpacked (4), bytes packed with zstd), table of the sections (JSON), position of
-the table (8), SHA-256 of everything before (32), ``END``.
+sections (each: packed size (4), unpacked size (4), bytes packed with zstd), table of sections (JSON), position of the
+table (8), SHA-256 of everything before it (32), ``END``.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _BLOCK: Final = struct.Struct("<II")
 _TRAILER: Final = struct.Struct("<Q32s9s")
 _HEADER_AT_MOST: Final = 1 << 30
 LIST_AT_MOST: Final = 1 << 28
-"""Bytes of a section that is held whole: a list with a million partition folders is smaller."""
+"""Largest section in bytes that is read whole: a list with a million partition folders is smaller."""
 _PIECE: Final = 1 << 20
 
 ReadAt = Callable[[int, int], bytes]
-"""(position, size) -> bytes of a file, fewer at its end. It may raise ``OSError``."""
+"""Function (position, size) -> bytes of a file, fewer at its end. It may raise ``OSError``."""
 
 
 class FactsDamagedError(Exception):
-    """The file is no facts file, is cut, or its digest is not that of its bytes."""
+    """The file is not a facts file, is truncated, or does not match its digest."""
 
 
 class FactsVersionError(Exception):
-    """The file is of a version that this krepair does not know."""
+    """The file has a version that this krepair does not know."""
 
 
 BAD_CONTENT: Final = (
@@ -51,18 +51,17 @@ BAD_CONTENT: Final = (
     OverflowError,
     RecursionError,
 )
-"""What reading of a file can raise that somebody else has made. A bad UTF-8 text is a ``ValueError``."""
+"""Exceptions that reading untrusted content can raise. Invalid UTF-8 is a ``ValueError``."""
 
 
 class SectionPlace(Struct, frozen=True, kw_only=True):
-    """Where a section is.
+    """Position and size of a section.
 
     Attributes:
-        name: of the section.
-        position: of its first block.
-        blocks: how many there are.
-        packed_bytes: bytes in the file.
-        bytes: bytes unpacked.
+        position: byte of the file at which the first block starts.
+        blocks: number of blocks.
+        packed_bytes: size in the file, in bytes.
+        bytes: unpacked size in bytes.
     """
 
     name: str
@@ -73,13 +72,13 @@ class SectionPlace(Struct, frozen=True, kw_only=True):
 
 
 class FactsHeader(Struct, frozen=True, kw_only=True):
-    """What a facts file begins with.
+    """Header of a facts file.
 
     Attributes:
-        tool_version: of the krepair that wrote it.
-        made_ms: when its reading began, epoch milliseconds.
+        tool_version: version of the krepair that wrote the file.
+        made_ms: time at which reading of the broker began, in epoch milliseconds.
         broker: the broker's state as JSON (``krepair.logdir.view.BrokerState``).
-        secret: key of its hashes, hex digits.
+        secret: key of the file's hashes, in hex digits.
     """
 
     tool_version: str
@@ -89,11 +88,10 @@ class FactsHeader(Struct, frozen=True, kw_only=True):
 
 
 class FactsWriter:
-    """Writes a facts file front to back.
+    """Writer of a facts file, front to back.
 
     Args:
-        write: takes the next bytes of the file; it may raise ``OSError``.
-        header: what the file begins with.
+        write: function that appends bytes to the file; it may raise ``OSError``.
     """
 
     def __init__(self, write: Callable[[bytes], Any], header: FactsHeader) -> None:
@@ -109,8 +107,8 @@ class FactsWriter:
         """Write one section.
 
         Args:
-            name: unique in the file.
-            pieces: its bytes; each piece is cut into blocks of at most ``BLOCK_BYTES``, and no block spans two pieces.
+            name: name of the section, unique in the file.
+            pieces: content; each piece is cut into blocks of at most ``BLOCK_BYTES``, and no block spans two pieces.
         """
         position, blocks, size = self._position, 0, 0
         for piece in pieces:
@@ -131,7 +129,7 @@ class FactsWriter:
         )
 
     def finish(self) -> str:
-        """Write the table and the digest; the digest as hex digits."""
+        """Write the table and the digest; return the digest as hex digits."""
         position = self._position
         self._write(msgspec.json.encode(self._sections) + struct.pack("<Q", position))
         digest = self._digest.digest()
@@ -145,21 +143,20 @@ class FactsWriter:
 
 
 class FactsReader:
-    """Reads a facts file.
+    """Reader of a facts file.
 
     Args:
-        read_at: reads from the file.
-        size: bytes of the file.
+        read_at: function that reads from the file.
+        size: size of the file in bytes.
 
     Raises:
-        FactsDamagedError: it begins with other bytes, is cut or was changed.
-        FactsVersionError: its version is another.
-        OSError: it cannot be read.
+        FactsDamagedError: the file is not a facts file, is truncated, or does not match its digest.
+        FactsVersionError: the file has an unknown version.
+        OSError: the file cannot be read.
 
     Attributes:
-        header: what it begins with.
-        digest: of the file, hex digits.
-        sections: name -> where it is.
+        digest: digest of the file, in hex digits.
+        sections: position and size of each section, by name.
     """
 
     def __init__(self, read_at: ReadAt, size: int) -> None:
@@ -200,38 +197,37 @@ class FactsReader:
         return digest.digest()
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """The blocks of a section, unpacked, in order; none if there is no such section.
+        """Unpack the blocks of a section in order; none if there is no such section.
 
         Raises:
-            FactsDamagedError: a block is not as the table says.
+            FactsDamagedError: a block does not match the table.
         """
         place = self.sections.get(name)
         if place is None:
             return
         unpacker = zstandard.ZstdDecompressor()
-        position, end, left = place.position, place.position + place.packed_bytes, place.bytes
+        position, end, remaining = place.position, place.position + place.packed_bytes, place.bytes
         for _ in range(place.blocks):
             data, packed = self._block(unpacker, position, end)
-            left -= len(data)
-            if left < 0:
+            remaining -= len(data)
+            if remaining < 0:
                 break
             yield data
             position += _BLOCK.size + packed
-        if left or position != end:
+        if remaining or position != end:
             raise FactsDamagedError(
                 f"at {place.position}: section {name!r} was expected with {place.bytes} bytes up to {end}; "
                 "its blocks have another size"
             )
 
     def whole(self, name: str, at_most: int = LIST_AT_MOST) -> bytes:
-        """A section that is small enough to be held in memory; empty if there is no such section.
+        """Read a section that is small enough to be held in memory; empty if there is no such section.
 
         Args:
-            name: of the section.
-            at_most: so many bytes may it have.
+            at_most: largest accepted size in bytes.
 
         Raises:
-            FactsDamagedError: it is too large, or a block is not as the table says.
+            FactsDamagedError: the section is too large, or a block does not match the table.
         """
         place = self.sections.get(name)
         if place is not None and place.bytes > at_most:
@@ -242,7 +238,7 @@ class FactsReader:
         return b"".join(self.blocks(name))
 
     def _block(self, unpacker: zstandard.ZstdDecompressor, position: int, end: int) -> tuple[bytes, int]:
-        """The bytes of a block, and its packed size."""
+        """Read and unpack one block; return its bytes and its packed size."""
         head = self._read_at(position, min(_BLOCK.size, end - position))
         if len(head) < _BLOCK.size:
             raise FactsDamagedError(f"at {position}: a block was expected; its section ends at {end}")
@@ -257,7 +253,7 @@ class FactsReader:
             )
         raw = self._read_at(position + _BLOCK.size, packed)
         try:
-            # The unpacker reserves the size that the frame claims, whatever max_output_size says.
+            # Checked first: zstandard allocates the size that the frame claims, whatever max_output_size says.
             claimed = zstandard.frame_content_size(raw)
             if claimed != size:
                 raise FactsDamagedError(
@@ -272,7 +268,7 @@ class FactsReader:
 
 
 def _check_place(place: SectionPlace, first: int, table: int) -> None:
-    """Refuse a section that does not lie between the header and the table, or whose sizes cannot be."""
+    """Refuse a section that lies outside of header and table, or whose sizes are impossible."""
     end = place.position + place.packed_bytes
     if not first <= place.position <= end <= table:
         raise FactsDamagedError(

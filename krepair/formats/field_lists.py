@@ -32,21 +32,21 @@ _COMMON = "struct "
 
 
 def read_messages(text: str) -> dict[str, Schema]:
-    """The messages of a text, by name, in its order."""
+    """Parse a text into schemas by name, in the order of the text."""
     common: dict[str, tuple[Field, ...]] = {}
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for head, below in _blocks(text.splitlines()):
         fields = tuple(_field(line, more, common) for line, more in _blocks(below))
         if head.startswith(_COMMON):
             common[head.removeprefix(_COMMON)] = fields
         else:
             schema = _message(head, fields)
-            found[schema.name] = schema
-    return found
+            schemas[schema.name] = schema
+    return schemas
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each line that begins at the left, and the lines beneath it, moved to the left by two."""
+    """Yield each line at the left margin with the indented lines below it, dedented by two spaces."""
     head, below = "", list[str]()
     for line in lines:
         if line.startswith("  "):
@@ -62,14 +62,14 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
 def _message(head: str, fields: tuple[Field, ...]) -> Schema:
     words = head.split()
     at = next(place for place, word in enumerate(words) if word[0].isdigit())
-    said = dict(word.split("=") for word in words[at + 1 :])
+    options = dict(word.split("=") for word in words[at + 1 :])
     more: dict[str, Any] = {}
-    if "flexible" in said:
-        more["flexible"] = _since(said.pop("flexible"))
-    if "api_key" in said:
-        more["api_keys"] = tuple(map(int, said.pop("api_key").split(",")))
-    more["newer_are_read"] = said.pop("newer", "") == "as-latest"
-    assert not said, head
+    if "flexible" in options:
+        more["flexible"] = _since(options.pop("flexible"))
+    if "api_key" in options:
+        more["api_keys"] = tuple(map(int, options.pop("api_key").split(",")))
+    more["newer_are_read"] = options.pop("newer", "") == "as-latest"
+    assert not options, head
     return Schema(" ".join(words[:at]), int(words[at].removeprefix("0-")), fields, **more)
 
 
@@ -96,5 +96,5 @@ def _field(line: str, below: list[str], common: Mapping[str, tuple[Field, ...]])
 
 
 def _since(versions: str) -> int:
-    """The first of some versions: 3 of ``3+``, 1 of ``1-2``."""
+    """Return the first of some versions: 3 of ``3+``, 1 of ``1-2``."""
     return int(versions.rstrip("+").partition("-")[0])

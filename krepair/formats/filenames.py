@@ -1,7 +1,7 @@
 """Names in a log directory: partition folders, segment files, leftovers, and krepair's own folders.
 
-Names are read exactly as a broker reads them, because it opens, renames or deletes every file that it takes for a file
-of a segment.
+Names are parsed exactly as a broker parses them, because a broker opens, renames or deletes every file that it takes
+for a segment file.
 
 Source: ``Log.scala`` (2.2.1), ``LocalLog.scala`` and ``LogFileUtils.java`` (3.9.0).
 """
@@ -26,10 +26,10 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
 TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-"""A name that Kafka allows (``Topic.validate``)."""
+"""Topic names that Kafka allows (``Topic.validate``)."""
 
 METADATA_TOPIC = "__cluster_metadata"
-"""The log of the KRaft controllers: no partition of a broker's replicas, and krepair never changes it."""
+"""Log of the KRaft controllers. It is no replica of a broker, and krepair never changes it."""
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -45,12 +45,12 @@ _PRIVATE_FOLDER: Final = re.compile(
 )
 OFFSET_DIGITS = 20
 _NAMES_KEPT: Final = 1 << 14
-"""Names to remember: thousands of partitions have the same file names, and each name is read several times."""
+"""Number of cached names: thousands of partitions have the same file names, and each is parsed several times."""
 MAX_OFFSET = 2**63 - 1
 
 
 class FileKind(StrEnum):
-    """The kind of a file in a partition folder, as a broker sees it."""
+    """Kind of a file in a partition folder, as a broker sees it."""
 
     LOG = "log"
     OFFSET_INDEX = "index"
@@ -63,7 +63,7 @@ class FileKind(StrEnum):
 
 
 class NameState(StrEnum):
-    """The state of a file by its last suffix: live, or a leftover of cleaning, swapping or deleting."""
+    """State of a file by its last suffix: live, or a leftover of cleaning, swapping or deleting."""
 
     LIVE = ""
     CLEANED = ".cleaned"
@@ -85,15 +85,14 @@ LEFTOVER_STATES = (NameState.DELETED, NameState.CLEANED, NameState.SWAP)
 
 
 class FileName(NamedTuple):
-    """The parts of a file name in a partition folder.
+    """Parsed name of a file in a partition folder.
 
     Attributes:
-        name: the name on disk.
-        kind: by the suffix, or by the one before the state's suffix.
-        state: live, or the kind of leftover.
-        base_offset: the number before the first dot, None if there is none. For a snapshot it is the offset at which
-            the snapshot was taken.
-        is_canonical: whether a broker would write the name exactly like this.
+        name: name of the file on disk.
+        kind: kind by the suffix, or by the suffix before the state's.
+        base_offset: number before the first dot, None if there is none. For a producer snapshot it is the offset at
+            which the snapshot was taken.
+        is_canonical: True if a broker would write exactly this name.
     """
 
     name: str
@@ -104,31 +103,31 @@ class FileName(NamedTuple):
 
 
 def base_offset_of(name: str) -> int | None:
-    """The number before the first dot, read as in ``Log.offsetFromFileName``; None where that throws."""
+    """Parse the number before the first dot as ``Log.offsetFromFileName`` does; None where that throws."""
     before, dot, _ = name.partition(".")
     return parse_java_integer(before, 64) if dot else None
 
 
 def offset_name(offset: int) -> str:
-    """An offset as Kafka writes it in names of files, in 20 digits. An impossible one gives a name that no file has."""
+    """Format an offset in 20 digits, as in Kafka's file names. An impossible offset gives a name that no file has."""
     return f"{offset:0{OFFSET_DIGITS}d}"
 
 
 def log_name(base_offset: int) -> str:
-    """Name of a segment's ``.log``."""
+    """Return the name of a segment's ``.log`` file."""
     return segment_name(base_offset, LOG)
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """Name of a file of a segment, by its suffix; ``segment_file`` does the same for an offset that is checked."""
+    """Return the name of a segment file by its suffix; ``segment_file`` does so for an offset that it checks."""
     return f"{offset_name(base_offset)}{suffix}"
 
 
 def segment_file(base_offset: int, kind: FileKind, state: NameState = NameState.LIVE) -> str:
-    """Name of a segment file: 20 digits, the kind's suffix, the state's suffix.
+    """Return the name of a segment file: 20 digits, the kind's suffix, the state's suffix.
 
     Raises:
-        UsageError: no such offset, or no such file of a segment.
+        UsageError: the offset is impossible, or a segment has no file of this kind.
     """
     if not 0 <= base_offset <= MAX_OFFSET or kind not in SUFFIXES:
         raise UsageError(f"no segment file for offset {base_offset} and kind {kind}")
@@ -137,8 +136,8 @@ def segment_file(base_offset: int, kind: FileKind, state: NameState = NameState.
 
 @lru_cache(maxsize=_NAMES_KEPT)
 def parse_file_name(name: str) -> FileName:
-    """The parts of the name of a file in a partition folder. Every name has a result."""
-    usual = _USUAL.fullmatch(name)  # a log directory may have a hundred thousand of them
+    """Parse the name of a file in a partition folder; every name has a result."""
+    usual = _USUAL.fullmatch(name)  # fast path: a log directory may have a hundred thousand such names
     if usual is not None and int(usual[1]) <= MAX_OFFSET:
         return FileName(name, _KINDS[usual[2]], NameState.LIVE, int(usual[1]), is_canonical=True)
     state = next((state for state in LEFTOVER_STATES if name.endswith(state.value)), NameState.LIVE)
@@ -157,7 +156,7 @@ def parse_file_name(name: str) -> FileName:
 
 
 class FolderKind(StrEnum):
-    """The kind of a folder in a log directory, as a broker sees it."""
+    """Kind of a folder in a log directory, as a broker sees it."""
 
     PARTITION = "partition"
     DELETE = "delete"
@@ -167,12 +166,14 @@ class FolderKind(StrEnum):
 
 
 class FolderName(NamedTuple):
-    """The parts of a folder name in a log directory.
+    """Parsed name of a folder in a log directory.
 
     Attributes:
-        name: the name on disk.
-        kind: ``FOREIGN`` stops every broker. Brokers before 3.7 do not know ``STRAY``, so it stops them too.
-        topic: topic name, empty if foreign. A ``-delete`` folder holds only the front of a very long topic name.
+        name: name of the folder on disk.
+        kind: kind of the folder. ``FOREIGN`` stops every broker; ``STRAY`` stops brokers before 3.7, which do not know
+            it.
+        topic: topic name, empty if foreign. The name of a ``-delete`` folder holds only the start of a very long topic
+            name.
         partition: partition number, -1 if foreign.
     """
 
@@ -183,7 +184,7 @@ class FolderName(NamedTuple):
 
     @property
     def is_canonical(self) -> bool:
-        """Whether a broker would write the name like this. It would not write ``t-00`` and ``t-+0``, but reads both."""
+        """True if a broker would write this name. It reads ``t-00`` and ``t-+0`` too, but never writes them."""
         return self.kind is FolderKind.PARTITION and self.name == partition_folder(self.topic, self.partition)
 
 
@@ -192,18 +193,18 @@ FOLDER_SUFFIXES: dict[FolderKind, str] = {
     FolderKind.FUTURE: "-future",
     FolderKind.STRAY: "-stray",
 }
-# Java's \S is ASCII only
+# Java's \S treats only ASCII characters as white space.
 MARKED_FOLDER = r"[^ \t\n\x0b\f\r]+-[^ \t\n\x0b\f\r]+\.[^ \t\n\x0b\f\r]+"
 MARKED_FOLDERS = {kind: re.compile(MARKED_FOLDER + suffix) for kind, suffix in FOLDER_SUFFIXES.items()}
 
 
 def partition_folder(topic: str, partition: int) -> str:
-    """Folder name of a partition."""
+    """Return the name of a partition's folder."""
     return f"{topic}-{partition}"
 
 
 def parse_folder_name(name: str) -> FolderName:
-    """The parts of a folder name, read as in ``Log.parseTopicPartitionName``. Every name has a result."""
+    """Parse a folder name as ``Log.parseTopicPartitionName`` does; every name has a result."""
     foreign = FolderName(name, FolderKind.FOREIGN, "", -1)
     kind = next(
         (kind for kind, suffix in FOLDER_SUFFIXES.items() if name.endswith(suffix)), FolderKind.PARTITION
@@ -221,7 +222,7 @@ def parse_folder_name(name: str) -> FolderName:
 
 
 def private_folder(plan_id: str) -> str:
-    """Name of krepair's own sub-folder in a partition folder. Brokers ignore it and the files in it.
+    """Return the name of krepair's work folder in a partition folder; brokers ignore it and its files.
 
     Raises:
         UsageError: the id is not 1 to 64 lower-case hex digits.
@@ -232,9 +233,9 @@ def private_folder(plan_id: str) -> str:
 
 
 def root_private_folder(plan_id: str) -> str:
-    """Name of krepair's sub-folder for files of the root of the log directory. It is in a partition folder too.
+    """Return the name of krepair's work folder for files of the log directory's root.
 
-    krepair puts no folder into the root itself, because a broker takes every folder there for a partition.
+    It lies in a partition folder too: a broker takes every folder in the root itself for a partition.
 
     Raises:
         UsageError: see ``private_folder``.
@@ -243,6 +244,6 @@ def root_private_folder(plan_id: str) -> str:
 
 
 def plan_id_of(folder: str) -> str | None:
-    """The plan id in the name of one of krepair's sub-folders; None for every other name."""
+    """Return the plan id in the name of one of krepair's work folders; None for any other name."""
     match = _PRIVATE_FOLDER.fullmatch(folder)
     return match[1] if match else None

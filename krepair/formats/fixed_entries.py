@@ -13,12 +13,12 @@ from krepair.formats.layout import Layout
 
 
 def first_true(mask: npt.NDArray[np.bool_]) -> int:
-    """Index of the first true value, -1 if there is none."""
+    """Return the index of the first true value, -1 if there is none."""
     return int(mask.argmax()) if mask.any() else -1
 
 
 def torn_damage(buf: Bytes, entry_size: int) -> list[Damage]:
-    """The damage of a file that does not end with a whole entry. ``AbstractIndex.sanityCheck`` refuses such a file."""
+    """Return the damage of a file with a partial last entry, which ``AbstractIndex.sanityCheck`` refuses."""
     torn = len(buf) % entry_size
     if torn == 0:
         return []
@@ -26,9 +26,9 @@ def torn_damage(buf: Bytes, entry_size: int) -> list[Damage]:
 
 
 def padding_start(buf: Bytes, entry_size: int) -> int:
-    """Number of whole entries before the zero padding at the end of a file; all whole entries if there is none."""
+    """Count the whole entries before the zero padding at the end of a file."""
     end = len(buf) // entry_size * entry_size
-    # Piece by piece, because a file of zeros may be long. Most files end with an entry; then one piece is enough.
+    # Piece by piece: a file of zeros may be long, but most files end with an entry and need only one piece.
     window = entry_size
     while end > 0:
         start = max(0, end - window)
@@ -40,7 +40,7 @@ def padding_start(buf: Bytes, entry_size: int) -> int:
 
 
 def are_ascending(*columns: npt.NDArray[np.int64]) -> bool:
-    """Whether the values of each column, int64[N], start at 0 or more and rise from entry to entry."""
+    """Return whether the values of each column, int64[N], start at 0 or more and rise from entry to entry."""
     return all(
         len(values) == 0 or (values[0] >= 0 and (len(values) == 1 or bool((values[1:] > values[:-1]).all())))
         for values in columns
@@ -48,7 +48,7 @@ def are_ascending(*columns: npt.NDArray[np.int64]) -> bool:
 
 
 def descent_damage(entries: npt.NDArray[Any], name: str, entry_size: int, *, strict: bool) -> list[Damage]:
-    """The damage at the first entry whose field falls, or with ``strict`` does not rise, after the entry before."""
+    """Return the damage at the first entry whose field falls or, with ``strict``, does not rise."""
     values = entries[name].astype(np.int64)
     wrong = first_true(values[1:] <= values[:-1] if strict else values[1:] < values[:-1])
     if wrong < 0:
@@ -65,33 +65,32 @@ def descent_damage(entries: npt.NDArray[Any], name: str, entry_size: int, *, str
 
 
 def entries_damage(buf: Bytes, layout: Layout, used: int, strict: Mapping[str, bool]) -> list[Damage]:
-    """The damage of an index that its own bytes show: torn end, zero padding, negative or not ascending entries.
+    """Return the damage that an index itself shows: torn end, zero padding, negative or descending entries.
 
     Args:
-        buf: the whole file.
-        layout: layout of one entry.
+        buf: whole content of the index file.
         used: number of entries before the zero padding.
-        strict: for each field, in the order of the checks, whether it must rise from entry to entry. If not, it may
-            also stay the same.
+        strict: fields in the order of the checks; True if the field must rise from entry to entry, False if it may also
+            stay the same.
     """
     if not buf:
         return []
     size = layout.size
-    found = torn_damage(buf, size)
+    damage = torn_damage(buf, size)
     entries = layout.view(buf)
     if used < len(entries):
-        found.append(
+        damage.append(
             Damage(used * size, (len(entries) - used) * size, "a file cut to its entries", "zero padding")
         )
     entries = entries[:used]
-    # The fast way first: it is called for every file of a directory, and most files are right.
+    # The fast check comes first: it runs for every file of a directory, and most files are valid.
     if are_ascending(*(entries[name].astype(np.int64) for name in strict)):
-        return found
+        return damage
     for name, rises in strict.items():
         negative = first_true(entries[name].astype(np.int64) < 0)
         if negative >= 0:
-            found.append(
+            damage.append(
                 Damage(negative * size, size, f"{name} of 0 or more", str(int(entries[name][negative])))
             )
-        found += descent_damage(entries, name, size, strict=rises)
-    return sorted(found)
+        damage += descent_damage(entries, name, size, strict=rises)
+    return sorted(damage)

@@ -1,4 +1,4 @@
-"""Java's numbers: how large they get, and how text is read as one, so as a broker reads it.
+"""Java's integers: their limits, and how a broker parses them from text.
 
 Python's ``int`` also accepts spaces and underscores, which a broker refuses.
 
@@ -15,13 +15,13 @@ INT32_MAX: Final = 2**31 - 1
 SIGNED_DIGITS = re.compile(r"[+-]?\d+", re.UNICODE)
 LARGEST_BMP_CODE = 0xFFFF
 MAX_LITERAL_CHARACTERS = 1024
-"""Longer texts are refused, to bound the work. A valid number of that length has only more leading zeros."""
+"""Longest text that is parsed, to bound the work. A longer valid number only has more leading zeros."""
 
 
 def parse_java_integer(text: str, bits: int) -> int | None:
-    """Read a number as ``Integer.parseInt`` (32 bits) or ``Long.parseLong`` (64 bits) does; None where Java throws.
+    """Parse a number as ``Integer.parseInt`` (32 bits) or ``Long.parseLong`` (64 bits); None where Java throws.
 
-    Java accepts a sign and all Unicode decimal digits of one UTF-16 unit.
+    Java accepts a sign and every Unicode decimal digit of one UTF-16 unit.
     """
     if len(text) > MAX_LITERAL_CHARACTERS or SIGNED_DIGITS.fullmatch(text) is None:
         return None

@@ -1,7 +1,7 @@
-"""Structures of fixed size. Each is described once, as a list of fields.
+"""Structures of fixed size, each described once as a list of fields.
 
-The list gives the big-endian numpy dtype, the total size, the place of each field, the packer, and the table in the
-documentation. Kernels take places from here too, so that no number is typed twice.
+The list gives the big-endian numpy dtype, the total size, the position of each field, the packer, and the table in the
+documentation. Kernels take positions from here too, so that no number is typed twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LayoutField(NamedTuple):
     Attributes:
         name: Kafka's name in snake_case.
         type: ``i1``, ``i2``, ``i4``, ``i8`` (signed) or ``u4``; all are big-endian.
-        note: one line for the documentation.
+        note: one-line description for the documentation.
     """
 
     name: str
@@ -33,14 +33,14 @@ class LayoutField(NamedTuple):
 
 
 class Layout:
-    """Fields one after the other, without padding.
+    """Consecutive fields without padding.
 
     Attributes:
-        fields: the fields in the order of the bytes.
-        names: the names of the fields.
-        size: bytes of the whole structure.
+        fields: fields in the order of the bytes.
+        names: names of the fields, in the same order.
+        size: size of the whole structure in bytes.
         dtype: packed big-endian numpy dtype.
-        packer: the same for plain Python.
+        packer: ``struct.Struct`` of the same layout.
     """
 
     def __init__(self, *fields: LayoutField) -> None:
@@ -56,11 +56,11 @@ class Layout:
             place += struct.calcsize(STRUCT_CODES[field.type])
 
     def place(self, name: str) -> int:
-        """Place of a field: the byte of the structure at which it starts."""
+        """Return the position of a field: the byte of the structure at which it starts."""
         return self._places[name]
 
     def unpack(self, buf: Bytes, position: int = 0) -> tuple[int, ...]:
-        """Read one structure; the buffer must hold ``size`` bytes from ``position`` on."""
+        """Read one structure; the buffer must hold ``size`` bytes from ``position``."""
         return self.packer.unpack_from(buf, position)
 
     def pack(self, values: tuple[int, ...]) -> bytes:
@@ -75,7 +75,7 @@ class Layout:
             raise UsageError(f"a value does not fit its field of {self.names}: {error}") from error
 
     def view(self, buf: Bytes) -> npt.NDArray[Any]:
-        """All whole structures of a buffer as an array [N], read-only, without a copy. A torn last one is left out."""
+        """View all whole structures of a buffer as a read-only array [N] without a copy; a torn last one is ignored."""
         count = len(buf) // self.size
         if count == 0:
             return np.empty(0, self.dtype)
@@ -84,5 +84,5 @@ class Layout:
         return array
 
     def table(self) -> list[tuple[int, str, str, str]]:
-        """Rows of the table in the documentation: place, type, name, note."""
+        """Return the rows of the table in the documentation: position, type, name, note."""
         return [(self.place(field.name), field.type, field.name, field.note) for field in self.fields]

@@ -1,6 +1,6 @@
-"""Messages of Kafka's protocol. Each is described once as a list of fields, and is read and written by that list.
+"""Messages of Kafka's protocol, each described once as a list of fields that drives its decoding.
 
-A message starts with its first field. On disk its version comes before it.
+A message starts with its first field. On disk its version precedes it.
 
 Source: ``generator/.../MessageDataGenerator.java`` and ``ByteBufferAccessor`` (3.9, 4.3), KIP-482 (tagged fields,
 compact lengths).
@@ -39,13 +39,13 @@ class Field:
         name: Kafka's name in snake_case.
         type: ``int8`` to ``int64``, ``uint16``, ``uuid``, ``string``, ``bytes`` or ``struct``; ``[]`` in front makes it
             an array.
-        note: one line for the documentation.
+        note: one-line description for the documentation.
         since: first version that has the field.
         until: last version that has the field.
         nullable: first version in which the field may be null.
         tag: tag of a tagged field, -1 for a plain field. Only flexible versions have tagged fields.
-        default: the value if the field is absent.
-        fields: the fields of a struct.
+        default: value of an absent field.
+        fields: nested fields of a struct.
     """
 
     name: str
@@ -74,13 +74,13 @@ class Schema:
     """One message.
 
     Attributes:
-        name: name for people, such as ``offset_commit value``.
-        latest: the highest version that krepair knows; it knows all versions from 0 on.
-        fields: the fields in the order of the bytes.
+        name: readable name, such as ``offset_commit value``.
+        latest: highest version that krepair knows; it knows all versions from 0.
+        fields: fields in the order of the bytes.
         flexible: first version with compact lengths and tagged fields.
-        api_keys: numbers of the type of record, which stand in front of it or of its key.
-        newer_are_read: whether a version above ``latest`` is read as ``latest``. That is right for the consumer
-            protocol, because Kafka only adds fields at its end.
+        api_keys: numbers of the record type, which stand in front of the record or its key.
+        newer_are_read: True if a version above ``latest`` is read as ``latest``. That is right for the consumer
+            protocol, because Kafka only appends fields to it.
     """
 
     name: str
@@ -93,12 +93,12 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class VersionedMessage:
-    """A message that had its version in front.
+    """Decoded message that had its version in front.
 
     Attributes:
         version: the stored version, which may be above ``Schema.latest``.
-        values: the values by field name, see ``decode``.
-        left_over: how many bytes are behind the last field that is known.
+        values: values by field name, see ``decode``.
+        left_over: number of bytes after the last known field.
     """
 
     version: int
@@ -107,29 +107,28 @@ class VersionedMessage:
 
 
 class _CutError(Exception):
-    """The bytes end too early or are wrong. ``decode`` turns this into a ``Damage``."""
+    """The bytes are truncated or invalid. ``decode`` turns this exception into a ``Damage``."""
 
 
 def decode(schema: Schema, version: int, buf: Bytes, position: int = 0) -> dict[str, Any] | Damage:
-    r"""Read one message. Bytes behind it are ignored, as Kafka's readers do.
+    r"""Decode one message; bytes after it are ignored, as Kafka's readers do.
 
     Args:
-        schema: schema of the message.
-        version: the stored version.
-        buf: holds the message up to its end.
-        position: position of the first field.
+        version: version stored in front of the message.
+        buf: buffer that holds the message up to its end.
+        position: byte of the buffer at which the first field starts.
 
     Returns:
-        The values by field name: numbers, strings (a byte that is not UTF-8 is spelled ``\xNN``), ``bytes``, ids of 22
-        characters, lists, dicts, and None for null. ``unknown_tags`` is there if tagged fields are not known. For
-        damaged bytes or an unknown version the result is a ``Damage``.
+        The values by field name: numbers, strings (an invalid UTF-8 byte is shown as ``\xNN``), ``bytes``, ids of 22
+        characters, lists, dicts, and None for null. ``unknown_tags`` holds tagged fields that krepair does not know.
+        Damaged bytes or an unknown version give a ``Damage``.
     """
-    found = _read(schema, version, buf, position)
-    return found if isinstance(found, Damage) else found[0]
+    decoded = _read(schema, version, buf, position)
+    return decoded if isinstance(decoded, Damage) else decoded[0]
 
 
 def _read(schema: Schema, version: int, buf: Bytes, position: int) -> tuple[dict[str, Any], int] | Damage:
-    """The values, and the position behind the last of them."""
+    """Return the values, and the position after the last of them."""
     if not 0 <= version <= schema.latest:
         if version < 0 or not schema.newer_are_read:
             known = f"version 0 to {schema.latest} of {schema.name}"
@@ -143,32 +142,32 @@ def _read(schema: Schema, version: int, buf: Bytes, position: int) -> tuple[dict
 
 
 def decode_versioned(schema: Schema, buf: Bytes | None) -> tuple[int, dict[str, Any]] | Damage:
-    """Read a message with its version in front: (version, values). Null is a ``Damage``; callers handle tombstones."""
-    found = read_message(schema, buf)
-    return found if isinstance(found, Damage) else (found.version, found.values)
+    """Decode a message with its version in front; null is a ``Damage``, so callers handle tombstones first."""
+    message = read_message(schema, buf)
+    return message if isinstance(message, Damage) else (message.version, message.values)
 
 
 def read_message(schema: Schema, buf: Bytes | None) -> VersionedMessage | Damage:
-    """Like ``decode_versioned``, and says how many bytes are left over."""
+    """Decode a message with its version in front, and count the bytes left over."""
     if buf is None:
         return Damage(0, 0, schema.name, "null")
     version = stored_version(buf)
     if version is None:
         return Damage(0, len(buf), f"the version of {schema.name}", f"{len(buf)} bytes")
-    found = _read(schema, version, buf, VERSION_BYTES)
-    if isinstance(found, Damage):
-        return found
-    values, end = found
+    decoded = _read(schema, version, buf, VERSION_BYTES)
+    if isinstance(decoded, Damage):
+        return decoded
+    values, end = decoded
     return VersionedMessage(version, values, len(buf) - end)
 
 
 def stored_version(buf: Bytes) -> int | None:
-    """The version in front of a stored key or value (two bytes); None if the bytes are missing."""
+    """Read the two-byte version in front of a stored key or value; None if the bytes are missing."""
     return int(_NUMBERS["int16"].unpack_from(buf)[0]) if len(buf) >= VERSION_BYTES else None
 
 
 def front(schema: Schema, last: str, version: int = 0) -> struct.Struct:
-    """What a stored message begins with, up to the field ``last``: its version, and nothing but numbers."""
+    """Build the packer of a stored message's start: its version and the numeric fields up to ``last``."""
     codes = ">h"
     for field in schema.fields:
         if field.tag < 0 and field.since <= version <= field.until:
@@ -179,7 +178,7 @@ def front(schema: Schema, last: str, version: int = 0) -> struct.Struct:
 
 
 class _MessageReader:
-    """Walks the bytes of one message."""
+    """Cursor over the bytes of one message."""
 
     def __init__(self, buf: Bytes, position: int, version: int, *, flexible: bool) -> None:
         self.buf = buf
@@ -188,23 +187,23 @@ class _MessageReader:
         self.flexible = flexible
 
     def struct(self, fields: tuple[Field, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in fields:
             if field.since <= self.version <= field.until:
-                found[field.name] = field.default if field.tag >= 0 else self._value(field)
+                values[field.name] = field.default if field.tag >= 0 else self._value(field)
         if self.flexible:
-            self._tagged(fields, found)
-        return found
+            self._tagged(fields, values)
+        return values
 
-    def _tagged(self, fields: tuple[Field, ...], found: dict[str, Any]) -> None:
+    def _tagged(self, fields: tuple[Field, ...], values: dict[str, Any]) -> None:
         known = {field.tag: field for field in fields if field.tag >= 0}
         for _ in range(self._unsigned_varint()):
             tag, size = self._unsigned_varint(), self._unsigned_varint()
             end = self.position + self._within(size)
             if tag in known:
-                found[known[tag].name] = self._value(known[tag])
+                values[known[tag].name] = self._value(known[tag])
             else:
-                found.setdefault("unknown_tags", {})[str(tag)] = self._take(size)
+                values.setdefault("unknown_tags", {})[str(tag)] = self._take(size)
             if self.position > end:
                 raise _CutError(f"tagged field {tag} is longer than its {size} bytes")
             self.position = end
@@ -213,10 +212,10 @@ class _MessageReader:
         nullable = self.version >= field.nullable
         if not field.is_array:
             return self._one(field, nullable=nullable)
-        count = self._length(self._int32, nullable=nullable, what=field.name)
+        count = self._length(self._int32, nullable=nullable, name=field.name)
         if count is None:
             return None
-        self._within(count)  # every element has at least one byte, so a larger count is wrong
+        self._within(count)  # each element has at least one byte, so a larger count is damage
         if field.type == "[]int32":
             return list(struct.unpack(f">{count}i", self._take(4 * count)))
         return [self._one(field, nullable=False) for _ in range(count)]
@@ -232,24 +231,24 @@ class _MessageReader:
                 return None
             return self.struct(field.fields)
         width = self._int16 if kind == "string" else self._int32
-        size = self._length(width, nullable=nullable, what=field.name)
+        size = self._length(width, nullable=nullable, name=field.name)
         if size is None:
             return None
         data = self._take(size)
         return data.decode("utf-8", "backslashreplace") if kind == "string" else data
 
     def _is_null(self, field: Field) -> bool:
-        """Read the byte in front of a struct that may be null. Null is a negative byte, in a tagged field 0."""
+        """Read the byte in front of a nullable struct. Null is a negative byte, or 0 in a tagged field."""
         mark = self._take(1)[0]
         return mark == 0 if field.tag >= 0 else mark > 127
 
-    def _length(self, plain: Callable[[], int], *, nullable: bool, what: str) -> int | None:
+    def _length(self, plain: Callable[[], int], *, nullable: bool, name: str) -> int | None:
         length = self._unsigned_varint() - 1 if self.flexible else plain()
         if length >= 0:
             return length
         if nullable:
             return None
-        raise _CutError(f"null for {what}")
+        raise _CutError(f"null for {name}")
 
     def _number(self, number: Number) -> int:
         try:
@@ -268,18 +267,18 @@ class _MessageReader:
         return self._number(_INT32)
 
     def _unsigned_varint(self) -> int:
-        found = read_unsigned(self.buf, self.position, len(self.buf))
-        if found is None:
+        number = read_unsigned(self.buf, self.position, len(self.buf))
+        if number is None:
             is_cut = len(self.buf) - self.position < INT_BYTES
             self.position = min(self.position + INT_BYTES, len(self.buf))
             raise _CutError("0 bytes where 1 are announced" if is_cut else "a length of more than 5 bytes")
-        self.position = found.end
-        return found.value
+        self.position = number.end
+        return number.value
 
     def _within(self, size: int) -> int:
-        left = len(self.buf) - self.position
-        if size > left:
-            raise _CutError(f"{left} bytes where {size} are announced")
+        remaining = len(self.buf) - self.position
+        if size > remaining:
+            raise _CutError(f"{remaining} bytes where {size} are announced")
         return size
 
     def _take(self, size: int) -> bytes:
@@ -289,5 +288,5 @@ class _MessageReader:
 
 
 def id_text(raw: bytes) -> str:
-    """An id as Kafka writes it: 22 characters of URL-safe base64."""
+    """Encode an id as Kafka does: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")

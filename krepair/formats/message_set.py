@@ -1,8 +1,8 @@
 """Messages of formats v0 and v1, plain and in compressed wrappers.
 
-A wrapper is a message whose value holds compressed messages. Its offset is the offset of its last inner message. Inner
-offsets are absolute in a wrapper of v0 and relative in one of v1. A broker before 0.10.2 could put messages of another
-format into a wrapper (KAFKA-4298): every broker reads them, each by its own format.
+A wrapper is a message whose value holds compressed messages. The wrapper's offset is the offset of its last inner
+message. Inner offsets are absolute in a v0 wrapper and relative in a v1 wrapper. A broker before 0.10.2 could put
+messages of another format into a wrapper (KAFKA-4298); every broker reads each inner message by its own format.
 
 Source: ``LegacyRecord.java``, ``AbstractLegacyRecordBatch.java`` (2.2.1), KIP-31 (relative offsets), KIP-32
 (timestamps).
@@ -43,12 +43,10 @@ class Message(NamedTuple):
     """One message.
 
     Attributes:
-        offset: offset in the log.
-        magic: 0 or 1.
-        attributes: the stored attributes.
-        timestamp: ms, -1 in v0. An inner message with LogAppendTime has the timestamp of its wrapper.
-        key: None is null, which is not the same as empty.
-        value: None is null, which is not the same as empty. In a wrapper it holds the compressed messages.
+        magic: message format, 0 or 1.
+        timestamp: timestamp in ms, -1 in v0. An inner message with LogAppendTime has the timestamp of its wrapper.
+        key: key; None is null, which differs from empty.
+        value: value; None is null, which differs from empty. A wrapper's value holds the compressed messages.
     """
 
     offset: int
@@ -60,22 +58,21 @@ class Message(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """Compression codec id; not 0 in a wrapper."""
+        """Compression codec id; nonzero in a wrapper."""
         return self.attributes & CODEC_MASK
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether the timestamp is the broker's time of append, for the message and all messages in it (v1)."""
+        """True if the timestamp is the broker's append time, for the message and all its inner messages (v1)."""
         return self.magic > 0 and bool(self.attributes & LOG_APPEND_TIME)
 
 
 class PlacedMessage(NamedTuple):
-    """A message and its place.
+    """A message and its position.
 
     Attributes:
-        position: byte in the buffer at which its entry starts.
-        size_bytes: bytes of the whole entry.
-        message: the message.
+        position: byte of the buffer at which the message's entry starts.
+        size_bytes: size of the whole entry in bytes.
     """
 
     position: int
@@ -84,7 +81,7 @@ class PlacedMessage(NamedTuple):
 
 
 def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
-    """The damage if key and value do not fill the entry exactly, else None."""
+    """Check that key and value fill the entry exactly; None if they do."""
     header = HEADERS[buf[position + CRC_START]]
     size = LOG_OVERHEAD + HEADER_V0.unpack(buf, position)[1]
     if size < header.size + 2 * LENGTH.size:
@@ -105,7 +102,7 @@ def _body_damage(buf: Bytes, position: int, rest: int) -> Damage | None:
 
 
 def message_damage(buf: Bytes, position: int = 0, *, check_crc: bool = True) -> Damage | None:
-    """Why no valid v0 or v1 message starts at ``position``, or None. The range goes to the end of the buffer."""
+    """Check the v0 or v1 message at ``position``; None if valid. Damage reaches to the end of the buffer."""
     rest = len(buf) - position
     if rest < HEADER_V0.size:
         return Damage(position, rest, f"a message header of {HEADER_V0.size} bytes", f"{rest} bytes")
@@ -141,7 +138,7 @@ def _message_at(buf: Bytes, position: int) -> PlacedMessage:
 
 
 def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | Damage]:
-    """Walk a buffer of outer messages. If the walk does not reach the end, the last value is a ``Damage``.
+    """Walk a buffer of outer messages; the last value is a ``Damage`` if the walk stops early.
 
     A v2 batch ends the walk too, with a ``Damage`` that expects "magic 0 or 1": a log may change its format.
     """
@@ -157,5 +154,5 @@ def messages(buf: Bytes, *, check_crc: bool = True) -> Iterator[PlacedMessage | 
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """The damage in a buffer of outer messages: none, or one range that goes to the end."""
+    """Return the damage in a buffer of outer messages: nothing, or one range that reaches to the end."""
     return [placed for placed in messages(buf) if isinstance(placed, Damage)]

@@ -1,6 +1,6 @@
-"""``meta.properties`` of a log directory: the broker and the cluster to which it belongs.
+"""``meta.properties`` of a log directory: the broker and the cluster to which the directory belongs.
 
-It is a Java properties file. krepair only reads it.
+It is a Java properties file, which krepair only reads.
 
 Source: ``BrokerMetadataCheckpoint.scala`` (2.2.1: ``version``, ``broker.id``, from 2.3 ``cluster.id``),
 ``MetaProperties.java``, ``DirectoryId.java`` (3.9.0: version 1 has ``node.id``, ``cluster.id``, ``directory.id``).
@@ -18,18 +18,18 @@ from krepair.formats.partition_metadata import parse_uuid
 MAX_BYTES = 1 << 20
 RESERVED_IDS: Final = 100
 _AS_WRITTEN: Final = re.compile(rb"(?:#[ -~]*\n|[a-z.]+=[A-Za-z0-9_.-]*\n)*+")
-"""The form in which a broker writes the file: comments, and values that need no escapes."""
+"""Form in which a broker writes the file: comments, and values that need no escapes."""
 
 
 class MetaProperties(NamedTuple):
-    """The content of the file.
+    """Content of the file.
 
     Attributes:
         version: 0 (ZooKeeper) or 1 (KRaft).
         broker_id: value of ``node.id`` or ``broker.id``.
-        cluster_id: empty before 2.3.
-        directory_id: empty before 3.7.
-        properties: all keys and values.
+        cluster_id: id of the cluster, empty before 2.3.
+        directory_id: id of the log directory, empty before 3.7.
+        properties: all keys with their values.
     """
 
     version: int
@@ -68,16 +68,16 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
 
 
 def _is_reserved(directory_id: str) -> bool:
-    """Whether a log directory cannot have this id: the first 100 UUIDs mean something else, and others are none."""
-    found = parse_uuid(directory_id)
-    return found is None or found.int < RESERVED_IDS
+    """Return whether no log directory can have this id: Kafka reserves the first 100 UUIDs."""
+    parsed = parse_uuid(directory_id)
+    return parsed is None or parsed.int < RESERVED_IDS
 
 
 def _properties(data: bytes) -> dict[str, str] | Damage:
     if _AS_WRITTEN.fullmatch(data):
         lines = (line.partition("=") for line in data.decode("ascii").splitlines() if line[:1] != "#")
         return {key: value for key, _, value in lines}
-    # Imported late, because it loads Python's XML and HTTP modules.
+    # Imported late, because this library loads Python's XML and HTTP modules.
     import javaproperties
 
     try:

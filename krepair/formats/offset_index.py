@@ -1,4 +1,4 @@
-"""Offset index files (``.index``): they lead from an offset to a position in the log.
+"""Offset index files (``.index``), which map offsets to positions in the log.
 
 Source: ``OffsetIndex.scala`` (2.2.1), ``OffsetIndex.java`` (3.9.0), ``LogSegment.append`` and ``recover``.
 """
@@ -22,12 +22,12 @@ assert ENTRY_SIZE == 8
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries as an array [N], with the zero padding."""
+    """View the whole entries as an array [N], including the zero padding."""
     return ENTRY.view(buf)
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """The damage that the file's own bytes show: torn end, zero padding, negative or not ascending entries.
+    """Return the damage that the file itself shows: torn end, zero padding, negative or descending entries.
 
     A broker writes no entry for the batch at position 0. So an entry of zeros is always padding of an untrimmed file.
     """

@@ -1,11 +1,11 @@
-"""Ascending offsets in few bits, as a plan names the records that stay: Elias and Fano's form of a set of numbers.
+"""Compact sets of ascending offsets (Elias-Fano coding), by which a plan names the records that stay.
 
-Of each offset, counted from the base of its segment, the lowest bits are stored as they are. Of the others each step up
-is a bit 0, and each offset a bit 1. That takes at most 2 bits and the low ones for an offset: 3 where every second
-record stays, 7 where one of 32 does. A set has one form only, so that the same offsets give the same text. What is read
-from a text is never much larger than the text.
+Each offset is counted from its segment's base. Its lowest bits are stored unchanged. The higher part is coded in unary
+steps: a bit 0 for each step up, a bit 1 for each offset. That takes at most 2 bits and the low bits per offset: 3 bits
+if every second record stays, 7 if one of 32 does. A set has only one encoding, so the same offsets always give the same
+text. What is decoded is never much larger than the text.
 
-    count of offsets (uint32) | low bits of each (uint8) | a plane of bits for each low bit, lowest first | the steps
+    count of offsets (uint32) | low bits per offset (uint8) | one plane for each low bit, lowest first | steps
 
 Bits are stored from the highest of a byte on. Planes are padded to whole bytes; the last byte of the steps is not 0.
 
@@ -24,25 +24,25 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.words import count_text
 
 MOST_OFFSETS: Final = 1 << 22
-"""Offsets of one set: 32 MiB of memory."""
+"""Largest number of offsets in one set, which needs 32 MiB of memory."""
 MOST_BYTES: Final = 3 << 20
-"""Of the sets of one partition; 4 MiB in a plan."""
+"""Largest size in bytes of the sets of one partition: 4 MiB of text in a plan."""
 _MOST_LETTERS: Final = (MOST_BYTES + 2) // 3 * 4
 _HEAD: Final = struct.Struct(">IB")
 _MOST_LOW_BITS: Final = 31
-"""Offsets of a segment are less than 2^31 above its base."""
+"""Largest number of low bits: offsets of a segment are less than 2^31 above its base."""
 
 
 class OffsetSetError(Exception):
-    """A text that is no set of offsets: what was expected and found."""
+    """A text is not a set of offsets; the message says what was expected and found."""
 
 
 def packed(offsets: Int64s, base_offset: int) -> bytes:
-    """The bytes of a set.
+    """Encode a set of offsets.
 
     Args:
         offsets: int64[N], ascending, N at most ``MOST_OFFSETS``.
-        base_offset: of their segment; none of them is below it.
+        base_offset: base offset of their segment; none of ``offsets`` is below it.
     """
     if not len(offsets):
         return b""
@@ -57,10 +57,10 @@ def packed(offsets: Int64s, base_offset: int) -> bytes:
 
 
 def unpacked(data: bytes, base_offset: int) -> Int64s:
-    """The offsets of a set, int64[N], ascending.
+    """Decode a set to its offsets, int64[N], ascending.
 
     Raises:
-        OffsetSetError: these are not the bytes of a set.
+        OffsetSetError: the bytes are not a valid set.
     """
     if not data:
         return np.empty(0, np.int64)
@@ -71,18 +71,18 @@ def unpacked(data: bytes, base_offset: int) -> Int64s:
     bits = np.unpackbits(steps)
     if not len(steps) or steps[-1] == 0 or np.count_nonzero(bits) != count:
         raise OffsetSetError(f"a step for each of {count_text(count, 'offset')} was expected, found others")
-    found: Int64s = np.flatnonzero(bits)
-    found -= np.arange(count)
-    found <<= low_bits
+    offsets: Int64s = np.flatnonzero(bits)
+    offsets -= np.arange(count)
+    offsets <<= low_bits
     for bit in range(low_bits):
         lows = np.frombuffer(data, np.uint8, plane, _HEAD.size + bit * plane)
-        found |= np.unpackbits(lows, count=count).astype(np.int64) << bit
-    if not (found[1:] > found[:-1]).all():
+        offsets |= np.unpackbits(lows, count=count).astype(np.int64) << bit
+    if not (offsets[1:] > offsets[:-1]).all():
         raise OffsetSetError("offsets that ascend were expected, found others")
-    found += base_offset
-    if packed(found, base_offset) != data:
+    offsets += base_offset
+    if packed(offsets, base_offset) != data:
         raise OffsetSetError("the one form of a set of offsets was expected, found another")
-    return found
+    return offsets
 
 
 def _head(data: bytes) -> tuple[int, int]:
@@ -102,15 +102,15 @@ def _low_bits(last: int, count: int) -> int:
 
 
 def as_text(data: bytes) -> str:
-    """A set as it stands in a plan: base64."""
+    """Encode a set as base64, its form in a plan."""
     return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def of_text(text: str) -> bytes:
-    """The bytes of a set that stands in a plan.
+    """Decode the base64 of a set in a plan.
 
     Raises:
-        OffsetSetError: it is not base64, or too long.
+        OffsetSetError: the text is not base64, or is too long.
     """
     if len(text) > _MOST_LETTERS:
         raise OffsetSetError(f"at most {_MOST_LETTERS} letters were expected, found {len(text)}")

@@ -22,19 +22,19 @@ METADATA_TOPIC_ID = uuid.UUID(int=1)
 
 
 class PartitionMetadata(NamedTuple):
-    """The content of the file."""
+    """Content of the file."""
 
     version: int
     topic_id: uuid.UUID
 
 
 def topic_id_text(topic_id: uuid.UUID) -> str:
-    """A topic id as Kafka writes it: 22 characters of URL-safe base64."""
+    """Encode a topic id as Kafka does: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode("ascii").rstrip("=")
 
 
 def parse_uuid(text: str) -> uuid.UUID | None:
-    """An id as ``Uuid.fromString`` reads it, or None."""
+    """Parse an id as ``Uuid.fromString`` does; None where that throws."""
     if re.fullmatch(rf"[A-Za-z0-9_-]{{{ID_CHARACTERS}}}(==)?", text) is None:
         return None
     try:

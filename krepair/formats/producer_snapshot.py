@@ -1,4 +1,4 @@
-"""Producer snapshots (``.snapshot``): the state of all producers at an offset, except the expired ones.
+"""Producer snapshots (``.snapshot``): the state of all unexpired producers at an offset.
 
 All brokers from 0.11 on write version 1.
 
@@ -60,7 +60,7 @@ class ProducerEntry(NamedTuple):
 
     @property
     def has_open_txn(self) -> bool:
-        """Whether the producer has an open transaction. A negative first offset means none, as for a broker."""
+        """True if the producer has an open transaction. A broker takes any negative first offset for none."""
         return self.current_txn_first_offset >= 0
 
 
@@ -68,17 +68,17 @@ assert ProducerEntry._fields == ENTRY.names
 
 
 class ProducerSnapshot(NamedTuple):
-    """A whole snapshot.
+    """Content of a whole snapshot.
 
     Attributes:
-        entries: the producers in the order of the file, which is the hash order of the broker.
+        entries: producers in the order of the file, which is the broker's hash order.
     """
 
     entries: tuple[ProducerEntry, ...]
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries as an array [N]: as many as the count says, if the file holds them."""
+    """View the whole entries as an array [N]: as many as the count says and the file holds."""
     if len(buf) < HEADER_SIZE:
         return np.empty(0, ENTRY.dtype)
     count = HEADER.unpack(buf)[2]
@@ -87,13 +87,13 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
 
 
 def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
-    """Why a broker would refuse and delete the snapshot, or None.
+    """Return the reason why a broker would refuse and delete the snapshot; None if it is valid.
 
     Size, version and count are checked first, so that little is read of a file that is not a snapshot.
 
     Args:
-        size: bytes of the file.
-        read: gives the bytes from one position up to another, fewer at the end of the file.
+        size: size of the file in bytes.
+        read: function that returns the bytes from one position up to another, fewer at the end of the file.
     """
     if size < HEADER_SIZE:
         return Damage(0, size, f"at least {HEADER_SIZE} bytes", f"{size} bytes")
@@ -117,14 +117,14 @@ def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """Why a broker would refuse and delete the snapshot; empty if it is valid."""
+    """Return the reason why a broker would refuse and delete the snapshot; empty if it is valid."""
     bytes_of = memoryview(buf)
-    found = damage_in(len(buf), lambda start, end: bytes_of[start:end])
-    return [] if found is None else [found]
+    wrong = damage_in(len(buf), lambda start, end: bytes_of[start:end])
+    return [] if wrong is None else [wrong]
 
 
 def decode(buf: Bytes) -> ProducerSnapshot | Damage:
-    """The snapshot; a ``Damage`` if a broker would refuse it."""
+    """Read a snapshot; a ``Damage`` if a broker would refuse it."""
     wrong = damage(buf)
     if wrong:
         return wrong[0]
@@ -132,13 +132,13 @@ def decode(buf: Bytes) -> ProducerSnapshot | Damage:
 
 
 def table(buf: Bytes) -> npt.NDArray[np.int64]:
-    """The entries of a valid snapshot as int64[N, 8], one column per field of ``ENTRY``."""
+    """Return the entries of a valid snapshot as int64[N, 8], one column per field of ``ENTRY``."""
     entries = view(buf)
     return np.column_stack([entries[name].astype(np.int64) for name in ENTRY.names])
 
 
 def encode_table(rows: npt.NDArray[np.int64]) -> bytes:
-    """The bytes of a snapshot with these rows, int64[N, 8], in their order; the inverse of ``table``."""
+    """Encode a snapshot from rows, int64[N, 8], in their order; the inverse of ``table``."""
     packed = np.empty(len(rows), ENTRY.dtype)
     for column, name in enumerate(ENTRY.names):
         packed[name] = rows[:, column]

@@ -23,11 +23,11 @@ from krepair.formats.words import count_text
 
 
 class RecordHeader(NamedTuple):
-    """One record header. The key is kept as bytes, so that damaged UTF-8 is copied unchanged.
+    """One record header; its key stays bytes, so that damaged UTF-8 is copied unchanged.
 
     Attributes:
-        key: bytes of the key; it cannot be null.
-        value: None is null, which is not the same as empty.
+        key: key bytes, never null.
+        value: value bytes; None is null, which differs from empty.
     """
 
     key: bytes
@@ -35,15 +35,15 @@ class RecordHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One record as it is stored.
+    """One record in its stored form.
 
     Attributes:
-        attributes: not used by Kafka so far.
-        timestamp_delta: ms after the base timestamp of the batch.
-        offset_delta: offset less the base offset of the batch.
-        key: None is null (no key), which is not the same as empty.
-        value: None is null (a tombstone), which is not the same as empty.
-        headers: the headers in their order; keys may repeat.
+        attributes: attribute bits, which Kafka does not use so far.
+        timestamp_delta: time in ms after the base timestamp of the batch.
+        offset_delta: offset minus the base offset of the batch.
+        key: key; None is null (no key), which differs from empty.
+        value: value; None is null (a tombstone), which differs from empty.
+        headers: headers in their order; keys may repeat.
     """
 
     attributes: int = 0
@@ -54,24 +54,24 @@ class Record(NamedTuple):
     headers: tuple[RecordHeader, ...] = ()
 
     def offset(self, batch: BatchHeader) -> int:
-        """Offset of the record in the log."""
+        """Return the offset of the record in the log."""
         return batch.base_offset + self.offset_delta
 
     def timestamp(self, batch: BatchHeader) -> int:
-        """Timestamp of the record in ms: the broker's with LogAppendTime, else the producer's."""
+        """Return the record's timestamp in ms: the broker's with LogAppendTime, else the producer's."""
         if batch.is_log_append_time:
             return batch.max_timestamp
         return batch.base_timestamp + self.timestamp_delta
 
     def sequence(self, batch: BatchHeader) -> int:
-        """Sequence number of the record, -1 without sequences."""
+        """Return the sequence number of the record, -1 without sequences."""
         if batch.base_sequence < 0:
             return NO_SEQUENCE
         return next_sequence(batch.base_sequence, self.offset_delta)
 
 
 class _RecordReader:
-    """Reads the body of one record. ``failed`` names the first thing that is wrong; later reads mean nothing."""
+    """Cursor over the body of one record. ``failed`` names the first error; reads after it are meaningless."""
 
     def __init__(self, buf: Bytes, position: int, end: int) -> None:
         self.buf = buf
@@ -116,7 +116,7 @@ class _RecordReader:
         if count < 0 or count > self.end - self.position:
             self.failed = self.failed or f"{count} headers in {self.end - self.position} bytes"
             return ()
-        found: list[RecordHeader] = []
+        parsed: list[RecordHeader] = []
         for _ in range(count):
             key = self.nullable_bytes("header key")
             value = self.nullable_bytes("header value")
@@ -124,8 +124,8 @@ class _RecordReader:
                 self.failed = self.failed or "a null header key"
             if self.failed:
                 return ()
-            found.append(RecordHeader(key or b"", value))
-        return tuple(found)
+            parsed.append(RecordHeader(key or b"", value))
+        return tuple(parsed)
 
 
 def _read_record(buf: Bytes, position: int, end: int) -> tuple[Record, int] | Damage:
@@ -133,8 +133,8 @@ def _read_record(buf: Bytes, position: int, end: int) -> tuple[Record, int] | Da
     if size is None:
         return Damage(position, end - position, "the length of a record", "no varint before the end")
     if not 0 <= size.value <= end - size.end:
-        left = f"{end - size.end} bytes left"
-        return Damage(position, end - position, f"a record of {size.value} bytes", left)
+        remaining = f"{end - size.end} bytes left"
+        return Damage(position, end - position, f"a record of {size.value} bytes", remaining)
     reader = _RecordReader(buf, size.end, size.end + size.value)
     record = Record(
         reader.byte("attributes"),
@@ -152,11 +152,11 @@ def _read_record(buf: Bytes, position: int, end: int) -> tuple[Record, int] | Da
 
 
 def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
-    """Read uncompressed record bytes record by record.
+    """Read uncompressed records one by one.
 
     Args:
         data: all record bytes of a batch.
-        count: record count of the batch. If ``data`` holds fewer or more, it is damaged, as for a broker.
+        count: record count of the batch. ``data`` that holds fewer or more is damaged, as for a broker.
 
     Yields:
         The records, then a ``Damage`` with positions in ``data`` if the records do not fill it exactly.
@@ -181,15 +181,15 @@ def records(data: Bytes, count: int) -> Iterator[Record | Damage]:
 def batch_records(
     buf: Bytes, position: int = 0, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[Record | Damage]:
-    """Read the records of the batch at ``position``, compressed or not. The CRC is not checked.
+    """Read the records of the batch at ``position``, compressed or not, without checking the CRC.
 
     Args:
         buf: bytes that hold the batch.
-        position: where the batch starts.
-        max_bytes: largest number of bytes of the records when decompressed; more is damage.
+        position: byte of the buffer at which the batch starts.
+        max_bytes: limit in bytes of the decompressed records; more is damage.
 
     Yields:
-        The records, then a ``Damage`` with positions in ``buf`` if something is wrong. For compressed records its range
+        The records, then a ``Damage`` with positions in ``buf`` if something is wrong. The damage of compressed records
         covers all of them.
     """
     wrong = header_damage(buf, position)
@@ -200,7 +200,7 @@ def batch_records(
     start, end = position + HEADER_SIZE, position + header.size_bytes
     stored = memoryview(buf)[start:end]
     if header.is_empty:
-        # A broker does not read behind the header of a batch without records.
+        # A broker does not read past the header of a batch without records.
         return
     if header.codec == Codec.NONE:
         for record in records(stored, header.record_count):

@@ -1,4 +1,4 @@
-"""Time index files (``.timeindex``): they lead from a timestamp to an offset.
+"""Time index files (``.timeindex``), which map timestamps to offsets.
 
 Source: ``TimeIndex.scala`` (2.2.1), ``TimeIndex.java`` (3.9.0); KIP-33.
 """
@@ -22,12 +22,12 @@ assert ENTRY_SIZE == 12
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries as an array [N], with the zero padding."""
+    """View the whole entries as an array [N], including the zero padding."""
     return ENTRY.view(buf)
 
 
 def used_entries(buf: Bytes) -> int:
-    """Number of entries before the zero padding.
+    """Count the entries before the zero padding.
 
     If the file has only one entry, and it is all zeros, it is a real entry: timestamp 0 at the base offset.
     """
@@ -36,5 +36,5 @@ def used_entries(buf: Bytes) -> int:
 
 
 def damage(buf: Bytes) -> list[Damage]:
-    """The damage that the file's own bytes show: torn end, zero padding, negative or not ascending entries."""
+    """Return the damage that the file itself shows: torn end, zero padding, negative or descending entries."""
     return entries_damage(buf, ENTRY, used_entries(buf), {"timestamp": True, "relative_offset": False})

@@ -38,11 +38,11 @@ VALUE: Final = _MESSAGES["transaction_state value"]
 RECORDS: Final = RecordTable(TRANSACTIONS_TOPIC, _MESSAGES)
 
 PRODUCER_ID: Final = front(VALUE, "producer_id")
-"""The common front of all versions: the version and the producer id."""
+"""Common start of all versions: the version and the producer id."""
 
 
 class TransactionStatus(IntEnum):
-    """Kafka's ids of the states of a transaction."""
+    """Kafka's ids of transaction states."""
 
     EMPTY = 0
     ONGOING = 1
@@ -62,11 +62,11 @@ IN_PROGRESS: Final = frozenset(
         TransactionStatus.PREPARE_EPOCH_FENCE,
     }
 )
-"""The states of a transaction that has begun and whose markers are not all written."""
+"""States of a transaction that has begun and whose markers are not all written."""
 
 
 def state_name(status: int) -> str:
-    """Kafka's name of a ``transaction_status``; for an unknown number ``unknown (N)``."""
+    """Return Kafka's name of a ``transaction_status``; ``unknown (N)`` for an unknown number."""
     if status not in TransactionStatus.__members__.values():
         return f"unknown ({status})"
     return "".join(word.capitalize() for word in TransactionStatus(status).name.split("_"))

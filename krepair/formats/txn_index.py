@@ -1,4 +1,4 @@
-"""Transaction index files (``.txnindex``): the aborted transactions whose abort marker is in the segment.
+"""Transaction index files (``.txnindex``): the aborted transactions whose ABORT marker is in the segment.
 
 Source: ``TransactionIndex.scala`` (2.2.1), ``AbortedTxn.java`` and ``TransactionIndex.java`` (3.9.0); KIP-98.
 """
@@ -17,7 +17,7 @@ from krepair.formats.layout import Layout, LayoutField
 
 VERSION = 0
 AT_MOST_BYTES = 1 << 30
-"""A longer file is not read."""
+"""Largest file in bytes that is read."""
 
 ENTRY = Layout(
     LayoutField("version", "i2", "0"),
@@ -41,20 +41,20 @@ class AbortedTxn(NamedTuple):
 
 
 def view(buf: Bytes) -> npt.NDArray[Any]:
-    """The whole entries as an array [N]."""
+    """View the whole entries as an array [N]."""
     return ENTRY.view(buf)
 
 
 def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
-    """The damage that the file's own bytes show: torn end, unknown version, impossible offsets.
+    """Return the damage that the file itself shows: torn end, unknown version, impossible offsets.
 
     Args:
-        buf: the whole file.
+        buf: whole content of the file.
         base_offset: base offset of the segment; ``TransactionIndex.sanityCheck`` refuses a last offset below it.
     """
     if not buf:
-        return []  # nearly every segment has an empty one
-    found = torn_damage(buf, ENTRY_SIZE)
+        return []  # nearly every segment has an empty transaction index
+    damages = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
     columns = {name: entries[name].astype(np.int64) for name in ENTRY.names}
     checks = (
@@ -72,18 +72,18 @@ def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
     for mask, name, expected in checks:
         wrong = first_true(mask)
         if wrong >= 0:
-            found.append(Damage(wrong * ENTRY_SIZE, ENTRY_SIZE, expected, str(int(columns[name][wrong]))))
-    found += descent_damage(entries, "last_offset", ENTRY_SIZE, strict=True)
-    return sorted(found)
+            damages.append(Damage(wrong * ENTRY_SIZE, ENTRY_SIZE, expected, str(int(columns[name][wrong]))))
+    damages += descent_damage(entries, "last_offset", ENTRY_SIZE, strict=True)
+    return sorted(damages)
 
 
 def decode(buf: Bytes) -> tuple[AbortedTxn, ...]:
-    """The whole entries. They can be trusted only if ``damage`` is empty."""
+    """Read the whole entries, which can be trusted only if ``damage`` is empty."""
     return tuple(AbortedTxn(*entry) for entry in view(buf).tolist())
 
 
 def encode(entries: Iterable[AbortedTxn]) -> bytes:
-    """The bytes of a file.
+    """Encode a transaction index.
 
     Raises:
         UsageError: a value does not fit its field.

@@ -1,4 +1,4 @@
-"""Integers of variable length: zig-zag ones, as in records of format v2, and unsigned ones, as lengths of messages.
+"""Integers of variable length: zig-zag in records of format v2, unsigned as lengths in protocol messages.
 
 An int has at most 5 bytes, a long at most 10. A reader also accepts longer forms; a writer gives the shortest.
 
@@ -16,11 +16,10 @@ LONG_BYTES = 10
 
 
 class Varint(NamedTuple):
-    """A value that was read.
+    """Decoded value and its end.
 
     Attributes:
-        value: signed.
-        end: position after it.
+        end: position after the last byte.
     """
 
     value: int
@@ -41,8 +40,8 @@ def _read_raw(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) ->
 
 
 def _read(buf: Bytes, position: int, end: int, max_bytes: int, bits: int) -> Varint | None:
-    found = _read_raw(buf, position, end, max_bytes, bits)
-    return None if found is None else Varint((found.value >> 1) ^ -(found.value & 1), found.end)
+    raw = _read_raw(buf, position, end, max_bytes, bits)
+    return None if raw is None else Varint((raw.value >> 1) ^ -(raw.value & 1), raw.end)
 
 
 def read_unsigned(buf: Bytes, position: int, end: int) -> Varint | None:

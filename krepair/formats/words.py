@@ -1,4 +1,4 @@
-"""Numbers of things and times in words, so that no message says ``1 partitions``; and JSON that steers no terminal."""
+"""Counts, times and names as text, so that no message says ``1 partitions``; and JSON that is safe for terminals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_text(milliseconds: int) -> str:
-    """Epoch milliseconds as ISO 8601 in UTC.
+    """Format epoch milliseconds as ISO 8601 in UTC.
 
-    -1 is no timestamp. Another negative number stays a number; one after the year 9999 is also told in microseconds.
+    -1 means no timestamp. Another negative number stays a number; a time after the year 9999 is also shown as if it
+    were in microseconds.
     """
     if milliseconds == -1:
         return "no timestamp"
@@ -30,12 +31,11 @@ def time_text(milliseconds: int) -> str:
 
 
 def count_text(count: int, one: str, many: str = "") -> str:
-    """A number of things: ``1 partition``, ``2 partitions``, ``no partition``.
+    """Format a count with its noun: ``1 partition``, ``2 partitions``, ``no partition``.
 
     Args:
-        count: how many.
-        one: the word for one of them.
-        many: the word for several; by default with an s.
+        one: singular of the noun.
+        many: plural of the noun; by default the singular with an s.
     """
     if count == 0:
         return f"no {one}"
@@ -43,17 +43,17 @@ def count_text(count: int, one: str, many: str = "") -> str:
 
 
 def names_text(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are."""
+    """List the first three names and the number of the others."""
     more = len(names) - _MOST_NAMES
     shown = ", ".join(names[:_MOST_NAMES])
     return f"{shown} and {more:,} more" if more > 0 else shown
 
 
 def few(folders: Sequence[str]) -> str:
-    """The first three folders of partitions, and how many more there are: ``a-0, a-1, b-7 and 9 more``."""
-    told = [_elided(folder) for folder in folders[:_MOST_NAMES]]
-    more = len(folders) - len(told)
-    return ", ".join(told) + (f" and {more:,} more" if more > 0 else "")
+    """List the first three partition folders and the number of the others: ``a-0, a-1, b-7 and 9 more``."""
+    names = [_elided(folder) for folder in folders[:_MOST_NAMES]]
+    more = len(folders) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _elided(name: str) -> str:
@@ -61,20 +61,20 @@ def _elided(name: str) -> str:
 
 
 def json_for_terminals(text: str) -> str:
-    """JSON in which every letter that a terminal would obey has the other spelling that JSON has for it."""
+    """Escape every character of a JSON text that a terminal would obey."""
     return _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable(name: str) -> str:
-    r"""A file name as JSON can hold it: bytes that are not UTF-8 as ``\\udcNN`` in plain letters.
+    r"""Return a file name in the form of JSON texts and plans: invalid UTF-8 bytes are spelled ``\\udcNN``.
 
-    Plans hold names so. Call this before you look up the name of a folder in a plan.
+    Plans hold folder names in this form, so call this before looking up a folder in a plan.
     """
     return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
 
 
 def all_printable(value: Any) -> Any:
-    """A value of JSON's types, as ``msgspec.to_builtins`` gives it, with every text of it printable."""
+    """Return a value of JSON's types, as ``msgspec.to_builtins`` gives it, with every text made printable."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
