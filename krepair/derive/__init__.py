@@ -1,1 +1,1 @@
-"""The facts of a log, each worked out in one place from the columns of its batches, segment after segment."""
+"""Facts of a log, each derived in one place from the columns of its batches, segment after segment."""

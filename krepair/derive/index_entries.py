@@ -23,13 +23,13 @@ _FIRST_ENTRIES = 1024
 
 
 class IndexEntries:
-    """Give it all batches in order. Nothing is checked here: the entries are right if the batches are valid.
+    """Builder of index entries; it takes all batches in order, and its result is right if they are valid.
 
     Args:
-        interval_bytes: ``index.interval.bytes``.
+        interval_bytes: value of ``index.interval.bytes``.
 
     Attributes:
-        position: file position behind the last window that was taken.
+        position: file position after the last window that was added.
     """
 
     def __init__(self, interval_bytes: int) -> None:
@@ -42,7 +42,7 @@ class IndexEntries:
         self.position = 0
 
     def take(self, rows: Batches) -> None:
-        """Enter the next batches."""
+        """Add the next batches."""
         done = 0
         while True:
             done = int(
@@ -53,12 +53,12 @@ class IndexEntries:
             self._grow()
 
     def take_window(self, window: Uint8s, end: int, starts: Int32s) -> Int64s:
-        """Enter the batches of the next window that a scan has found valid.
+        """Add the batches of the next window, which a scan has found valid.
 
         Args:
             window: uint8[W] that begins with a batch.
-            end: place after the last batch.
-            starts: int32[N], N > 0, places of the batches.
+            end: position in the window after the last batch.
+            starts: int32[N], N > 0, positions of the batches in the window.
 
         Returns:
             int64[3, N]: position, last offset and largest timestamp of each batch; valid until the next window.
@@ -85,17 +85,17 @@ class IndexEntries:
 
     @property
     def largest(self) -> tuple[int, int]:
-        """Largest timestamp in milliseconds, and last offset of the first batch that has it; -1 if none."""
+        """Largest timestamp in ms and the last offset of the first batch that has it; -1 if none."""
         return int(self._state[R_LARGEST]), int(self._state[R_OFFSET_OF_LARGEST])
 
     def so_far(self) -> tuple[Int64s, Int64s]:
-        """As ``entries`` without the closing one; valid until more is taken."""
+        """Return ``entries`` without the closing time entry; valid until more batches are added."""
         return self._offsets[: self._state[R_OFFSETS]], self._times[: self._state[R_TIMES]]
 
     def entries(self) -> tuple[Int64s, Int64s]:
-        """int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), absolute.
+        """Return int64[N, 2] (last offset, position) and int64[M, 2] (timestamp, offset), absolute.
 
-        The time index has a closing entry, if the largest timestamp has none yet.
+        The time index gets a closing entry if the largest timestamp has none yet.
         """
         offsets, times = self.so_far()
         if self._state[R_LARGEST] > self._state[R_LAST_TIMESTAMP]:
@@ -104,10 +104,10 @@ class IndexEntries:
 
 
 def index_bytes(base_offset: int, offsets: Int64s, times: Int64s) -> tuple[bytes, bytes]:
-    """The bytes of an ``.index`` and a ``.timeindex``.
+    """Encode an ``.index`` and a ``.timeindex``.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
         offsets: int64[N, 2] (last offset, position).
         times: int64[M, 2] (timestamp, offset).
     """
@@ -118,7 +118,7 @@ def index_bytes(base_offset: int, offsets: Int64s, times: Int64s) -> tuple[bytes
 
 
 def _packed(layout: Layout, *columns: Int64s) -> bytes:
-    """Entries of a layout from one column per field."""
+    """Encode the entries of a layout from one column per field."""
     entries = np.empty(len(columns[0]), layout.dtype)
     for name, column in zip(layout.names, columns, strict=True):
         entries[name] = column

@@ -1,4 +1,4 @@
-"""What is known of each producer where a log ends: the rows of its segments, joined in offset order, after a snapshot.
+"""State of each producer at the end of a log: a snapshot, then the rows of the segments in offset order.
 
 Source: ProducerStateManager, ProducerAppendInfo.append (2.2.1, 2.8.2, 3.9.0).
 """
@@ -16,7 +16,7 @@ _NONE = -1
 
 
 class Producers:
-    """State per producer, as parallel arrays over ``ids``. What is not known is -1.
+    """State per producer, as parallel arrays over ``ids``; -1 means unknown.
 
     Args:
         ids: int64[N], producer ids, ascending.
@@ -26,12 +26,12 @@ class Producers:
         epoch: int64[N], producer epochs.
         sequence: int64[N], last sequence of the current epoch.
         last_data: int64[N], last data offset of the current epoch.
-        delta: int64[N], offsets of that batch less one, 0 if there is none.
+        delta: int64[N], last offset delta of that batch, 0 if there is none.
         data_time: int64[N], timestamp in ms of the last data batch of the current epoch.
         timestamp: int64[N], timestamp in ms of the last batch, data or marker.
         coordinator: int64[N], coordinator epoch of the last marker.
         open_first: int64[N], first offset of the open transaction.
-        known: bool[N], whether anything is known of the producer.
+        known: bool[N], True if anything is known of the producer.
     """
 
     def __init__(self, ids: Int64s) -> None:
@@ -43,7 +43,7 @@ class Producers:
         self.known: Any = np.zeros(len(ids), bool)
 
     def load(self, table: Int64s) -> None:
-        """Add the producers of a snapshot, int64[M, 8] as ``producer_snapshot.table`` gives them."""
+        """Add the producers of a snapshot, int64[M, 8] as returned by ``producer_snapshot.table``."""
         at = np.searchsorted(self.ids, table[:, 0])
         fields = (
             self.epoch, self.sequence, self.last_data, self.delta, self.timestamp, self.coordinator, self.open_first,
@@ -56,7 +56,9 @@ class Producers:
 
     def replay_rows(self, rows: Int64s) -> None:
         """Add the producers of the next segment, the ``rows`` of its summary."""
-        rows = rows[rows[:, c.P_EPOCH] != _NONE]  # a row of only emptied control batches tells nothing
+        rows = rows[
+            rows[:, c.P_EPOCH] != _NONE
+        ]  # a row of only retained empty control batches carries no state
         at = np.searchsorted(self.ids, rows[:, c.P_ID])
         same = (rows[:, c.P_EPOCHS_MIXED] == 0) & (self.epoch[at] == rows[:, c.P_EPOCH])
         data = rows[:, c.P_LAST_DATA_OFFSET] >= 0

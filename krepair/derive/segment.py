@@ -1,4 +1,4 @@
-"""What a broker's recovery finds in one ``.log``: every checksum checked, index entries made, and where it stops.
+"""Recovery of one ``.log`` as a broker does it: all checksums checked, index entries built, end of valid data found.
 
 Source: LogSegment.recover, FileLogInputStream.nextBatch, AbstractLegacyRecordBatch (2.2.1, 3.9).
 """
@@ -22,17 +22,17 @@ from krepair.kernels.scan import DAMAGE_TEXT, ReadInto
 
 @dataclass(frozen=True)
 class RecoveredSegment:
-    """What recovery finds in one ``.log``.
+    """Result of recovering one ``.log``.
 
     Attributes:
-        positions: int64[N], those in the offset index.
-        index: bytes of the ``.index`` for the valid batches, trimmed to its entries.
-        time_index: bytes of the ``.timeindex``, likewise.
-        valid_bytes: bytes of valid batches from position 0; recovery truncates the log there.
-        damage: kind of damage (``classes.D_*``) at position ``valid_bytes``, 0 none.
-        damage_text: what was expected and found there, or empty.
+        positions: int64[N], positions of the entries in the offset index.
+        index: content of the ``.index`` for the valid batches, trimmed to its entries.
+        time_index: content of the ``.timeindex``, trimmed likewise.
+        valid_bytes: size in bytes of the valid batches from position 0; recovery truncates the log to it.
+        damage: kind of damage (``classes.D_*``) at position ``valid_bytes``, 0 for none.
+        damage_text: what was expected and what was found at ``valid_bytes``, or empty.
         last_offset: last offset of the last valid batch, ``base_offset - 1`` if there is none.
-        batches: number of valid batches; a message of v0 or v1 counts as one.
+        batches: number of valid batches; a v0 or v1 message counts as one.
     """
 
     positions: Int64s
@@ -53,17 +53,17 @@ def recover_segment(
     *,
     window_bytes: int = WINDOW_BYTES,
 ) -> RecoveredSegment:
-    """Walk one ``.log`` as the broker's recovery does. Memory holds one window and the index entries.
+    """Walk one ``.log`` as a broker's recovery does; memory holds one window and the index entries.
 
     Args:
-        base_offset: base offset of the segment.
-        file_size: bytes of the log.
-        interval_bytes: ``index.interval.bytes``.
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        window_bytes: size of the window.
+        file_size: size of the log in bytes.
+        interval_bytes: value of ``index.interval.bytes``.
+        read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end.
+            It may raise ``OSError``.
+        window_bytes: size of the window in bytes.
 
     Raises:
-        OSError: ``read_into`` has raised it.
+        OSError: ``read_into`` raised it.
     """
     walk = BatchWalk(read_into, file_size, last_offset=base_offset - 1, whole=True, window_bytes=window_bytes)
     entries = IndexEntries(interval_bytes)
@@ -77,7 +77,7 @@ def recover_segment(
             valid_bytes = int(rows["position"][good - 1]) + int(rows["size"][good - 1])
         if damage is not None:
             break
-    kind, found = damage if damage is not None else _why_it_stops(walk)
+    kind, evidence = damage if damage is not None else _why_it_stops(walk)
     offsets, times = entries.entries()
     index, time_index = index_bytes(base_offset, offsets, times)
     return RecoveredSegment(
@@ -86,14 +86,14 @@ def recover_segment(
         time_index=time_index,
         valid_bytes=valid_bytes,
         damage=kind,
-        damage_text=DAMAGE_TEXT[kind].format(found=found) if kind else "",
+        damage_text=DAMAGE_TEXT[kind].format(found=evidence) if kind else "",
         last_offset=last_offset,
         batches=batches,
     )
 
 
 def _good(rows: Batches, base_offset: int, last_offset: int) -> tuple[int, tuple[int, int] | None]:
-    """How many batches have offsets that can be; kind of damage of the next one, and what was found."""
+    """Count the batches with possible offsets; return the count, and kind and evidence of the damage after them."""
     first, last = rows["base_offset"], rows["last_offset"]
     if not rows["problem"].any() and first[0] >= base_offset and last[-1] - base_offset <= INT32_MAX:
         return len(rows), None
@@ -111,16 +111,16 @@ def _good(rows: Batches, base_offset: int, last_offset: int) -> tuple[int, tuple
 
 
 def _why_it_stops(walk: BatchWalk) -> tuple[int, int]:
-    """Kind of damage at the end of a walk, and what was found; ``D_NONE`` at the end of the log."""
+    """Return kind and evidence of the damage at the end of a walk; ``D_NONE`` at the end of the log."""
     suspect: Any = walk.suspect
-    left = walk.file_size - walk.position
+    remaining = walk.file_size - walk.position
     if suspect is not None:
         return c.D_CRC if suspect["magic"] == MAGIC else c.D_OLD_CRC, int(suspect["computed"])
-    if not left:
+    if not remaining:
         return c.D_NONE, 0
     rest = walk.rest
     front = batch_front(rest.data)
-    torn = (c.D_TORN, left) if rest.any() else (c.D_ZEROS, 0)
+    torn = (c.D_TORN, remaining) if rest.any() else (c.D_ZEROS, 0)
     if front is None or (len(rest) < HEADER_SIZE and (front.magic >= MAGIC or front.size < LEAST_BYTES[0])):
         return torn
     length = front.size - LOG_OVERHEAD
@@ -130,4 +130,4 @@ def _why_it_stops(walk: BatchWalk) -> tuple[int, int]:
         return c.D_ZEROS, 0
     if front.size < LEAST_BYTES[front.magic]:
         return c.D_LENGTH if front.magic == MAGIC else c.D_OLD_LENGTH, length
-    return (c.D_PAST_END, front.size) if front.size > left else torn
+    return (c.D_PAST_END, front.size) if front.size > remaining else torn

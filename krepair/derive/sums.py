@@ -1,7 +1,7 @@
-"""Sums of batches by ranges of offsets, so that replicas can be held against each other without their headers.
+"""Sums of batches by ranges of offsets, which compare replicas without exchanging their batch headers.
 
-A sum does not depend on the order, and a batch counts in the range of its base offset. Two replicas that never cleaned
-have equal sums, since a follower appends its leader's bytes.
+A sum does not depend on the order of the batches, and a batch counts in the range of its base offset. Two replicas that
+were never cleaned have equal sums, because a follower appends its leader's bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from krepair.formats.arrays import Uint64s
 from krepair.kernels.columns import Batches
 
 RANGE_BITS: Final = 12
-"""A range of offsets whose batches are summed up has 4096 of them."""
+"""Width of a range in bits: the batches of 4096 consecutive offsets are summed up together."""
 RANGE_COLUMNS: Final = 4
 
 _FACTORS: Final = (
@@ -26,7 +26,7 @@ _31: Final = np.uint64(31)
 
 
 def ranges_of(rows: Batches) -> Uint64s:
-    """uint64[N, RANGE_COLUMNS] (number of the range, batches, sum, other sum) of batches in offset order."""
+    """Sum batches in offset order; uint64[N, RANGE_COLUMNS] (range number, batches, sum, other sum)."""
     numbers = rows["base_offset"] >> RANGE_BITS
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
     ranges = np.empty((len(starts), RANGE_COLUMNS), np.uint64)
@@ -42,7 +42,7 @@ def ranges_of(rows: Batches) -> Uint64s:
 
 
 def joined_ranges(parts: Sequence[Uint64s]) -> Uint64s:
-    """One row for each range, ascending."""
+    """Merge sums of parts into one row per range, ascending."""
     if not parts:
         return np.empty((0, RANGE_COLUMNS), np.uint64)
     rows = np.concatenate(parts)

@@ -1,7 +1,7 @@
-"""Transactions of a log as rows, made of its headers alone, and what they say of records. Pure.
+"""Transactions of a log as rows, derived from batch headers alone, and the fate of their records. Pure.
 
-A transaction reaches from the first batch of data behind a marker of its producer to the next marker. An emptied batch
-of data counts, because it opens a transaction; an emptied marker does not, because no broker looks at it.
+A transaction reaches from the first data batch after a marker of its producer to the next marker. A retained empty data
+batch counts, because it opens a transaction; an empty control batch does not, because no broker reads it.
 
 Source: ProducerAppendInfo.append, appendDataBatch, appendEndTxnMarker (2.2.1, 3.9.2, 4.3.1).
 """
@@ -18,20 +18,20 @@ from krepair.formats.batch_v2 import CONTROL, TRANSACTIONAL
 from krepair.kernels import columns
 from krepair.kernels import replica_rows as bits
 
-# columns of an event
+# Columns of an event.
 E_PRODUCER, E_OFFSET, E_KIND, E_EPOCH = range(4)
 EVENT_COLUMNS: Final = 4
 DATA: Final = columns.NO_CONTROL
 ABORT: Final = 0
 COMMIT: Final = 1
 
-# columns of a transaction
+# Columns of a transaction.
 T_PRODUCER, T_FIRST, T_LAST, T_MARKER, T_KIND, T_EPOCHS = range(6)
 TRANSACTION_COLUMNS: Final = 6
 NONE: Final = -1
-"""In T_FIRST and T_LAST: no batch of data is left. In T_MARKER: there is no marker."""
+"""Value for "nothing": no data batch (T_FIRST, T_LAST), or no marker (T_MARKER)."""
 
-# what becomes of a record, as bits of its row
+# The fate of a record, as bits of its row.
 COMMITTED: Final = bits.COMMITTED
 COMMITTED_TWO_EPOCHS: Final = bits.COMMITTED | bits.TWO_EPOCHS
 ABORTED: Final = bits.ABORTED
@@ -40,35 +40,35 @@ _FEW: Final = 3
 
 
 def no_rows(columns: int) -> Int64s:
-    """int64[0, columns]."""
+    """Return int64[0, columns]."""
     return np.empty((0, columns), np.int64)
 
 
 def events_of(rows: columns.Batches) -> Int64s:
-    """Data in transactions and their markers, int64[N, EVENT_COLUMNS], of batches in offset order."""
+    """Extract data in transactions and markers, int64[N, EVENT_COLUMNS], from batches in offset order."""
     attributes, kinds = rows["attributes"], rows["control_type"]
     data = attributes & (TRANSACTIONAL | CONTROL) == TRANSACTIONAL
-    found = rows.take(np.flatnonzero(data | (kinds == ABORT) | (kinds == COMMIT)))
+    batches = rows.take(np.flatnonzero(data | (kinds == ABORT) | (kinds == COMMIT)))
     names = ("producer_id", "base_offset", "control_type", "producer_epoch")
-    return np.column_stack([found[name].astype(np.int64) for name in names])
+    return np.column_stack([batches[name].astype(np.int64) for name in names])
 
 
 def transactions_of(events: Int64s) -> Int64s:
     """Join events to transactions.
 
     Args:
-        events: int64[N, EVENT_COLUMNS] (producer id, offset, ``DATA`` or kind of marker, producer epoch), those of a
-            producer in offset order.
+        events: int64[N, EVENT_COLUMNS] (producer id, offset, ``DATA`` or kind of marker, producer epoch); events of one
+            producer are in offset order.
 
     Returns:
-        int64[M, TRANSACTION_COLUMNS]: producer id, base offset of the first batch of data, of the last, offset of the
-        marker, its kind, whether the data has more than one producer epoch; ascending by producer and offset.
+        int64[M, TRANSACTION_COLUMNS]: producer id, base offsets of the first and the last data batch, offset and kind
+        of the marker, 1 if the data has more than one producer epoch; ascending by producer and offset.
     """
     return _joined(_in_order(events))
 
 
 def _joined(events: Int64s) -> Int64s:
-    """The transactions of events that are in order."""
+    """Join sorted events to transactions."""
     if not len(events):
         return no_rows(TRANSACTION_COLUMNS)
     marker, starts = events[:, E_KIND] != DATA, _starts(events)
@@ -94,19 +94,19 @@ def _in_order(events: Int64s) -> Int64s:
 
 
 def _starts(events: Int64s) -> Int64s:
-    """Places of the first events of transactions, of events in order."""
+    """Return the indexes of the first event of each transaction in sorted events."""
     begins = np.ones(len(events), bool)
     begins[1:] = (events[1:, E_PRODUCER] != events[:-1, E_PRODUCER]) | (events[:-1, E_KIND] != DATA)
     return np.flatnonzero(begins)
 
 
 def settled(events: Int64s) -> tuple[Int64s, Int64s]:
-    """(transactions that no event before or behind these can change, the events of the others).
+    """Split part of a log into (transactions that other parts cannot change, events of the other transactions).
 
-    The first and the last transaction of each producer may go on outside.
+    The first and the last transaction of each producer may continue outside of the part.
 
     Args:
-        events: as for ``transactions_of``, of a part of the log.
+        events: events of the part, as for ``transactions_of``.
     """
     events = _folded(_in_order(events))
     rows = _joined(events)
@@ -118,20 +118,20 @@ def settled(events: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def in_order(transactions: Int64s) -> Int64s:
-    """Ascending by producer and offset, as ``transactions_of`` gives them."""
+    """Sort by producer and offset, the order of ``transactions_of``."""
     return transactions[np.lexsort((_begins(transactions), transactions[:, T_PRODUCER]))]
 
 
 def _begins(transactions: Int64s) -> Int64s:
-    """Offset of the first batch that is left of each, perhaps its marker."""
+    """Return the offset of each transaction's first remaining batch, which may be its marker."""
     return np.where(transactions[:, T_FIRST] == NONE, transactions[:, T_MARKER], transactions[:, T_FIRST])
 
 
 def _folded(events: Int64s) -> Int64s:
-    """The events without the batches of data inside of a run of one producer and epoch: they say nothing more.
+    """Drop data batches between others of one producer and epoch, because they add no information.
 
     Args:
-        events: in order.
+        events: sorted events.
     """
     if len(events) < _FEW:
         return events
@@ -143,55 +143,53 @@ def _folded(events: Int64s) -> Int64s:
 
 
 def runs_of(events: Int64s) -> Int64s:
-    """From where to where producers have data without a marker in between, ascending by the first offset.
-
-    Args:
-        events: as for ``transactions_of``.
+    """Find the ranges in which producers have data without a marker in between, ascending by first offset.
 
     Returns:
-        int64[M, 3] (producer id, offset of the first and of the last batch of data).
+        int64[M, 3] (producer id, offsets of the first and the last data batch).
     """
     rows = transactions_of(events)
     rows = rows[rows[:, T_FIRST] != NONE]
-    found: Int64s = rows[np.argsort(rows[:, T_FIRST], kind="stable")][:, [T_PRODUCER, T_FIRST, T_LAST]]
-    return found
+    runs: Int64s = rows[np.argsort(rows[:, T_FIRST], kind="stable")][:, [T_PRODUCER, T_FIRST, T_LAST]]
+    return runs
 
 
-def begins_as_indexed(aborted: Int64s, latest: Int64s, said: Int64s) -> Int64s:
-    """Where aborted transactions begin: where the ``.txnindex`` says, if that may be.
+def begins_as_indexed(aborted: Int64s, latest: Int64s, indexed: Int64s) -> Int64s:
+    """Return where aborted transactions begin, which the ``.txnindex`` decides where it is plausible.
 
-    Up to 2.2.1 a cleaner removes a commit marker whose records stay (KAFKA-8351). Records that an abort then seems to
-    end are not aborted if its entry begins behind them: so brokers and consumers see it.
+    Up to 2.2.1 a cleaner removes a COMMIT marker whose records stay (KAFKA-8351). A later ABORT then seems to cover
+    these records. They are not aborted if the abort's index entry begins after them: that is how brokers and consumers
+    see it.
 
     Args:
         aborted: int64[N, 3] (producer id, first offset by the log, offset of the abort marker).
-        latest: int64[N], where each may have begun at the latest.
-        said: int64[M, 3], the same three of the entries.
+        latest: int64[N], last offset at which each transaction may have begun.
+        indexed: int64[M, 3], the same three columns from the entries of the ``.txnindex``.
     """
     first = aborted[:, 1]
-    if not len(said):
+    if not len(indexed):
         return first
-    said = said[np.argsort(said[:, 2], kind="stable")]
-    at = np.minimum(np.searchsorted(said[:, 2], aborted[:, 2]), len(said) - 1)
-    same, begins = (said[at][:, [0, 2]] == aborted[:, [0, 2]]).all(axis=1), said[at, 1]
+    indexed = indexed[np.argsort(indexed[:, 2], kind="stable")]
+    at = np.minimum(np.searchsorted(indexed[:, 2], aborted[:, 2]), len(indexed) - 1)
+    same, begins = (indexed[at][:, [0, 2]] == aborted[:, [0, 2]]).all(axis=1), indexed[at, 1]
     return np.where(same & (first < begins) & (begins <= latest), begins, first)
 
 
-def parted(transactions: Int64s, highest_hole: int, said: Int64s) -> Int64s:
-    """Transactions in which each abort ends only what the ``.txnindex`` says, see ``begins_as_indexed``.
+def parted(transactions: Int64s, highest_hole: int, indexed: Int64s) -> Int64s:
+    """Split transactions so that each abort covers only what the ``.txnindex`` says, see ``begins_as_indexed``.
 
-    What lies before is a committed transaction. Its marker is gone, and stands in the row at its first batch, where no
-    marker can be.
+    The earlier part is a committed transaction. Its marker is gone; the row states the marker at its first batch, an
+    offset where no marker can be.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
-        highest_hole: highest offset that has no record: no marker behind it is gone.
-        said: int64[M, 3] (producer id, first offset, offset of the abort marker) of the entries.
+        highest_hole: highest offset that has no record; no marker after it is gone.
+        indexed: int64[M, 3] (producer id, first offset, offset of the ABORT marker) of the ``.txnindex`` entries.
     """
     ends = aborts_with_data(transactions)
     rows = transactions[ends]
     latest = np.where(rows[:, T_FIRST] < highest_hole, rows[:, T_MARKER], NONE)
-    begins = begins_as_indexed(rows[:, [T_PRODUCER, T_FIRST, T_MARKER]], latest, said)
+    begins = begins_as_indexed(rows[:, [T_PRODUCER, T_FIRST, T_MARKER]], latest, indexed)
     moved = begins != rows[:, T_FIRST]
     if not moved.any():
         return in_order(transactions)
@@ -199,40 +197,40 @@ def parted(transactions: Int64s, highest_hole: int, said: Int64s) -> Int64s:
     before, behind = rows.copy(), rows
     before[:, T_LAST] = np.minimum(begins - 1, rows[:, T_LAST])
     before[:, T_MARKER], before[:, T_KIND] = rows[:, T_FIRST], COMMIT
-    left = begins <= rows[:, T_LAST]
-    behind[:, T_FIRST] = np.where(left, begins, NONE)
-    behind[:, T_LAST] = np.where(left, rows[:, T_LAST], NONE)
+    has_data = begins <= rows[:, T_LAST]
+    behind[:, T_FIRST] = np.where(has_data, begins, NONE)
+    behind[:, T_LAST] = np.where(has_data, rows[:, T_LAST], NONE)
     before[:, T_EPOCHS] = behind[:, T_EPOCHS] = 0
     others = np.delete(transactions, np.flatnonzero(ends)[moved], axis=0)
     return in_order(np.concatenate([others, before, behind]))
 
 
 def aborts_with_data(transactions: Int64s) -> Bools:
-    """Which transactions are aborted and have data."""
-    found: Bools = (transactions[:, T_FIRST] != NONE) & (transactions[:, T_KIND] == ABORT)
-    return found
+    """Mark the transactions that are aborted and have data."""
+    mask: Bools = (transactions[:, T_FIRST] != NONE) & (transactions[:, T_KIND] == ABORT)
+    return mask
 
 
 def aborted_of(transactions: Int64s) -> Int64s:
-    """int64[M, 3] (producer id, first offset, offset of the marker) of those that have data and are aborted."""
-    found: Int64s = transactions[aborts_with_data(transactions)][:, [T_PRODUCER, T_FIRST, T_MARKER]]
-    return found
+    """Return int64[M, 3] (producer id, first offset, marker offset) of aborted transactions with data."""
+    aborted: Int64s = transactions[aborts_with_data(transactions)][:, [T_PRODUCER, T_FIRST, T_MARKER]]
+    return aborted
 
 
 def open_transactions(transactions: Int64s) -> Int64s:
-    """Those with data and without a marker."""
-    found: Int64s = transactions[(transactions[:, T_FIRST] != NONE) & (transactions[:, T_MARKER] == NONE)]
-    return found
+    """Return the transactions that have data but no marker."""
+    rows: Int64s = transactions[(transactions[:, T_FIRST] != NONE) & (transactions[:, T_MARKER] == NONE)]
+    return rows
 
 
 def last_stable_offset(transactions: Int64s, log_end: int) -> int:
-    """First offset of the first open transaction, else the log end."""
-    found = open_transactions(transactions)
-    return int(found[:, T_FIRST].min()) if len(found) else log_end
+    """Return the first offset of the earliest open transaction, or the log end offset."""
+    open_rows = open_transactions(transactions)
+    return int(open_rows[:, T_FIRST].min()) if len(open_rows) else log_end
 
 
 def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
-    """Which transactions reach into a damaged part: there may be a marker in it, or more of their data.
+    """Mark the transactions that reach into a damaged part, which may hide their marker or more of their data.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
@@ -240,27 +238,27 @@ def touching(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Bools:
     """
     first = _begins(transactions)
     after = np.where(transactions[:, T_MARKER] == NONE, np.iinfo(np.int64).max, transactions[:, T_MARKER])
-    found = np.zeros(len(transactions), bool)
+    mask = np.zeros(len(transactions), bool)
     for low, high in hidden:
-        found |= (first <= high) & (after >= low)
-    return found
+        mask |= (first <= high) & (after >= low)
+    return mask
 
 
 def without_end(transactions: Int64s, hidden: Sequence[tuple[int, int]]) -> Int64s:
-    """A copy in which transactions that reach into a damaged part have no marker: how they end is not known."""
+    """Return a copy in which transactions that reach into a damaged part have no marker: their end is unknown."""
     rows = transactions.copy()
     rows[touching(rows, hidden), T_MARKER] = NONE
     return rows
 
 
 def fates_of(transactions: Int64s) -> Int64s:
-    """What becomes of the records of each transaction with data.
+    """Return the fate of the records of each transaction with data.
 
     Args:
         transactions: int64[N, TRANSACTION_COLUMNS].
 
     Returns:
-        int64[M, 3] (producer id, first offset, fate), ascending by the first two.
+        int64[M, 3] (producer id, first offset, fate), ascending by the first two columns.
     """
     rows = transactions[transactions[:, T_FIRST] != NONE]
     fate = np.where(
@@ -272,5 +270,5 @@ def fates_of(transactions: Int64s) -> Int64s:
             np.where(rows[:, T_EPOCHS] != 0, COMMITTED_TWO_EPOCHS, COMMITTED),
         ),
     )
-    found = np.column_stack([rows[:, T_PRODUCER], rows[:, T_FIRST], fate])
-    return np.ascontiguousarray(found[np.lexsort((found[:, 1], found[:, 0]))])
+    fates = np.column_stack([rows[:, T_PRODUCER], rows[:, T_FIRST], fate])
+    return np.ascontiguousarray(fates[np.lexsort((fates[:, 1], fates[:, 0]))])

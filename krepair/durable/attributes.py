@@ -1,7 +1,7 @@
-"""Reads and sets owner, group, mode, extended attributes and modification time of files.
+"""Reading and setting of owner, group, mode, extended attributes and modification time of files.
 
-A new file gets all of them from the file that it replaces. The broker rarely runs as the user of the operator, and it
-uses the mtime of a segment as its clock for tombstones and markers.
+A new file gets all of them from the file that it replaces. The broker rarely runs as the operator's user, and it uses
+the mtime of a segment as its clock for tombstones and transaction markers.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import stat
 from krepair.durable.disk import Attributes
 from krepair.durable.tree import Tree, without_links
 
-# The kernel computes these from the content of a file. On another content they would mark the file as forged.
+# The kernel computes these from the content of a file. Copied to other content, they would mark the file as forged.
 _OF_CONTENT = frozenset({"security.ima", "security.evm"})
-# A new file may have attributes from the start. Of these, the following may be removed: no system policy sets them.
+# Attributes of a new file that may be removed, because no system policy sets them.
 _REMOVABLE = ("user.", "system.posix_acl_")
 _NO_XATTRS = frozenset({errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -25,7 +25,7 @@ def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
 
     Args:
         path: absolute path of a regular file or a directory. No component of it may be a link.
-        tree: the tree that holds the path; None for any place.
+        tree: tree that holds the path; None for any place.
 
     Raises:
         OSError: the path cannot be opened for reading.
@@ -34,7 +34,7 @@ def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
     try:
         return attributes_of(descriptor)
     except OSError as error:
-        # For a call on a descriptor the system does not give the file name.
+        # The error of a call on a descriptor does not name the file.
         error.filename = path
         raise
     finally:
@@ -42,7 +42,7 @@ def read_attributes(path: str, tree: Tree | None = None) -> Attributes:
 
 
 def attributes_of(descriptor: int) -> Attributes:
-    """Read the attributes of an open file. If the file system has no extended attributes, there are none.
+    """Read the attributes of an open file; no extended ones if the file system does not support them.
 
     Raises:
         OSError: the attributes cannot be read.
@@ -60,11 +60,11 @@ def attributes_of(descriptor: int) -> Attributes:
 def give_attributes(descriptor: int, attributes: Attributes) -> None:
     """Set the attributes of an open file, the mtime last.
 
-    The owner is set only if it is wrong, so that an operator who is not root can work on files of their own. The owner
-    is set before the mode, because a new owner clears the set-id bits.
+    The owner is set only if it differs, so that an operator who is not root can work on files of their own. The owner
+    is set before the mode, because a change of owner clears the set-id bits.
 
     Raises:
-        OSError: an attribute could not be set; others may be set already.
+        OSError: an attribute could not be set; others may already be set.
     """
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (attributes.uid, attributes.gid):
@@ -81,22 +81,22 @@ def _xattrs_of(descriptor: int) -> dict[str, bytes]:
         if error.errno in _NO_XATTRS:
             return {}
         raise
-    found: dict[str, bytes] = {}
+    xattrs: dict[str, bytes] = {}
     for name in sorted(names):
         if name in _OF_CONTENT:
             continue
         try:
-            found[name] = os.getxattr(descriptor, name)
+            xattrs[name] = os.getxattr(descriptor, name)
         except OSError as error:
             if error.errno not in _NO_XATTRS | {errno.ENODATA}:
                 raise
-    return found
+    return xattrs
 
 
 def _give_xattrs(descriptor: int, wanted: dict[str, bytes]) -> None:
     present = _xattrs_of(descriptor)
     for name in present.keys() - wanted.keys():
-        # Otherwise a default ACL of the folder could change who may read the file.
+        # Otherwise a default ACL of the folder would change who may read the file.
         if name.startswith(_REMOVABLE):
             os.removexattr(descriptor, name)
     for name, value in wanted.items():

@@ -1,8 +1,8 @@
-"""Makes sure that a log is read from the disk: its pages are written without an error and then leave the page cache.
+"""Proof that a log is read from the disk: its pages were written without an error and then left the page cache.
 
-After a crash of the broker process alone, the log is in the page cache, and it is not known how much of it is on the
-disk. One barrier for the file system (``syncfs``) writes everything, however many files there are. Then each file is
-asked whether its pages were written without an error. It is read again after the kernel was told to drop its pages.
+After a crash of the broker process alone, the log is in the page cache, and nobody knows how much of it is on the disk.
+One barrier for the file system (``syncfs``) writes everything, however many files there are. Then each file is checked
+for write errors, the kernel is told to drop its pages, and the file is read again.
 """
 
 from __future__ import annotations
@@ -33,25 +33,26 @@ _FSTATFS = _find("fstatfs", ctypes.c_int, ctypes.c_void_p)
 _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
-# linux/magic.h and the headers of f2fs and OpenZFS
+# Numbers from linux/magic.h and the headers of f2fs and OpenZFS.
 XFS: Final = 0x58465342
 TMPFS: Final = 0x01021994
-# ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs
+# File systems whose syncfs writes everything: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
 _ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, XFS, 0x9123683E, 0xF2F52010, 0x2FC12FC1, TMPFS})
-# Those, and the overlay of containers: their locks are all in the one kernel that has them mounted.
+# These and the overlay of containers keep their locks in the one kernel that mounts them.
 _OF_ONE_HOST = _ALL_IS_WRITTEN_BY_SYNCFS | {0x794C7630}
 _STATFS_BYTES = 512
 
 MANY: Final = 256
-"""Files or folders to be synced at once, from which one barrier for the whole file system is worth more than one for
-each: it also waits for what others have written there."""
+"""Number of files or folders from which one barrier for the whole file system is cheaper than one sync for each. The
+barrier also waits for data that others have written to that file system.
+"""
 
 
 def can_sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> bool:
-    """Whether ``syncfs`` of a folder is known to make all names and bytes of other folders durable, too.
+    """Return whether ``syncfs`` of a folder reliably makes all names and bytes of other folders durable too.
 
-    It is not on FUSE, which does not pass it on to the process that has the files, nor on file systems over a network,
-    nor where one of the others is on another file system, or cannot be looked at: work on that folder tells why.
+    It does not on FUSE, which does not pass it on to the process that has the files, nor on network file systems, nor
+    if one of the other folders is on another file system or cannot be examined; work on that folder reports the reason.
 
     Raises:
         OSError: the folder ``path`` cannot be opened.
@@ -64,7 +65,7 @@ def can_sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> 
 
 
 def is_of_one_host(tree: Tree, path: str) -> bool:
-    """Whether the file system of a folder is known to be mounted by one kernel alone: then its locks reach everybody.
+    """Return whether one kernel alone mounts the folder's file system, so that its locks reach every process.
 
     Raises:
         OSError: the folder cannot be opened.
@@ -74,21 +75,21 @@ def is_of_one_host(tree: Tree, path: str) -> bool:
 
 
 def is_open_on_one_host(descriptor: int) -> bool:
-    """As ``is_of_one_host``, for an open file or folder."""
+    """Check an open file or folder like ``is_of_one_host``."""
     return kind_of(descriptor) in _OF_ONE_HOST
 
 
 def kind_of(descriptor: int) -> int:
-    """Number of the kind of file system that holds an open file or folder, as ``XFS``; -1 if it is not known.
+    """Return the number of the file system type that holds an open file or folder, such as ``XFS``; -1 if unknown.
 
-    Source: ``linux/magic.h``. It costs a hundredth of a look into ``/proc/self/mountinfo``, which the kernel writes out
+    Source: ``linux/magic.h``. This takes a hundredth of the time of ``/proc/self/mountinfo``, which the kernel formats
     for each reader.
     """
-    found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if _FSTATFS is None or _FSTATFS(descriptor, found) != 0:
+    status = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _FSTATFS is None or _FSTATFS(descriptor, status) != 0:
         return -1
-    # The first field of ``struct statfs`` is the type; where it is shorter than a long, no type is known by this.
-    return ctypes.c_long.from_buffer(found).value & 0xFFFFFFFF
+    # The first field of ``struct statfs`` is the type. Where it is shorter than a long, no known type matches.
+    return ctypes.c_long.from_buffer(status).value & 0xFFFFFFFF
 
 
 def _is_known(tree: Tree, folder: int, others: Iterable[str]) -> bool:
@@ -100,22 +101,22 @@ def _is_known(tree: Tree, folder: int, others: Iterable[str]) -> bool:
 
 def _device(tree: Tree, path: str) -> int | None:
     try:
-        found = tree.status(path)
+        path_status = tree.status(path)
     except OSError:
         return None
-    return None if found is None else found.st_dev
+    return None if path_status is None else path_status.st_dev
 
 
 def sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> bool:
-    """Write out everything of the file system that holds a folder, with one barrier.
+    """Write out everything on the file system that holds a folder, with one barrier.
 
     Args:
-        tree: the tree that holds the folders.
+        tree: tree that holds the folders.
         path: absolute path of the folder.
-        folders: absolute paths of others that the barrier has to be of, too.
+        folders: absolute paths of other folders that the barrier must cover too.
 
     Returns:
-        Whether that was done. If not, nothing was done: see ``can_sync_file_system``.
+        True if that was done. False if nothing was done, see ``can_sync_file_system``.
 
     Raises:
         OSError: something could not be written, or the folder ``path`` cannot be opened.
@@ -135,11 +136,10 @@ def sync_file_system(tree: Tree, path: str, folders: Iterable[str] = ()) -> bool
 
 
 def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
-    """Wait until the pages of an open file are on the disk, and learn of errors.
+    """Wait until the pages of an open file are on the disk, and raise any write error.
 
     Args:
-        descriptor: descriptor of the file.
-        barrier: whether to use ``fsync``; needed if there was no barrier for the whole file system.
+        barrier: True to use ``fsync``, which is needed if no barrier covered the whole file system.
 
     Raises:
         OSError: a page could not be written.
@@ -155,7 +155,7 @@ def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
 
 
 def forget_pages(descriptor: int) -> None:
-    """Ask the kernel to drop the pages of an open file, so that it is read from the disk. It is only a hint.
+    """Ask the kernel to drop the pages of an open file, so that it is read from the disk; only a hint.
 
     Raises:
         OSError: the kernel refuses the call.

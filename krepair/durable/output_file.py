@@ -1,4 +1,4 @@
-"""Files that a run leaves outside of log directories: a plan, facts, metrics, a page; whole or not at all."""
+"""Files that a run writes outside of log directories (plan, facts, metrics, page): whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from krepair.errors import KrepairError, RefusedError, UnwritableError, UsageErr
 from krepair.next_command import Next
 
 _MODE: Final = 0o644
-"""Others read it: the node exporter, a browser."""
+"""Permission bits: others read the file, such as the node exporter or a browser."""
 _WRITE_BYTES: Final = 4 << 20
 _THE_SAME: Final = Next.by_hand("the same command with")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutputKind:
-    """One kind of such files.
+    """One kind of output file.
 
     Attributes:
-        option: that names the file.
-        what: what it is, in the plural.
-        first: bytes that every file of the kind begins with.
-        suffix: that its name must have, or empty.
-        why_suffix: who asks for it.
-        again: what is typed, but for the option, to write it to another place.
-        another: what stands for a place where none with room is found.
+        option: option that names the file.
+        what: noun for such files, in the plural.
+        first: bytes at the start of every file of the kind.
+        suffix: required suffix of the file name, or empty.
+        why_suffix: reason for ``suffix``, as the start of a sentence.
+        again: command that writes the file to another place, without the option.
+        another: placeholder for the new place if krepair finds none with enough space.
     """
 
     option: str
@@ -45,21 +45,21 @@ class OutputKind:
     another: str = "FILE elsewhere"
 
     def written_to(self, place: str = "") -> Next:
-        """What to type to write it to another place."""
+        """Return the command that writes the file to another place."""
         if self.again.verb:
             return Next.of(self.again.verb, *self.again.words, out=place or self.another)
         return Next.by_hand(f"{self.again} {self.option} {shlex.quote(place) if place else self.another}")
 
 
 def place_of(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
-    """Where a file of a kind is written to: never into a log directory, where a broker would find it.
+    """Resolve the path of an output file, and refuse one in a log directory, where a broker would find it.
 
     Returns:
-        The absolute path, links in its folders resolved.
+        The absolute path with links in its folders resolved.
 
     Raises:
-        RefusedError: it is in a log directory.
-        UsageError: another suffix, or no such folder.
+        RefusedError: the path is in a log directory.
+        UsageError: the suffix is wrong, or the folder does not exist.
     """
     folder, name = os.path.split(os.path.abspath(path))
     folder = os.path.realpath(folder)
@@ -79,19 +79,18 @@ def place_of(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
 
 
 def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
-    """Prove, before any work, that a file of a kind may be written to a path.
+    """Check, before any work, that an output file may be written to a path.
 
     Args:
-        kind: of file.
-        path: where it is to go.
+        path: path as the operator gave it.
         log_dirs: log directories of this run.
 
     Returns:
         See ``place_of``.
 
     Raises:
-        RefusedError: it is in a log directory, or a file is there that krepair did not write.
-        UsageError: another suffix, or no such folder.
+        RefusedError: the path is in a log directory, or names a file that krepair did not write.
+        UsageError: the suffix is wrong, or the folder does not exist.
     """
     target = place_of(kind, path, log_dirs)
     if not _replaceable(kind, target):
@@ -119,24 +118,22 @@ def _replaceable(kind: OutputKind, target: str) -> bool:
 
 
 def write(kind: OutputKind, target: str, data: bytes, disk: Disk | None = None) -> None:
-    """Write a file so that readers see the old one or the new one, whole; see ``write_streamed``."""
+    """Write a whole file at once; readers see the old file or the new one, see ``write_streamed``."""
     write_streamed(kind, target, lambda put: put(data), disk)
 
 
 Put = Callable[[bytes], None]
-"""Takes the next bytes of a file."""
+"""Function that receives the next bytes of a file."""
 
 
 def write_streamed(
     kind: OutputKind, target: str, fill: Callable[[Put], None], disk: Disk | None = None
 ) -> None:
-    """Write a file so that readers see the old one or the new one, whole.
+    """Write a file piece by piece; readers see the whole old file or the whole new one.
 
     Args:
-        kind: of file.
-        target: from ``check_place``.
-        fill: gives its bytes, piece by piece, to what it is called with.
-        disk: does it.
+        target: path from ``check_place``.
+        fill: function that passes the content, piece by piece, to its argument.
 
     Raises:
         OSError: the operating system refused.
@@ -147,7 +144,8 @@ def write_streamed(
         _filled(disk, new, fill)
         made = os.stat(new)
         disk.set_attributes(new, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
-        if not _replaceable(kind, target):  # since the run began, as a plan of this run may have come there
+        # checked again: a file, even a plan of this run, may have appeared since the run began
+        if not _replaceable(kind, target):
             raise FileExistsError(
                 errno.EEXIST, f"a file is there that krepair did not write as {kind.what}", target
             )
@@ -156,20 +154,19 @@ def write_streamed(
 
 
 def not_written(kind: OutputKind, target: str, error: OSError, needed: int = 0) -> KrepairError:
-    """Why a file could not be written, with another place where there is no space here.
+    """Build the error for a file that could not be written; if the disk is full, it proposes another place.
 
     Args:
-        kind: of file.
-        target: from ``check_place``.
-        error: of ``write_streamed``.
-        needed: its bytes, where they are known.
+        target: path from ``check_place``.
+        error: error that ``write_streamed`` raised.
+        needed: size of the file in bytes, if known.
     """
     words = error.strerror or str(error)
     if not isinstance(error, WritingError):
         return RefusedError(f"{target}: cannot be written: {words}")
     folder, name = os.path.split(target)
     where = os.fsdecode(error.filename or target)
-    if os.path.dirname(where) != folder:  # a temporary file elsewhere
+    if os.path.dirname(where) != folder:  # the error is about a temporary file in another folder
         return UnwritableError(f"{where}: {words}")
     elsewhere = folder_with_room(folder, needed)
     place = os.path.join(elsewhere, name) if elsewhere else ""
@@ -177,7 +174,7 @@ def not_written(kind: OutputKind, target: str, error: OSError, needed: int = 0) 
 
 
 def _filled(disk: Disk, path: str, fill: Callable[[Put], None]) -> None:
-    """A new file with all pieces; small ones are written together."""
+    """Create a file from all pieces; small pieces are written together."""
     waiting = bytearray()
     begun = False
 

@@ -1,7 +1,7 @@
 """The ``Disk`` that really writes.
 
 Every path is walked from one descriptor of the log directory (see ``krepair.durable.tree``), and each call is relative
-to the folder that was reached. So a link that somebody puts there, before or meanwhile, cannot lead a call to another
+to the folder that was reached. So a link that somebody puts there, even during the run, cannot lead a call to another
 place.
 """
 
@@ -39,13 +39,13 @@ _SYNC_FILE_RANGE = _find()
 
 
 def begin_writeback(descriptor: int, position: int, count: int) -> None:
-    """Begin to write ``count`` bytes from ``position`` of an open file to the disk. Errors are not reported."""
+    """Start writing ``count`` bytes from ``position`` of an open file to the disk, ignoring errors."""
     if _SYNC_FILE_RANGE is not None and count > 0:
         _SYNC_FILE_RANGE(descriptor, position, count, _SYNC_FILE_RANGE_WRITE)
 
 
 def drop_from_cache(path: str, tree: Tree) -> None:
-    """Tell the kernel to drop the pages of a synced file, so that the next reading is from the disk.
+    """Tell the kernel to drop the pages of a synced file, so that the next read comes from the disk.
 
     Raises:
         OSError: the file cannot be opened.
@@ -59,18 +59,18 @@ _COPY_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 20
 _WRITEBACK_FROM_BYTES = 1 << 20
 _FICLONE = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int): share all blocks of another file
-# Errors of copy_file_range that mean: this call does not work here, but read and write do.
+# Errors by which copy_file_range says that it does not work here; read and write do.
 _NO_COPY_RANGE = frozenset(
     {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 )
 
 
 class RealDisk:
-    """Implements ``krepair.durable.disk.Disk`` on the file systems of this host. Can be pickled.
+    """Implementation of ``krepair.durable.disk.Disk`` on the file systems of this host. Can be pickled.
 
     Args:
-        root: resolved path of the log directory, or its tree. Nothing outside of it is changed. With the default, every
-            path can be changed; even then no component of it may be a link.
+        root: resolved path of the log directory, or its tree. Nothing outside of it is changed. By default every path
+            can be changed; even then no component of a path may be a link.
     """
 
     def __init__(self, root: str | Tree = "/") -> None:
@@ -78,7 +78,7 @@ class RealDisk:
 
     @writes
     def make_dir(self, path: str, mode: int = 0o700, owner: tuple[int, int] | None = None) -> None:
-        """Create a directory that must not exist. The ``owner`` (uid, gid) is set only if it is not right already."""
+        """Create a directory that must not exist; change its ``owner`` (uid, gid) only if it differs."""
         with self.tree.place(path) as (folder, name):
             os.mkdir(name, 0o700, dir_fd=folder)
             try:
@@ -118,7 +118,7 @@ class RealDisk:
         """
         with self._new_file(path) as target:
             if like is None:
-                # First, so that a process that is killed leaves no file with content that its owner cannot read.
+                # The owner comes first: a killed process must leave no file whose content its owner cannot read.
                 _give_owner(target, owner)
             _write_all(target, 0, [memoryview(data)])
             if like is not None:
@@ -129,8 +129,8 @@ class RealDisk:
     @writes
     def append(self, path: str, data: bytes) -> None:
         """Append to an existing file and fsync it. After a failure it is truncated to its old size."""
-        with self._changing(path, os.O_WRONLY) as (target, found):
-            size = found.st_size
+        with self._changing(path, os.O_WRONLY) as (target, status):
+            size = status.st_size
             try:
                 _write_all(target, size, [memoryview(data)])
                 os.fsync(target)
@@ -141,21 +141,21 @@ class RealDisk:
 
     @writes
     def reserve(self, path: str, size: int) -> None:
-        """Create a file of ``size`` zero bytes if it is not there.
+        """Create a file of ``size`` zero bytes unless it exists.
 
-        Several tasks may call it for the same file while others already write to it, because it only makes the file
-        longer. It does not allocate blocks: the C library may do that by writing zeros, over the bytes of the others.
+        Several tasks may call it for the same file while others already write to it, because it only extends the file.
+        It allocates no blocks: the C library may do that by writing zeros, over bytes that others have written.
 
         Raises:
-            OSError: ``EEXIST`` if the file is there and is longer.
+            OSError: ``EEXIST`` if the file exists and is longer.
         """
         with (
             contextlib.suppress(FileExistsError),
             self.tree.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL),
         ):
             pass
-        with self._changing(path, os.O_WRONLY) as (target, found):
-            present = found.st_size
+        with self._changing(path, os.O_WRONLY) as (target, status):
+            present = status.st_size
             if present > size:
                 raise OSError(errno.EEXIST, f"file of {present} bytes is there, {size} were to be reserved")
             if present < size:
@@ -163,9 +163,10 @@ class RealDisk:
 
     @writes
     def write_at(self, path: str, position: int, pieces: list[memoryview]) -> int:
-        """Write the pieces one after the other from ``position`` of an existing file on; returns the bytes written.
+        """Write consecutive pieces into an existing file from ``position``; return the number of bytes written.
 
-        After a failure some of the bytes may be in the file. It is a staged file, so it will be made again.
+        After a failure some of the bytes may be in the file. That does no harm: it is a staged file, which will be
+        created again.
         """
         with self._changing(path, os.O_WRONLY) as (target, _):
             written = _write_all(target, position, pieces)
@@ -181,7 +182,7 @@ class RealDisk:
 
     @writes
     def rename(self, source: str, target: str) -> None:
-        """Rename a file or folder. A file or symlink that has the name ``target`` is replaced."""
+        """Rename a file or folder; a file or symlink with the name ``target`` is replaced."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
             os.rename(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
         for path in (source, target):
@@ -189,13 +190,13 @@ class RealDisk:
 
     @writes
     def link(self, source: str, target: str) -> None:
-        """Make a hard link to a regular file; ``target`` must not exist."""
+        """Create a hard link to a regular file; ``target`` must not exist."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
             _must_be_regular(os.stat(old_name, dir_fd=old, follow_symlinks=False))
             os.link(old_name, new_name, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
 
     def copy(self, source: str, target: str) -> None:
-        """Make a durable copy with all attributes; ``target`` must not exist. After a failure there is no copy."""
+        """Create a durable copy with all attributes; ``target`` must not exist. A failure leaves no copy."""
         with self.tree.opened(source) as reader:
             attributes = attributes_of(reader)
             with _said_of_copy(target), self._new_file(target) as writer:
@@ -211,7 +212,7 @@ class RealDisk:
 
     @writes
     def set_attributes(self, path: str, attributes: Attributes, inode: int = 0) -> None:
-        """Set owner, group, mode, extended attributes, and then mtime. The file must have this ``inode``, if given."""
+        """Set owner, group, mode, extended attributes, then mtime; the file must have ``inode`` if given."""
         with self._changing(path, os.O_RDONLY, inode) as (target, _):
             give_attributes(target, attributes)
 
@@ -219,7 +220,7 @@ class RealDisk:
     def sync_file(self, path: str) -> None:
         """Make the content of a file durable.
 
-        After a failure write a new file; a second call may succeed although data is lost (Rebello et al., ATC'20).
+        After a failure write a new file: a second call may succeed although data is lost (Rebello et al., ATC'20).
         """
         with self.tree.opened(path) as target:
             os.fsync(target)
@@ -236,44 +237,44 @@ class RealDisk:
 
     @writes
     def sync_file_system(self, path: str, folders: Iterable[str] = ()) -> bool:
-        """Make everything on the file system of these folders durable; returns whether that was done."""
+        """Make everything on the file system of these folders durable; return False if that is impossible."""
         return sync_file_system(self.tree, path, folders)
 
     @writes
     def check_written(self, path: str) -> None:
-        """Raise the error that was met when a file was written out by ``sync_file_system``."""
+        """Raise the error that occurred when ``sync_file_system`` wrote a file out."""
         with self.tree.opened(path) as written:
             make_sure_it_is_written(written, barrier=False)
 
     @contextlib.contextmanager
     def _changing(self, path: str, flags: int, inode: int = 0) -> Iterator[tuple[int, os.stat_result]]:
-        """Open a file to change it, after a check that it belongs to this tree and has no other name.
+        """Open a file to change it, after checking that it belongs to this tree and has no other name.
 
-        Yields the descriptor and what was seen of the file when it was opened.
+        Yields the descriptor and the file's status at opening.
         """
-        # The folder comes first: where folders are kept open, the file is then opened in that very one.
+        # The folder comes first: if folders are kept open, the file is then opened in that same folder.
         device = self._device_of_folder(path)
-        with self.tree.opened_with_status(path, flags) as (descriptor, found):
-            if found.st_dev != device:
+        with self.tree.opened_with_status(path, flags) as (descriptor, status):
+            if status.st_dev != device:
                 raise OSError(errno.EXDEV, "is on another file system than its folder")
-            if found.st_nlink != 1:
-                raise OSError(errno.EINVAL, f"has {found.st_nlink} names (hard links), expected one")
-            if inode and found.st_ino != inode:
+            if status.st_nlink != 1:
+                raise OSError(errno.EINVAL, f"has {status.st_nlink} names (hard links), expected one")
+            if inode and status.st_ino != inode:
                 raise OSError(
-                    errno.EINVAL, f"is another file than it was (inode {found.st_ino}, not {inode})"
+                    errno.EINVAL, f"is another file than it was (inode {status.st_ino}, not {inode})"
                 )
             note(path)
-            yield descriptor, found
+            yield descriptor, status
 
     def _device_of_folder(self, path: str) -> int:
-        """Device of the folder of a path: a file on another device is mounted there, and comes from another place."""
+        """Return the device of a path's folder; a file on another device is mounted and not part of the log."""
         with self.tree.reached(os.path.dirname(path)) as folder, named(path):
             return os.fstat(folder).st_dev
 
     @contextlib.contextmanager
     def _new_file(self, path: str) -> Iterator[int]:
         """Open a file that must not exist, for writing. It is removed if the body fails."""
-        # What this call makes is a regular file. It is not looked at: a failure to look would leave it behind.
+        # O_EXCL creates a regular file. No fstat checks that, because a failing fstat would leave the file behind.
         descriptor = self.tree.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         note(path)
         try:
@@ -288,14 +289,14 @@ class RealDisk:
 
 @contextlib.contextmanager
 def _said_of_copy(target: str) -> Iterator[None]:
-    """Turn errors of the body into errors of writing, except an I/O error: it may be about either of the two files."""
+    """Turn errors of the body into write errors, except an I/O error, which may concern either file."""
     try:
         yield
     except OSError as error:
-        said = error if error.errno == errno.EIO else said_of_writing(error, target)
-        if said is error:
+        write_error = error if error.errno == errno.EIO else said_of_writing(error, target)
+        if write_error is error:
             raise
-        raise said from error
+        raise write_error from error
 
 
 def _must_be_regular(status: os.stat_result) -> None:
@@ -306,16 +307,16 @@ def _must_be_regular(status: os.stat_result) -> None:
 
 
 def _give_owner(descriptor: int, owner: tuple[int, int] | None) -> None:
-    """Set owner and group only where they are not right already: not every user may."""
+    """Set owner and group only if they differ, because not every user may set them."""
     if owner is None:
         return
-    found = os.fstat(descriptor)
-    if (found.st_uid, found.st_gid) != owner:
+    status = os.fstat(descriptor)
+    if (status.st_uid, status.st_gid) != owner:
         os.fchown(descriptor, *owner)
 
 
 def _write_all(descriptor: int, position: int, pieces: list[memoryview]) -> int:
-    """Write everything, with as many calls as it takes."""
+    """Write all pieces, with as many calls as it takes; return the number of bytes written."""
     written = 0
     first = 0
     pending = [piece.cast("B") if piece.nbytes else memoryview(b"") for piece in pieces]
@@ -345,7 +346,7 @@ def _copy_content(reader: int, writer: int) -> None:
 
 
 def _copy_by_range(reader: int, writer: int) -> bool:
-    """Copy in the kernel, without the holes; returns whether that worked to the end."""
+    """Copy in the kernel, without the holes; return False if that does not work."""
     size = os.fstat(reader).st_size
     for start, end in _pieces(reader, size):
         position = start
@@ -359,7 +360,7 @@ def _copy_by_range(reader: int, writer: int) -> bool:
                     return False
                 raise
             if taken == 0:
-                # Some file systems return 0 although there is more. The copy by chunks finds the real end.
+                # Some file systems return 0 before the end. The copy by chunks finds the real end.
                 return False
             position += taken
     _end_at(writer, size)
@@ -377,13 +378,13 @@ def _copy_by_chunks(reader: int, writer: int) -> None:
 
 
 def _end_at(writer: int, size: int) -> None:
-    """A file that ends in a hole is as long as its original."""
+    """Extend a copy that ends in a hole to the length of its original."""
     if os.fstat(writer).st_size < size:
         os.ftruncate(writer, size)
 
 
 def _pieces(reader: int, size: int) -> Iterator[tuple[int, int]]:
-    """(start, end) of what is not a hole: a broker preallocates indexes of 10 MiB, and most of one is a hole."""
+    """Yield (start, end) of everything but holes: a broker preallocates indexes of 10 MiB, most of it a hole."""
     end = 0
     while end < size:
         try:

@@ -1,10 +1,10 @@
-"""A folder for data that does not fit into memory. It is never in a log directory, and it is removed after the work.
+"""A folder for data that does not fit into memory. It is never in a log directory, and is removed after the work.
 
-It is removed at the end, and when a signal ends krepair. What is left after a SIGKILL is removed by the next run that
-makes a folder beside it: the owner holds a lock, and a folder whose lock can be taken has no owner any more.
+It is removed at the end, and when a signal ends krepair. What a SIGKILL leaves behind is removed by the next run that
+creates a scratch folder beside it: the owner holds a lock, so a folder whose lock can be taken has lost its owner.
 
-It holds hashes and offsets, no bytes of records. Its files need no sync, because nothing depends on them later: the
-result of a compaction is verified without them.
+The folder holds hashes and offsets, but no record bytes. Its files need no sync, because nothing depends on them later:
+the result of a compaction is verified without them.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
     """Create a scratch folder that only this user can read.
 
     Args:
-        parent: path of the folder in which it is made.
-        log_dirs: log directories. The folder must not be on their file systems, because an apply needs that space.
-        asked: whether the operator named ``parent``; then it may be on any file system.
+        parent: path of the folder in which the scratch folder is created.
+        log_dirs: log directories. The scratch folder must not be on their file systems, because an apply needs that
+            space.
+        asked: True if the operator named ``parent``, which may then be on any file system.
 
     Returns:
-        Absolute path of the new folder.
+        The absolute path of the new folder.
 
     Raises:
-        RefusedError: it would be in a log directory; or it would be on the file system of one, and the operator did not
-            ask for that.
-        OSError: it cannot be made.
+        RefusedError: the folder would be in a log directory, or on its file system without the operator's request.
+        OSError: the folder cannot be created.
     """
     parent = os.path.realpath(parent)
     for log_dir in map(os.path.realpath, log_dirs):
@@ -69,12 +69,12 @@ def make_scratch(parent: str, log_dirs: Iterable[str], *, asked: bool) -> str:
 
 
 def remove_ownerless(parent: str) -> None:
-    """Remove the scratch folders of this user in ``parent`` whose owner is gone; what cannot be removed stays.
+    """Remove this user's scratch folders in ``parent`` whose owner is gone, as far as possible.
 
-    A folder without a lock is left: it is another user's work, or was made just now.
+    A folder without a lock stays: it belongs to another user, or was just created.
     """
     with contextlib.suppress(OSError):
-        # Thousands of names may be in a temporary folder: those that are not ours are not looked at one by one.
+        # A temporary folder may hold thousands of names, so names that are not ours cost no call each.
         for name in [name for name in os.listdir(parent) if name.startswith(_PREFIX)]:
             with contextlib.suppress(OSError):
                 _remove_if_ownerless(os.path.join(parent, name))
@@ -97,12 +97,12 @@ def _remove_if_ownerless(path: str) -> None:
 
 
 class Scratch:
-    """A scratch folder that is made when it is first needed.
+    """Scratch folder that is created when it is first needed.
 
     Args:
-        parent: path that the operator gave. If it is empty, the system's temporary folder is used, provided that it is
-            not on the file system of a log directory.
-        log_dirs: see ``make_scratch``.
+        parent: path that the operator gave. If it is empty, the system's temporary folder is used, unless that is on
+            the file system of a log directory.
+        log_dirs: log directories, see ``make_scratch``.
     """
 
     def __init__(self, parent: str, log_dirs: Iterable[str]) -> None:
@@ -117,7 +117,7 @@ class Scratch:
         """Absolute path of the folder; empty if the operator named none and the temporary folder cannot be used.
 
         Raises:
-            RefusedError: the place that the operator named is not allowed, or the folder cannot be made there.
+            RefusedError: the operator's place is not allowed, or the folder cannot be created there.
         """
         if self._path is None:
             self._path = self._made()
@@ -132,7 +132,7 @@ class Scratch:
             try:
                 self._own(path)
             except OSError:
-                remove_scratch(path)  # nobody would ever remove a folder without a lock
+                remove_scratch(path)  # no later run removes a folder without a lock
                 raise
         except OSError as error:
             if not self._parent:
@@ -149,10 +149,10 @@ class Scratch:
         return path
 
     def _own(self, path: str) -> None:
-        """Hold the lock of a new folder, and see that it is removed when a signal ends this process."""
-        # It gets its name when it is held, so that nobody finds it without an owner.
+        """Lock the new folder, and arrange for its removal when a signal ends this process."""
+        # The lock file gets its name after it is locked, so that no other run sees it unlocked.
         self._lock = os.open(f"{path}/new-{_LOCK}", _LOCK_FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
-        with contextlib.suppress(OSError):  # a file system without locks: what is left there stays
+        with contextlib.suppress(OSError):  # on a file system without locks leftovers stay
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.rename(f"{path}/new-{_LOCK}", f"{path}/{_LOCK}")
 
@@ -162,13 +162,13 @@ class Scratch:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-        with contextlib.suppress(ValueError):  # not the main thread: then the next run removes it
+        with contextlib.suppress(ValueError):  # not the main thread: the next run removes the folder
             for number in _ENDING:
                 if signal.getsignal(number) == signal.SIG_DFL:
                     self._handlers[number] = signal.signal(number, end)
 
     def close(self) -> None:
-        """Remove the folder, if it was made."""
+        """Remove the folder if it was created."""
         if self._path:
             remove_scratch(self._path)
         self._path = None
@@ -188,10 +188,10 @@ def remove_scratch(path: str) -> None:
 
 
 def write_scratch(folder: str, name: str, arrays: Iterable[Any]) -> str:
-    """Write arrays one after the other into a new file.
+    """Write arrays one after another into a new file.
 
     Args:
-        folder: a folder from ``make_scratch``.
+        folder: path of a folder from ``make_scratch``.
         name: first part of the file name.
         arrays: contiguous numpy arrays.
 
@@ -215,16 +215,16 @@ def write_scratch(folder: str, name: str, arrays: Iterable[Any]) -> str:
 
 
 _INLINE: Final = 1 << 12
-"""So many rows travel in a result; more go to the scratch folder, where there is one."""
+"""Number of rows that travel in a result; more rows go to the scratch folder, if there is one."""
 _COLUMNS: Final = 3
 
 
 class SpilledRows(Struct, frozen=True, kw_only=True):
-    """int64[N, 3].
+    """Rows, int64[N, 3], in memory or in a file of the scratch folder.
 
     Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
-        data: their bytes.
+        path: path of the file in the scratch folder; empty if ``data`` holds the rows.
+        data: bytes of the rows.
     """
 
     path: str = ""
@@ -232,23 +232,23 @@ class SpilledRows(Struct, frozen=True, kw_only=True):
 
     @property
     def rows(self) -> Int64s:
-        """All of them; those of a file are read as they are used.
+        """All rows; rows of a file are read on use.
 
         Raises:
             OSError: the file cannot be read.
         """
         if not self.path:
             return np.frombuffer(self.data, np.int64).reshape(-1, _COLUMNS)
-        found: Int64s = np.memmap(self.path, np.int64, "r").reshape(-1, _COLUMNS)
-        return found
+        mapped: Int64s = np.memmap(self.path, np.int64, "r").reshape(-1, _COLUMNS)
+        return mapped
 
 
 def spilled(pieces: Iterable[Int64s], scratch: str, name: str) -> SpilledRows:
-    """Rows in memory if they are few, else in a file of the scratch folder.
+    """Keep rows in memory if they are few, else write them to a file of the scratch folder.
 
     Args:
-        pieces: int64[N, 3] each.
-        scratch: path of the folder; without one they stay in memory.
+        pieces: rows, int64[N, 3] each.
+        scratch: path of the scratch folder; empty to keep all rows in memory.
         name: first part of the file name.
 
     Raises:

@@ -1,9 +1,9 @@
 """A directory that is opened once, and everything below it, reached without following a link.
 
-Every user who may write a log directory can put a symbolic link in place of a folder or file, at any moment. So a path
-is not resolved from the root of the file system again. It is walked from one descriptor of the directory. If a
-component is a link, that is an error (``ELOOP``). Linux 5.6 does the walk in one call (``openat2`` with
-``RESOLVE_BENEATH`` and ``RESOLVE_NO_SYMLINKS``). On other systems krepair does it component by component.
+Every user who may write a log directory can put a symbolic link in place of a folder or file at any moment. So a path
+is never resolved again from the root of the file system, but walked from one descriptor of the directory. A component
+that is a link is an error (``ELOOP``). Linux 5.6 does the walk in one call (``openat2`` with ``RESOLVE_BENEATH`` and
+``RESOLVE_NO_SYMLINKS``). On other systems krepair walks component by component.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _TRIES = 64
-"""How often ``openat2`` is tried: it fails with ``EAGAIN`` if a folder on the way is renamed at that moment."""
+"""Number of attempts: ``openat2`` fails with ``EAGAIN`` if a folder on the path is renamed at that moment."""
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# O_NONBLOCK: if there is a FIFO in place of a file, krepair must not wait for its other end.
+# O_NONBLOCK: if a FIFO has taken the place of a file, krepair must not wait for its other end.
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Errors of a kernel, or of a sandbox, that does not have the call.
+# Errors of a kernel or sandbox without this call.
 _NO_OPENAT2 = frozenset({errno.ENOSYS, errno.EPERM, errno.E2BIG})
 _PIECE_BYTES = 1 << 16
 _KEPT_AT_MOST = 16
-"""Descriptors of folders: work on one partition comes to no more than ten."""
+"""Number of folder descriptors kept open: work on one partition needs at most ten."""
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
 _DOTS = frozenset({".", ".."})
 _OF_NAMES: Final = (sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
@@ -41,12 +41,12 @@ _HOW_BYTES: Final = 24
 
 
 class Tree:
-    """One directory and everything below it. Can be pickled. The descriptor is opened on the first use.
+    """One directory and everything below it. Can be pickled. Its descriptor is opened on first use.
 
     Args:
         path: absolute path without links.
         inode: inode that the directory must have; None for any.
-        step_by_step: whether to walk without ``openat2``, for tests.
+        step_by_step: True to walk without ``openat2``, for tests.
     """
 
     def __init__(self, path: str = "/", inode: int | None = None, *, step_by_step: bool = False) -> None:
@@ -60,7 +60,7 @@ class Tree:
         self._keepers = 0
 
     def close(self) -> None:
-        """Close the descriptor, because an open one keeps the file system busy. The next use opens it again."""
+        """Close the descriptor, because an open one keeps the file system busy; the next use reopens it."""
         self.let_go()
         if self._finalizer is not None:
             self._finalizer()
@@ -76,12 +76,12 @@ class Tree:
         return Tree, (self.path, self._inode)
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
-        """Open a file or folder; returns a descriptor that the caller closes.
+        """Open a file or folder; return a descriptor that the caller closes.
 
         Args:
-            path: absolute path of the directory or below it.
+            path: absolute path of the directory or of something below it.
             flags: flags of ``open``. ``O_NOFOLLOW`` and ``O_NONBLOCK`` are always added.
-            mode: mode of a file that is created.
+            mode: permission bits of a file that is created.
 
         Raises:
             OSError: ``ELOOP`` if a component is a link, ``EXDEV`` if the path is not below the directory, ``ESTALE`` if
@@ -97,9 +97,9 @@ class Tree:
                 parent, _, name = path.rpartition("/")
                 if parent in self._kept and name:
                     return os.open(name, flags | _FILE_FLAGS, mode, dir_fd=self._kept[parent])
-            if "/" not in below:  # a single component needs no walk
+            if "/" not in below:  # a path of one component needs no walk
                 return self._open_in(self._root(), below, flags | _FILE_FLAGS, mode)
-            # Python reports every open to audit hooks. The call below is not Python's, and a step has no full path.
+            # Python reports every open to audit hooks. The calls below bypass Python or know only a part of the path.
             sys.audit("open", path, None, flags)
             if self._step_by_step or not _has_openat2():
                 return self._walk(below, flags | _FILE_FLAGS, mode)
@@ -109,7 +109,7 @@ class Tree:
             raise
 
     def open_folder(self, path: str) -> int:
-        """Open a folder for calls relative to it; returns a descriptor that the caller closes.
+        """Open a folder for calls relative to it; return a descriptor that the caller closes.
 
         Raises:
             OSError: see ``open``.
@@ -117,41 +117,41 @@ class Tree:
         return self.open(path, _FOLDER_FLAGS)
 
     def keeping_folders(self) -> Keeping:
-        """A context manager: folders stay open that are come to while the body runs, and a file is a single call away.
+        """Keep visited folders open while the body of the context manager runs, so that opening a file is one call.
 
-        Each is opened as ever, below the directory and by no link. From then on it is that very folder, whatever takes
-        its name. So the body should be short, such as the work on one partition between two records of its journal,
-        and be followed by ``let_go`` where it goes on.
+        Each folder is opened as usual, below the directory and without links. From then on the descriptor means that
+        folder, whatever takes over its name. So the body should be short, such as the work on one partition between two
+        journal records, and a longer one should call ``let_go`` between its parts.
         """
         return Keeping(self)
 
     def keep(self) -> None:
-        """What ``keeping_folders`` begins with, and ``keep_no_more`` ends."""
+        """Start to keep visited folders open, until ``keep_no_more``."""
         self._keepers += 1
 
     def keep_no_more(self) -> None:
-        """See ``keep``."""
+        """End what ``keep`` started."""
         self._keepers -= 1
         if not self._keepers:
             self.let_go()
 
     def let_go(self, path: str = "") -> None:
-        """Close the folders that are kept: all, or one that is renamed or removed, and those below it."""
+        """Close kept folders: all, or a renamed or removed one with those below it."""
         below = f"{path}/"
         for kept in tuple(self._kept):
             if not path or kept == path or kept.startswith(below):
                 os.close(self._kept.pop(kept))
 
     def reached(self, path: str) -> Reached:
-        """A context manager that gives the descriptor of a folder, for calls relative to it in the body.
+        """Return a context manager that gives the descriptor of a folder, for calls relative to it.
 
         Raises:
-            OSError: when it is entered, see ``open``.
+            OSError: on entry, see ``open``.
         """
         return Reached(self, path)
 
     def reach(self, path: str) -> tuple[int, bool]:
-        """The descriptor of a folder, and whether it stays open; if it does not, the caller closes it.
+        """Return the descriptor of a folder, and whether it stays open; if not, the caller closes it.
 
         Raises:
             OSError: see ``open``.
@@ -167,17 +167,17 @@ class Tree:
         return folder, stays_open
 
     def place(self, path: str) -> Parent:
-        """A context manager that gives (descriptor of the folder of a path, last component of the path).
+        """Return a context manager that gives (descriptor of a path's folder, last component of the path).
 
-        The last component may be missing.
+        The last component need not exist.
 
         Raises:
-            OSError: when it is entered, see ``open``. An error of the body gets the whole path as its file name.
+            OSError: on entry, see ``open``. An error of the body gets the whole path as its file name.
         """
         return Parent(self, path)
 
     def status(self, path: str) -> os.stat_result | None:
-        """The ``lstat`` of a path; None if nothing has this path.
+        """Return the ``lstat`` of a path; None if the path does not exist.
 
         Raises:
             OSError: see ``open``. A path that cannot be looked up does not count as missing.
@@ -185,7 +185,7 @@ class Tree:
         if (path.rstrip("/") or "/") == self.path:
             with named(path):
                 return os.fstat(self._root())
-        try:  # as ``place``, without a context manager: this is called more often than anything else here
+        try:  # like ``place`` without its context manager, because this method is called more often than any other here
             parent, name = _file_name(path)
             folder, stays_open = self.reach(parent)
             try:
@@ -200,7 +200,7 @@ class Tree:
             raise
 
     def is_there(self, path: str) -> bool:
-        """Whether anything has this path, even a link.
+        """Return whether a path exists, even as a link.
 
         Raises:
             OSError: see ``status``.
@@ -208,29 +208,29 @@ class Tree:
         return self.status(path) is not None
 
     def is_folder(self, path: str) -> bool:
-        """Whether a folder, not a link to one, has this path.
+        """Return whether a path is a folder and not a link to one.
 
         Raises:
             OSError: see ``status``.
         """
-        found = self.status(path)
-        return found is not None and stat.S_ISDIR(found.st_mode)
+        path_status = self.status(path)
+        return path_status is not None and stat.S_ISDIR(path_status.st_mode)
 
     def entries(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """Name and ``lstat`` of all entries of a folder, by name. An entry that is removed meanwhile is not listed.
+        """List name and ``lstat`` of a folder's entries, by name, without entries that disappear meanwhile.
 
         Raises:
             OSError: see ``open``.
         """
-        found = []
+        listed = []
         with self.reached(path) as folder, named(path), os.scandir(folder) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):
-                    found.append((entry.name, entry.stat(follow_symlinks=False)))
-        return sorted(found, key=lambda pair: pair[0])
+                    listed.append((entry.name, entry.stat(follow_symlinks=False)))
+        return sorted(listed, key=lambda pair: pair[0])
 
     def names(self, path: str) -> list[str]:
-        """Names of all entries of a folder, ascending.
+        """List the names of all entries of a folder, ascending.
 
         Raises:
             OSError: see ``open``.
@@ -239,7 +239,7 @@ class Tree:
             return sorted(os.listdir(folder))
 
     def file_names(self, path: str) -> list[str]:
-        """Names of all entries of a folder but for folders, ascending. None is looked at if the listing tells its kind.
+        """List the names of a folder's entries except folders, without a ``stat`` if the listing gives the kind.
 
         Raises:
             OSError: see ``open``.
@@ -248,19 +248,19 @@ class Tree:
             return sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
 
     def opened(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> Opened:
-        """Open a regular file; a context manager that gives the descriptor.
+        """Return a context manager that opens a regular file and gives its descriptor.
 
         Raises:
-            OSError: when it is entered, see ``open``; ``EINVAL`` if it is not a regular file.
+            OSError: on entry, see ``open``; ``EINVAL`` if the path is not a regular file.
         """
         return Opened(self, path, flags, mode)
 
     def opened_with_status(self, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> OpenedWithStatus:
-        """As ``opened``; gives the descriptor and what was seen of the file when it was opened."""
+        """Open a regular file like ``opened``, and also give its status at opening."""
         return OpenedWithStatus(self, path, flags, mode)
 
     def read(self, path: str, at_most: int) -> bytes | None:
-        """The first ``at_most`` bytes of a regular file; None if nothing has this path.
+        """Read the first ``at_most`` bytes of a regular file; None if the path does not exist.
 
         Raises:
             OSError: see ``opened``; or a read error.
@@ -292,10 +292,10 @@ class Tree:
         return self._descriptor
 
     def _below(self, path: str) -> str:
-        """The path relative to the directory."""
+        """Return the path relative to the directory."""
         if path.startswith(self._prefix):
             below = path[len(self._prefix) :].strip("/")
-            # Most paths have no component that begins with a dot. Only in the others every component is checked.
+            # Most paths have no component that begins with a dot, so only the others have every component checked.
             if "/." not in path or _DOTS.isdisjoint(below.split("/")):
                 return below or "."
         elif path.startswith("/") and path.rstrip("/") == self.path:
@@ -314,7 +314,7 @@ class Tree:
                 folder = inner
             return os.open(last, flags, mode, dir_fd=folder)
         except NotADirectoryError:
-            # For a link in place of a folder the system may also report ENOTDIR. The caller must get ELOOP.
+            # The system may report ENOTDIR for a link in place of a folder. The caller must get ELOOP.
             if any(_is_link(name, folder) for name in (*folders, last)):
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
             raise
@@ -336,7 +336,7 @@ class Tree:
 
 
 class Keeping:
-    """Folders are kept open while a body runs; see ``Tree.keeping_folders``."""
+    """Context in which visited folders stay open; see ``Tree.keeping_folders``."""
 
     __slots__ = ("_tree",)
 
@@ -351,7 +351,7 @@ class Keeping:
 
 
 class Reached:
-    """A folder that is open while a body runs; see ``Tree.reached``. A generator would cost more than most bodies."""
+    """Context with an open folder, see ``Tree.reached``. A generator would cost more time than most bodies."""
 
     __slots__ = ("_folder", "_path", "_stays_open", "_tree")
 
@@ -368,7 +368,7 @@ class Reached:
 
 
 class Parent:
-    """The folder of a file, open while a body runs, and the file's name; see ``Tree.place``."""
+    """Context with the open folder of a file, and the file's name; see ``Tree.place``."""
 
     __slots__ = ("_name", "_path", "_reached")
 
@@ -387,7 +387,7 @@ class Parent:
 
 
 class _OpenFile:
-    """A regular file that is open while a body runs."""
+    """Context with an open regular file."""
 
     __slots__ = ("_descriptor", "_flags", "_mode", "_path", "_tree")
 
@@ -412,7 +412,7 @@ class _OpenFile:
 
 
 class Opened(_OpenFile):
-    """See ``Tree.opened``."""
+    """Context with the descriptor of a file, see ``Tree.opened``."""
 
     __slots__ = ()
 
@@ -421,7 +421,7 @@ class Opened(_OpenFile):
 
 
 class OpenedWithStatus(_OpenFile):
-    """See ``Tree.opened_with_status``."""
+    """Context with descriptor and status of a file, see ``Tree.opened_with_status``."""
 
     __slots__ = ()
 
@@ -430,7 +430,7 @@ class OpenedWithStatus(_OpenFile):
 
 
 class Named:
-    """Gives errors of a body a file name; see ``named``."""
+    """Context that names the file in errors of its body; see ``named``."""
 
     __slots__ = ("_path",)
 
@@ -446,12 +446,12 @@ class Named:
 
 
 def named(path: str) -> Named:
-    """A context manager that gives errors of its body the whole path as their file name."""
+    """Return a context manager that puts the whole path into errors of its body."""
     return Named(path)
 
 
 def _file_name(path: str) -> tuple[str, str]:
-    """(path of the folder, last component) of the path of a file."""
+    """Split the path of a file into (path of the folder, last component)."""
     parent, _, name = path.rpartition("/")
     if not name or name in _DOTS:
         raise OSError(errno.EINVAL, "path does not end in a file name", path)
@@ -466,7 +466,7 @@ def _is_link(name: str, folder: int) -> bool:
 
 
 def _name(error: OSError, path: str) -> None:
-    """Set the file name of an error: for a call on a descriptor the system gives only its number, or nothing."""
+    """Set the file name of an error: after a call on a descriptor it is a number or missing."""
     if not isinstance(error.filename, str | bytes) or not os.path.isabs(os.fsdecode(error.filename)):
         error.filename = path
         del error.filename2  # None would be printed
@@ -489,7 +489,7 @@ def _openat2(folder: int, below: str, flags: int, mode: int) -> int:
 
 @cache
 def _how(flags: int, mode: int) -> bytes:
-    """The bytes of ``struct open_how``. They are kept, because files are opened with only a few flags."""
+    """Return the bytes of ``struct open_how``, cached because files are opened with only a few flags."""
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
     return struct.pack("@QQQ", flags, mode, resolve)
 
@@ -517,19 +517,18 @@ def _has_openat2() -> bool:
 
 @cache
 def without_links() -> Tree:
-    """The whole file system, for paths that may be anywhere. No component of such a path may be a link either."""
+    """Return the tree of the whole file system, for paths anywhere whose components are no links either."""
     return Tree("/")
 
 
 def read_descriptor(descriptor: int, at_most: int, size: int = -1) -> bytes:
-    """The first bytes of an open file.
+    """Read the first bytes of an open file.
 
-    Memory for what is asked for is taken before anything is read, so not more is asked for than the file seems to have.
+    ``os.pread`` allocates the requested size before it reads, so at most the file's apparent size is requested.
 
     Args:
-        descriptor: of the file.
         at_most: largest number of bytes to read.
-        size: of the file as it was seen; negative: it is asked for.
+        size: size of the file as seen before, in bytes; negative to look it up.
 
     Raises:
         OSError: a read error.

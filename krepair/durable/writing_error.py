@@ -1,7 +1,7 @@
 """Errors of writing, with the name of the file system.
 
 The system's message for a full disk does not name the disk. And one error (``EIO``) stands for a file that cannot be
-read and for a file that cannot be written. This module is used where krepair knows that it was writing.
+read and for a file that cannot be written. krepair uses this module where it knows that it was writing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class WritingError(OSError):
-    """Something could not be written: no space, no inode, the quota, an I/O error, or a read-only file system."""
+    """A write failed: no space, no inode, a full quota, an I/O error, or a read-only file system."""
 
 
 class FileSystem(NamedTuple):
     """A mounted file system.
 
     Attributes:
-        mounted_at: its mount point; if that is not known, the folder of the path.
-        kind: kind of file system, such as ``ext4``; may be empty.
-        options: of the file system itself, divided by commas; may be empty.
+        mounted_at: mount point; if unknown, the folder of the path.
+        kind: type of file system, such as ``ext4``; may be empty.
+        options: mount options of the file system itself, separated by commas; may be empty.
     """
 
     mounted_at: str
@@ -40,10 +40,9 @@ class FileSystem(NamedTuple):
 
 
 def file_system_of(path: str) -> FileSystem:
-    """The file system that holds a path, or would hold it. It does not raise.
+    """Return the file system that holds a path, or would hold it, without raising.
 
-    Args:
-        path: absolute path.
+    Source: ``/proc/self/mountinfo`` (``proc(5)``).
 
     Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
@@ -53,7 +52,7 @@ def file_system_of(path: str) -> FileSystem:
 
 
 def _mounts_of(path: str) -> list[FileSystem]:
-    """The file systems that are mounted and hold a path, in the order of their mounting; empty if that is not known."""
+    """List the mounted file systems that hold a path, in mount order; empty if they are unknown."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
             return [mount for line in lines if (mount := _mount(line, path)) is not None]
@@ -67,21 +66,21 @@ def _mount(line: str, path: str) -> FileSystem | None:
     if not divided or len(words) < 6:
         return None
     mounted_at = words[4]
-    if "\\" in mounted_at:  # a byte in octal
+    if "\\" in mounted_at:  # the kernel writes special bytes in octal
         place = mounted_at.encode("utf-8", "surrogateescape").decode("unicode_escape")
         mounted_at = place.encode("latin-1").decode("utf-8", "surrogateescape")
-    # A host has hundreds of mounts, and one or two of them hold a path: the others are not made into values.
+    # A host has hundreds of mounts, and only one or two hold a path: the others are skipped early.
     if path != mounted_at and not path.startswith(mounted_at.rstrip("/") + "/"):
         return None
     return FileSystem(mounted_at, after.partition(" ")[0], after.rpartition(" ")[2].strip())
 
 
 def folder_with_room(folder: str, needed: int) -> str:
-    """A folder on another file system that this user may write and that has room; empty if none is known.
+    """Return a writable folder on another file system that has enough space; empty if none is known.
 
     Args:
-        folder: where there is no room.
-        needed: bytes.
+        folder: path of the folder on the full file system.
+        needed: required space in bytes.
     """
     for other in (os.path.expanduser("~"), "/var/tmp", "/tmp"):  # noqa: S108 - only named in an advice
         try:
@@ -95,19 +94,19 @@ def folder_with_room(folder: str, needed: int) -> str:
 
 
 def said_of_writing(error: OSError, path: str) -> OSError:
-    """An error as a ``WritingError`` whose message names the file system; errors of other kinds stay as they are.
+    """Turn an error into a ``WritingError`` whose message names the file system; keep errors of other kinds.
 
     Args:
-        error: error of a call that had to write.
-        path: absolute path of the file that had to be written.
+        error: error of a call that was writing.
+        path: absolute path of the file that was being written.
     """
     if error.errno not in _OF_WRITING or isinstance(error, WritingError):
         return error
-    # If the error has two names, the second one is the new file.
+    # If the error has two names, the second is that of the new file.
     name = error.filename2 or error.filename
     where = os.fsdecode(name) if isinstance(name, str | bytes) and os.path.isabs(os.fsdecode(name)) else path
     number = error.errno or 0
-    # A message of krepair's own says more than the error number: for example, at which position nothing was written.
+    # A message by krepair says more than the error number, for example at which position nothing was written.
     noticed = "" if error.strerror in (None, os.strerror(number)) else f"{error.strerror}; "
     return WritingError(number, f"could not be written: {noticed}{_reason(number, where)}", where)
 
@@ -134,16 +133,16 @@ def _no_inode_is_left(system: FileSystem) -> bool:
 
 
 def writes(call: Call) -> Call:
-    """Decorate a method whose first argument is the path that it writes: its errors become errors of writing."""
+    """Decorate a method that writes the path in its first argument: its errors become write errors."""
 
     @wraps(call)
-    def told(self: object, path: str, *rest: Any, **named: Any) -> Any:
+    def call_and_explain(self: object, path: str, *rest: Any, **named: Any) -> Any:
         try:
             return call(self, path, *rest, **named)
         except OSError as error:
-            said = said_of_writing(error, path)
-            if said is error:
+            write_error = said_of_writing(error, path)
+            if write_error is error:
                 raise
-            raise said from error
+            raise write_error from error
 
-    return cast("Call", told)
+    return cast("Call", call_and_explain)

@@ -1,4 +1,4 @@
-"""Which files this process changes while somebody wants to know: a worker tells them to the process that sent it."""
+"""Record of the files that this process changes, which a worker reports to the process that sent it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOTED: list[set[str]] = []
 
 @contextmanager
 def noted() -> Iterator[set[str]]:
-    """Gives the absolute paths of the files that are made or changed while the body runs."""
+    """Collect the absolute paths of all files that are created or changed while the body runs."""
     paths = set[str]()
     _NOTED.append(paths)
     try:
@@ -20,6 +20,6 @@ def noted() -> Iterator[set[str]]:
 
 
 def note(path: str) -> None:
-    """A file was made, or is being changed."""
+    """Record that a file was created or is being changed."""
     for paths in _NOTED:
         paths.add(path)
