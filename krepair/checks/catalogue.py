@@ -348,6 +348,13 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          danger="the cleaner starts at the log start again, or leaves the partition alone",
          lost_if_wrong="time: the cleaner reads more",
          source="LogCleanerManager.cleanableOffsets (2.2.1, 3.9)"),
+    Rule("KR411", CONFUSING, "Leader epoch that the batches around it contradict",
+         evidence="the batch, its leader epoch, and those of its neighbours",
+         danger="consumers read the batch; but a recovery that reads it can write the epoch into "
+                "leader-epoch-checkpoint, by which followers truncate. krepair derives nothing from it. A log that "
+                "diverged before 0.11 can have such batches; else it is a flipped bit, which no checksum covers",
+         source="DefaultRecordBatch (the checksum begins behind the epoch), LogSegment.recover (2.2.1, 3.9, 4.4), "
+                "KIP-101"),
     # -- producer snapshots
     Rule("KR501", SLOW, "Producer snapshot that cannot be read", fix="snapshots",
          evidence="file, and which check failed: version, CRC or structure",

@@ -1,16 +1,21 @@
 """The leader epochs of a log: the batches at which the epoch rises, and runs of batches of one epoch.
 
-Source: LeaderEpochFileCache, LogSegment.recover (2.1, 3.9, 4.3.1), KIP-101, KIP-279.
+No checksum covers the leader epoch of a batch, and epochs never go back in a log that never diverged. So one flipped
+bit is told by the batches around it: nothing is derived from a batch whose epoch both of them contradict.
+
+Source: LeaderEpochFileCache, LogSegment.recover (2.1, 3.9, 4.3.1), DefaultRecordBatch (2.2.1: ``ATTRIBUTES_OFFSET`` is
+where the checksum begins), KIP-101, KIP-279.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+from krepair.kernels.classes import EPOCH_SIZE, L_BEFORE, L_EPOCH, L_OFFSET
 from krepair.kernels.columns import Batches
 from krepair.kernels.scan import SegmentSummary
 
@@ -37,15 +42,34 @@ class Rise(NamedTuple):
         return self.before + 1 == self.first_offset
 
 
+class DoubtedEpoch(NamedTuple):
+    """A batch whose leader epoch the batches around it contradict.
+
+    Attributes:
+        rise: its leader epoch and offsets.
+        base_offset: base offset of its segment.
+        position: its position in the log.
+        before: leader epoch of the batch before it, -1 if there is none.
+        after: leader epoch of the batch after it, -1 if there is none.
+    """
+
+    rise: Rise
+    base_offset: int
+    position: int
+    before: int
+    after: int
+
+
 class LogEpochs(NamedTuple):
     """The leader epochs of a log.
 
     Attributes:
-        rises: epoch starts, ascending in epoch and offset.
+        rises: epoch starts, ascending in epoch and offset; none that is doubted.
         last_offset: last offset of the last batch, -1 if there is none.
         start: log start offset.
         end: log end offset, None if damage hides it.
         compacted: True if batches between other batches may have been removed.
+        doubted: batches from which no epoch is derived, ascending.
     """
 
     rises: tuple[Rise, ...]
@@ -53,6 +77,7 @@ class LogEpochs(NamedTuple):
     start: int
     end: int | None
     compacted: bool
+    doubted: tuple[DoubtedEpoch, ...] = ()
 
 
 def epochs_of_log(segments: Sequence[SegmentSummary], log_start: int, *, compacted: bool) -> LogEpochs:
@@ -64,20 +89,74 @@ def epochs_of_log(segments: Sequence[SegmentSummary], log_start: int, *, compact
         compacted: True if the topic is compacted. A gap between two segments counts as compaction too, and so do
             batches behind damage.
     """
-    rises: list[Rise] = []
-    highest, last, end = _NO_EPOCH, -1, 0
+    runs: list[EpochRun] = []
+    last, end, batches = -1, 0, 0
     for segment in segments:
-        for epoch, first, before in segment.epochs.tolist():
-            if epoch > highest:
-                rises.append(Rise(epoch, first, last if before < segment.base_offset else before))
-                highest = epoch
+        for epoch, first, before, number, position in segment.epochs.tolist():
+            if not runs or runs[-1].rise.epoch != epoch:
+                rise = Rise(epoch, first, last if before < segment.base_offset else before)
+                runs.append(EpochRun(rise, segment.base_offset, position, batches + number))
         if segment.batches:
             compacted = compacted or 0 <= last < segment.base_offset - 1
             last = segment.last_offset
         compacted = compacted or segment.damage != 0
+        batches += segment.batches
         end = max(segment.base_offset, last + 1)
     hidden = bool(segments) and segments[-1].damage != 0
-    return LogEpochs(tuple(rises), last, log_start, None if hidden else end, compacted)
+    doubted = tuple(_doubted(runs, batches))
+    rises = _rises((run.rise for run in runs), {one.rise for one in doubted})
+    return LogEpochs(rises, last, log_start, None if hidden else end, compacted, doubted)
+
+
+class EpochRun(NamedTuple):
+    """Neighbouring batches of one leader epoch.
+
+    Attributes:
+        rise: epoch and offsets of the first batch; the epoch may also be lower than the one before.
+        base_offset: base offset of the segment in which the run begins.
+        position: position of the first batch in the log.
+        number: number of the first batch in the partition.
+    """
+
+    rise: Rise
+    base_offset: int
+    position: int
+    number: int
+
+
+def _doubted(runs: Sequence[EpochRun], batches: int) -> Iterator[DoubtedEpoch]:
+    """Return the single batches whose epoch is higher, or lower, than those of both neighbours.
+
+    Of two single batches that contradict each other at an end of the log, either may be wrong: both are doubted.
+    """
+    if len(runs) < 2:
+        return
+    ends = [*(run.number for run in runs[1:]), batches]
+    for at, (run, end) in enumerate(zip(runs, ends, strict=True)):
+        if end - run.number > 1:
+            continue  # batches that agree; a log that diverged has such stretches
+        before = runs[at - 1].rise.epoch if at else _NO_EPOCH
+        after = runs[at + 1].rise.epoch if at + 1 < len(runs) else _NO_EPOCH
+        epoch = run.rise.epoch
+        too_high = epoch > after and after != _NO_EPOCH and epoch > before
+        too_low = epoch < before and (after == _NO_EPOCH or epoch < after)
+        if too_high or too_low:
+            yield DoubtedEpoch(run.rise, run.base_offset, run.position, before, after)
+
+
+def _rises(runs: Iterable[Rise], doubted: Collection[Rise]) -> tuple[Rise, ...]:
+    """Return the rises of the runs that are believed. A doubted batch before one may be of its epoch."""
+    found: list[Rise] = []
+    highest, before = _NO_EPOCH, None
+    for run in runs:
+        if run in doubted:
+            before = run.before if before is None else before
+            continue
+        if run.epoch > highest:
+            found.append(run if before is None else run._replace(before=before))
+            highest = run.epoch
+        before = None
+    return tuple(found)
 
 
 def clears_history(segments: Sequence[SegmentSummary]) -> bool:
@@ -96,11 +175,10 @@ def runs_of_segments(segments: Sequence[SegmentSummary]) -> Int64s:
     Args:
         segments: scans of all segments, ascending.
     """
-    rises = np.concatenate([np.empty((0, 3), np.int64), *(segment.epochs for segment in segments)])
-    log_end = max((max(segment.base_offset, segment.last_offset + 1) for segment in segments), default=0)
-    runs = rises.copy()
-    runs[:, 2] = np.append(rises[1:, 2], np.int64(log_end - 1))[: len(rises)]
-    return runs
+    rows = np.concatenate([np.empty((0, EPOCH_SIZE), np.int64), *(one.epochs for one in segments)])
+    log_end = max((max(one.base_offset, one.last_offset + 1) for one in segments), default=0)
+    lasts = np.append(rows[1:, L_BEFORE], np.int64(log_end - 1))[: len(rows)]
+    return np.column_stack([rows[:, L_EPOCH], rows[:, L_OFFSET], lasts])
 
 
 class EpochRuns:

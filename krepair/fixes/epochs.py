@@ -21,7 +21,7 @@ from krepair.fixes.untouched import (
 )
 from krepair.formats.broker_version import version_of
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, log_name
 from krepair.formats.words import count_text
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
 from krepair.logdir.fingerprint import digest_bytes
@@ -67,7 +67,7 @@ class Epochs(Fix):
                 survey.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR401 and KR402."""
+        """KR401, KR402 and KR411."""
         apart = beside(survey)
         waiting = None if apart is None else apart.seen(EPOCHS_SEEN)
         if waiting is not None and waiting.merged.needed:
@@ -142,7 +142,7 @@ def see_epochs(context: Context, survey: Survey) -> SeenEpochs:
     log_start = log_start_of(context.view, partition, segments)
     log = epochs_of_log(summaries, log_start, compacted=survey.settings.compacts)
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
-    return SeenEpochs(file.recorded, merged, file.digest, left, file.wrong)
+    return SeenEpochs(file.recorded, merged, file.digest, left, file.wrong, log.doubted)
 
 
 def see_epochs_file(partition: Partition) -> SeenEpochs:
@@ -169,6 +169,7 @@ def rule_of(seen: SeenEpochs) -> str:
 
 def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
     recorded, merged = seen.recorded, seen.merged
+    yield from _doubted_findings(survey, seen)
     if seen.unread:
         if survey.partition.leader_epoch_checkpoint is not None:  # else something else has its name: KR606
             yield Finding(rule="KR308", partition=survey.partition.folder, evidence=seen.unread)
@@ -199,6 +200,27 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
             evidence=f"{count_text(len(told), 'contradiction')}, {count_text(len(missing), 'epoch')} missing: "
             f"{text}{_left(seen)}",
         )
+
+
+def _doubted_findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
+    if not seen.doubted:
+        return
+    first, others = seen.doubted[0], len(seen.doubted) - 1
+    around = [
+        f"{word} it {epoch}"
+        for word, epoch in (("before", first.before), ("after", first.after))
+        if epoch >= 0
+    ]
+    more = f"; {count_text(others, 'more batch', 'more batches')} like it" if others else ""
+    yield Finding(
+        rule="KR411",
+        partition=survey.partition.folder,
+        file=log_name(first.base_offset),
+        position=first.position,
+        evidence=f"the batch at offset {first.rise.first_offset} has leader epoch {first.rise.epoch}, the batch "
+        f"{', '.join(around)}; no epoch is derived from it{more}",
+        first_offset=first.rise.first_offset,
+    )
 
 
 def _left(seen: SeenEpochs) -> str:

@@ -143,6 +143,14 @@ ROW_SIZE: Final = 40
 
 NO_PLAIN_EPOCH: Final = -(1 << 62)
 
+# columns of a change of the leader epoch (int64)
+L_EPOCH: Final = 0
+L_OFFSET: Final = 1  # base offset of its first batch
+L_BEFORE: Final = 2  # last offset of the batch before
+L_BATCHES: Final = 3  # number of batches before it in the segment
+L_POSITION: Final = 4
+EPOCH_SIZE: Final = 5
+
 # what became of an entry of the transaction index
 ENTRY_NO_MARKER: Final = 0
 ENTRY_NO_DATA: Final = 1

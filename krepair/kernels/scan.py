@@ -116,8 +116,8 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
         rows: int64[P, ROW_SIZE], one per producer id, sorted by id.
         tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
         entry_flags: uint8[E], what became of each entry of the transaction index.
-        epochs: int64[M, 3] (leader epoch, base offset, last offset of the batch before), one row per batch at which the
-            leader epoch rises. For the first batch the last column is the segment's ``base_offset - 1``.
+        epochs: int64[M, EPOCH_SIZE], one row per batch whose leader epoch is another than that of the batch before it
+            that has one; see ``classes``. Before the first batch the last offset is the segment's ``base_offset - 1``.
         stamped: batches with a delete horizon (KIP-534).
         largest_batch: bytes of the largest batch.
         aborts_unindexed: abort markers of kept data that have no entry; a producer's first marker is not counted.
@@ -179,7 +179,7 @@ class _Tables:
     def __init__(self) -> None:
         self.rows: Int64s = np.empty((_FIRST_ROWS, c.ROW_SIZE), np.int64)
         self.slots = np.full(_FIRST_ROWS * 4, -1, np.int32)
-        self.epochs: Int64s = np.empty((_FIRST_EPOCHS, 3), np.int64)
+        self.epochs: Int64s = np.empty((_FIRST_EPOCHS, c.EPOCH_SIZE), np.int64)
 
     def grow_rows(self) -> None:
         """Make room for four times the rows, and fill new hash slots."""
@@ -191,7 +191,7 @@ class _Tables:
 
     def grow_epochs(self) -> None:
         used = self.epochs
-        self.epochs = np.empty((len(used) * 4, 3), np.int64)
+        self.epochs = np.empty((len(used) * 4, c.EPOCH_SIZE), np.int64)
         self.epochs[: len(used)] = used
 
 

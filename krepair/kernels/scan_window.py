@@ -308,7 +308,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         keep_positions: int64[K], sorted positions of emptied batches that stay.
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.
         held: int64[H], sorted offsets of markers that stay for other replicas.
-        epochs: int64[M, 3], out: (leader epoch, base offset, last offset before), where the leader epoch rises.
+        epochs: int64[M, EPOCH_SIZE], out: where the leader epoch is another than before, see ``classes``.
         starts: int32[B], out when staging: place in the window of each batch.
         batch_classes: uint8[B], out when staging: class of each batch.
 
@@ -436,8 +436,9 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                     break
                 base_offset, last_delta = be64(buf, place), be32(buf, place + LAST_DELTA)
                 last_offset, count = base_offset + last_delta, be32(buf, place + RECORD_COUNT)
+                leader_epoch = be32(buf, place + LEADER_EPOCH)
                 if (
-                    be32(buf, place + LEADER_EPOCH) > last_leader_epoch
+                    (leader_epoch >= 0 and leader_epoch != last_leader_epoch)
                     or last_delta < 0
                     or count < 0
                     or base_offset <= previous_offset
@@ -526,7 +527,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 status = _damage(state, c.D_CONTROL, 0)
                 break
         leader_epoch = be32(buf, place + LEADER_EPOCH)
-        if leader_epoch > last_leader_epoch and count_epochs >= epochs.shape[0]:
+        other_epoch = leader_epoch >= 0 and leader_epoch != last_leader_epoch
+        if other_epoch and count_epochs >= epochs.shape[0]:
             status = c.EPOCHS_FULL
             break
         if stage and count_starts >= starts.shape[0]:
@@ -545,11 +547,13 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
             _count_plain(rows, row_index)
         if forced:
             next_keep += 1
-        if leader_epoch > last_leader_epoch:
+        if other_epoch:
             last_leader_epoch = leader_epoch
-            epochs[count_epochs, 0] = leader_epoch
-            epochs[count_epochs, 1] = base_offset
-            epochs[count_epochs, 2] = previous_offset
+            epochs[count_epochs, c.L_EPOCH] = leader_epoch
+            epochs[count_epochs, c.L_OFFSET] = base_offset
+            epochs[count_epochs, c.L_BEFORE] = previous_offset
+            epochs[count_epochs, c.L_BATCHES] = batches
+            epochs[count_epochs, c.L_POSITION] = position
             count_epochs += 1
 
         if not control:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from krepair.derive.epochs import LogEpochs, Rise
+from krepair.derive.epochs import DoubtedEpoch, LogEpochs, Rise
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import (
     LINE_END,
@@ -165,6 +165,7 @@ class SeenEpochs(NamedTuple):
         digest: digest of the file's bytes, empty without a file.
         left: why the file must not be replaced, or empty.
         unread: why the file could not be read, or empty: what is recorded is not known then.
+        doubted: batches from which no epoch was derived.
     """
 
     recorded: Recorded
@@ -172,6 +173,7 @@ class SeenEpochs(NamedTuple):
     digest: str
     left: str = ""
     unread: str = ""
+    doubted: tuple[DoubtedEpoch, ...] = ()
 
     @property
     def mends(self) -> bool:
@@ -215,11 +217,12 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
 
     Args:
         recorded: the file.
-        log: the epochs of the batches.
+        log: the epochs of the batches. A doubted one adds no line, and contradicts none.
         version: version of the broker that will read the file, None if not known.
     """
     rises = _from_log_start(log)
     rising = [rise.epoch for rise in rises]
+    doubted = {one.rise.epoch: one.rise for one in reversed(log.doubted)}
     history = _History()
     lines = recorded.entries
     if len(lines) > _MANY:
@@ -227,6 +230,8 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
     for entry in lines:
         at = bisect_left(rising, entry.epoch)
         rise = rises[at] if at < len(rises) else None
+        if rise is None or rise.epoch != entry.epoch:
+            rise = doubted.get(entry.epoch, rise)  # a line that its batch confirms
         is_cut = recorded.cut and entry == recorded.entries[-1]
         decision = _judge(entry, rise, log, is_cut=is_cut)
         if decision.start is None:
@@ -355,7 +360,7 @@ def _added(rise: Rise, log: LogEpochs, history: _History) -> bool:
     epoch, start = rise.epoch, rise.first_offset
     if not history.takes(epoch, start):
         return False
-    late = log.compacted and not rise.exact and start > log.start
+    late = (log.compacted or bool(log.doubted)) and not rise.exact and start > log.start
     reason = EpochReason.LOG_LATE if late else EpochReason.LOG
     history.assign(EpochDecision(reason, epoch, None, start, start))
     return True

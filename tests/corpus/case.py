@@ -118,6 +118,18 @@ def on_segment(base_offset: int, suffix: str, change: Change) -> Damage:
     return lambda made: rewrite(made.file(base_offset, suffix), change)
 
 
+def in_batch(base_offset: int, number: int, at: int, new: bytes) -> Damage:
+    """Other bytes at a place of a batch of a segment; the first batch has number 0."""
+
+    def change(data: bytes) -> bytes:
+        position = 0
+        for _ in range(number):
+            position += 12 + int.from_bytes(data[position + 8 : position + 12])
+        return data[: position + at] + new + data[position + at + len(new) :]
+
+    return on_segment(base_offset, ".log", change)
+
+
 def all_of(*damages: Damage) -> Damage:
     """One after the other."""
 

@@ -16,6 +16,7 @@ from tests.corpus.case import (
     Damage,
     all_of,
     case_of,
+    in_batch,
     rewrite,
     unclean,
 )
@@ -166,7 +167,25 @@ def _leader_without_data(made: Made) -> None:
     path.write_bytes(_with([*_lines(path.read_bytes()), b"9 30"]))
 
 
+def _epoch_of(base_offset: int, number: int, epoch: int) -> Damage:
+    """No checksum covers the leader epoch of a batch."""
+    return in_batch(base_offset, number, 12, epoch.to_bytes(4))
+
+
 OTHER_EPOCH_CASES = (
+    case_of("epoch-of-a-batch", "plain", _epoch_of(10, 2, 16386), "KR411", "epochs", mended=False),
+    case_of("epoch-of-the-first-batch", "plain", _epoch_of(0, 0, 64), "KR411", "epochs", mended=False),
+    case_of("epoch-of-the-last-batch-lower", "plain", _epoch_of(20, 4, 0), "KR411", "epochs", mended=False),
+    case_of("epoch-where-one-begins", "plain", _epoch_of(20, 0, 6), "KR411", "epochs", mended=False),
+    case_of(
+        "epoch-of-a-batch-without-the-file",
+        "plain",
+        all_of(_epoch_of(10, 2, 16386), _on_file(EPOCHS, lambda data: None)),
+        "KR401 KR411",
+        "epochs",
+        left="KR411",
+        restores=EPOCHS,
+    ),
     case_of(
         "epochs-below-the-log-start",
         "plain",

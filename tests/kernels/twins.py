@@ -69,7 +69,7 @@ class Scanned:
     first_offset: int = -1
     last_offset: int = -1
     timestamps: list[tuple[int, int]] = field(default_factory=list)  # max_timestamp, last offset
-    epochs: list[tuple[int, int, int]] = field(default_factory=list)
+    epochs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     stamped: int = 0
     rows: dict[int, Row] = field(default_factory=dict)
     entry_flags: list[str] = field(default_factory=list)
@@ -254,8 +254,8 @@ class Scan:
             found.records[name] = found.records.get(name, 0) + count
         if found.first_offset < 0:
             found.first_offset = offset
-        if leader_epoch > (found.epochs[-1][0] if found.epochs else -1):
-            found.epochs.append((leader_epoch, offset, found.last_offset))
+        if leader_epoch >= 0 and leader_epoch != (found.epochs[-1][0] if found.epochs else -1):
+            found.epochs.append((leader_epoch, offset, found.last_offset, len(found.batches) - 1, position))
         found.timestamps.append((max_time, last))
         found.stamped += bool(attributes & 0x40)
         found.last_offset = last

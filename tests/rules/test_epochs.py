@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from krepair.derive.epochs import LogEpochs, Rise, clears_history, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
+from krepair.kernels.classes import EPOCH_SIZE
 from krepair.kernels.scan import SegmentSummary
 from krepair.rules.epochs import (
     EpochReason,
@@ -225,9 +226,13 @@ def test_recorded_entry_that_no_batch_contradicts_is_never_dropped(
     assert set(lines) <= set(found.entries)
 
 
-def segment(base: int, last: int, *epochs: tuple[int, int, int], **fields: object) -> SegmentSummary:
-    found = np.array(epochs, np.int64).reshape(-1, 3)
-    return facts(base, last_offset=last, epochs=found, **fields).summary
+def segment(
+    base: int, last: int, *epochs: tuple[int, int, int], each: int = 10, batches: int = 100, **fields: object
+) -> SegmentSummary:
+    """A segment of stretches of so many batches of one epoch."""
+    rows = [(*row, each * number, 100 * number) for number, row in enumerate(epochs)]
+    found = np.array(rows, np.int64).reshape(-1, EPOCH_SIZE)
+    return facts(base, last_offset=last, epochs=found, batches=batches, **fields).summary
 
 
 def rises(*segments: SegmentSummary, compacted: bool = False) -> list[tuple[int, int, int]]:
@@ -239,7 +244,6 @@ def test_epoch_counts_where_it_rises_above_all_before_it() -> None:
     third = segment(200, 299, (3, 200, 199), (4, 250, 240))
     assert rises(first, second, third) == [(1, 0, -1), (3, 40, 39), (4, 250, 240)]
     assert rises(segment(0, 9, (0, 0, -1))) == [(0, 0, -1)]
-    assert rises(segment(0, 9, (-1, 0, -1))) == []
 
 
 def test_batch_before_the_first_of_a_segment_is_the_last_of_the_one_before() -> None:
@@ -249,6 +253,54 @@ def test_batch_before_the_first_of_a_segment_is_the_last_of_the_one_before() -> 
     assert rises(*hollow) == [(2, 105, -1)]
     inside = segment(0, 99, (1, 0, -1)), segment(100, 199, (2, 101, 100))
     assert rises(*inside) == [(1, 0, -1), (2, 101, 100)]
+
+
+def by_batch(*epochs: int) -> SegmentSummary:
+    """A segment with one batch of ten offsets per number; -1 has no epoch."""
+    changes, known = [], -1
+    for number, epoch in enumerate(epochs):
+        if epoch not in {-1, known}:
+            changes.append((epoch, 10 * number, 10 * number - 1, number, 100 * number))
+            known = epoch
+    rows = np.array(changes, np.int64).reshape(-1, EPOCH_SIZE)
+    return facts(0, last_offset=10 * len(epochs) - 1, epochs=rows, batches=len(epochs)).summary
+
+
+@pytest.mark.parametrize(
+    ("why", "epochs", "doubted", "rising"),
+    [
+        ("one bit more in the middle", (0, 0, 16384, 0, 0), [2], [(0, 0)]),
+        ("in the first batch", (16384, 0, 0, 0), [0], [(0, 10)]),
+        ("in the last batch but one", (3, 3, 7, 3), [2, 3], [(3, 0)]),
+        ("one bit less in the middle", (5, 5, 1, 5, 5), [2], [(5, 0)]),
+        ("in the last batch", (5, 5, 5, 1), [3], [(5, 0)]),
+        ("where an epoch begins", (5, 5, 21, 6, 6), [2], [(5, 0), (6, 30)]),
+        ("the first of an epoch too low", (5, 5, 2, 6, 6), [2], [(5, 0), (6, 30)]),
+        ("a last batch may be alone in its epoch", (5, 5, 5, 6), [], [(5, 0), (6, 30)]),
+        ("so may a first, and each", (1, 2, 3, 4), [], [(1, 0), (2, 10), (3, 20), (4, 30)]),
+        ("a log that diverged", (0, 0, 5, 5, 3, 3, 6), [], [(0, 0), (5, 20), (6, 60)]),
+        ("batches without an epoch say nothing", (0, 0, -1, 9, 0, 0), [3], [(0, 0)]),
+        ("one batch is contradicted by nobody", (16384,), [], [(16384, 0)]),
+        ("of two either may be wrong", (7, 6), [0, 1], []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_epoch_that_its_neighbours_contradict_is_doubted(
+    why: str, epochs: tuple[int, ...], doubted: list[int], rising: list[tuple[int, int]]
+) -> None:
+    log = epochs_of_log([by_batch(*epochs)], 0, compacted=False)
+    assert [one.position // 100 for one in log.doubted] == doubted
+    assert [(rise.epoch, rise.first_offset) for rise in log.rises] == rising
+
+
+def test_nothing_is_derived_from_a_doubted_epoch_and_its_own_line_stays() -> None:
+    log = epochs_of_log([by_batch(5, 5, 21, 6, 6)], 0, compacted=False)
+    nothing = merge_epochs(read_recorded(None), log)
+    assert [tuple(entry) for entry in nothing.entries] == [(5, 0), (6, 30)]
+    assert nothing.may_be_late == (6,), "the doubted batch may be the first of epoch 6"
+    for line in ("6 20", "6 30", "21 20"):
+        recorded = read_recorded(f"0\n2\n5 0\n{line}\n".encode())
+        assert line in [f"{one.epoch} {one.start_offset}" for one in merge_epochs(recorded, log).entries]
 
 
 @pytest.mark.parametrize(

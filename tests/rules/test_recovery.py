@@ -10,6 +10,7 @@ import pytest
 from krepair.derive.epochs import Rise, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, encode_epochs
 from krepair.kernels import classes as c
+from krepair.kernels.classes import EPOCH_SIZE
 from krepair.rules.damage import Damaged, DamagedRange, Loss
 from krepair.rules.epochs import read_recorded
 from krepair.rules.model import SegmentFacts
@@ -46,8 +47,9 @@ def damaged(*, torn: bool) -> Damaged:
 
 
 def with_epochs(base: int, last: int, *rises: tuple[int, int]) -> SegmentFacts:
-    rows = np.array([(epoch, offset, base) for epoch, offset in rises], np.int64).reshape(-1, 3)
-    return facts(base, last_offset=last, epochs=rows)
+    changes = [(epoch, offset, base, 10 * number, 0) for number, (epoch, offset) in enumerate(rises)]
+    rows = np.array(changes, np.int64).reshape(-1, EPOCH_SIZE)
+    return facts(base, last_offset=last, epochs=rows, batches=100)
 
 
 @pytest.mark.parametrize(

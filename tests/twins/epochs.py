@@ -58,6 +58,7 @@ def epoch_problems(data: bytes, made_of: MadeOf) -> list[str]:
     log = _Log(made_of, found.entries, _log_start(made_of))
     for part in parts_of(made_of.logs, made_of.tree, check_crc=True):
         log.take(part)
+    log.done()
     recorded = _Recorded.of(made_of.original) if made_of.original_is_known else None
     return list(_problems(made_of, found.entries, log, recorded))
 
@@ -127,10 +128,12 @@ class _Log:
         self.start = start
         self.compacted = made_of.compacts
         self.damaged = False
-        self.highest, self.last, self.end = _NO_EPOCH, -1, made_of.logs[0].base_offset
+        self.last, self.end = -1, made_of.logs[0].base_offset
         self.rises: list[_Rise] = []
         self.misnamed: list[_Misnamed] = []
         self._segment = -1
+        self._batches: list[tuple[Int64s, Int64s, Int64s]] = []
+        self.doubted: set[tuple[int, int]] = set()
 
     def take(self, part: LogBatches) -> None:
         """The next batches."""
@@ -142,18 +145,38 @@ class _Log:
         self.compacted = self.compacted or bool(part.walked.problem)
         if not len(part.firsts):
             return
-        firsts, lasts = part.firsts, part.lasts
         epochs = np.where(part.is_v2, part.walked.headers["partition_leader_epoch"], _NO_EPOCH).astype(
             np.int64
         )
-        shown = np.maximum(np.maximum.accumulate(epochs), self.highest)
-        befores = np.append(self.last, lasts[:-1])
-        previous = np.append(self.highest, shown[:-1])
+        self._batches.append((part.firsts, part.lasts, epochs))
+        self.last = int(part.lasts[-1])
+        self.end = max(self.end, self.last + 1)
+
+    def done(self) -> None:
+        """There are no more batches: each neighbour is known."""
+        if not self._batches:
+            return
+        firsts, lasts, epochs = (np.concatenate(column) for column in zip(*self._batches, strict=True))
+        believed = epochs.copy()
+        known = np.flatnonzero(epochs != _NO_EPOCH).tolist()
+        for at, number in enumerate(known if len(known) > 1 else []):
+            around = [int(epochs[other]) for other in (*known[max(at - 1, 0) : at], *known[at + 1 : at + 2])]
+            epoch = int(epochs[number])
+            last_but_higher = epoch > around[0] and at + 1 == len(known)
+            first_but_lower = epoch < around[0] and at == 0
+            peak, valley = all(epoch > one for one in around), all(epoch < one for one in around)
+            if (peak and not last_but_higher) or (valley and not first_but_lower):
+                believed[number] = _NO_EPOCH
+                self.doubted.add((epoch, int(firsts[number])))
+        shown = np.maximum.accumulate(believed)
+        befores = np.append(-1, lasts[:-1])
+        for number in np.flatnonzero((believed == _NO_EPOCH) & (epochs != _NO_EPOCH)).tolist():
+            befores[number + 1 : number + 2] = befores[number]
+        previous = np.append(_NO_EPOCH, shown[:-1])
         for at in np.flatnonzero(shown > previous).tolist():
             self.rises.append(_Rise(int(shown[at]), int(firsts[at]), int(befores[at])))
-        self._name(np.maximum(firsts, self.start), lasts, shown)
-        self.highest, self.last = int(shown[-1]), int(lasts[-1])
-        self.end = max(self.end, self.last + 1)
+        sure = believed == epochs
+        self._name(np.maximum(firsts, self.start)[sure], lasts[sure], shown[sure])
 
     def _name(self, firsts: Int64s, lasts: Int64s, shown: Int64s) -> None:
         for offsets in (firsts, lasts):
@@ -200,6 +223,8 @@ def _may_be(made_of: MadeOf, one: _Misnamed, log: _Log, recorded: _Recorded | No
 
 def _agrees(line: EpochEntry, log: _Log) -> bool:
     """Whether no batch speaks against a line: none of a lower epoch at its start or later, none of it before."""
+    if tuple(line) in log.doubted:
+        return True
     start = max(line.start_offset, log.start)
     rise = next((rise for rise in log.rises if rise.epoch >= line.epoch), None)
     if rise is None:
