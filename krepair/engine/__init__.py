@@ -1,1 +1,1 @@
-"""Where functions are mapped: in this process, or on Spark with a Java that was found for it."""
+"""Engines that map functions over work items: in this process, or on Spark with a Java found for it."""

@@ -1,7 +1,7 @@
-"""Which engine a verb takes: ``auto`` takes Spark where that is sooner done, its start included, and says why.
+"""The choice of the engine: ``auto`` takes Spark where it finishes sooner, start included, and states the reason.
 
-The figures of cost are those of ``make bench`` (docs/benchmarks.md), rounded up: a host that nobody has measured rather
-works in this process. They decide where work is done, never what is in a plan.
+The cost figures are those of ``make bench`` (docs/benchmarks.md), rounded up, so that an unmeasured host rather works
+in this process. They decide where work is done, never what is in a plan.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from krepair.next_command import INLINE
 
 _STANDALONE: Final = "spark://"
 _PATIENCE_S: Final = 5.0
-_JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<said>\S.*)")
+_JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<cause>\S.*)")
 
 
 def choose_engine(wanted: str, master: str, work: Load, progress: Progress | None = None) -> Engine:
-    """Make the engine for a job.
+    """Choose and start the engine for a job.
 
     Args:
         wanted: ``auto``, ``spark`` or ``inline``.
         master: Spark master URL, empty for all cores of this host.
-        work: bytes of logs that the verb reads, by what is done with them. Before there are items these are the logs
-            that items will be made of.
+        work: bytes of logs that the verb reads, by kind of work. Before items exist, these are the logs from which
+            items will be built.
         progress: see ``Engine``.
 
     Raises:
-        RefusedError: Spark was asked for and cannot start here, or its master cannot be reached.
+        RefusedError: Spark was requested and cannot start here, or its master cannot be reached.
     """
     if wanted == "inline":
         return InlineEngine("inline: --engine inline", progress)
@@ -56,8 +56,8 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
                 f"Spark cannot be started: {reason}. Java comes with the system, or with pip install 'krepair[java]'",
                 next_command=INLINE,
             )
-        asked = "--engine spark" if wanted == "spark" else "--master" if master else ""
-        return _start_spark(master, f"spark: {asked or said_of_cost(work, cores)}", progress)
+        option = "--engine spark" if wanted == "spark" else "--master" if master else ""
+        return _start_spark(master, f"spark: {option or said_of_cost(work, cores)}", progress)
     if reason:
         return InlineEngine(f"inline: {reason}", progress, reason if pays else "")
     return InlineEngine(f"inline: {said_of_cost(work, cores)}", progress)
@@ -78,12 +78,12 @@ def _start_spark(master: str, reason: str, progress: Progress | None) -> Engine:
 
 
 class WorkKind(StrEnum):
-    """Kinds of work that cost much more, or much less, than others for each byte."""
+    """Kind of work, by its cost per byte."""
 
     READ = "read"
     """Batches are read, checked and copied: ``check``, ``verify``, markers, indexes, tails."""
     RECOVER = "recover"
-    """Files of a log are made anew, and read a second time: recovery."""
+    """Files of a log are rebuilt and read a second time: recovery."""
     RECORDS = "records"
     """Each record is decoded: groups, transactions."""
     KEYS = "keys"
@@ -97,38 +97,38 @@ SECONDS_PER_GB: Final[Mapping[WorkKind, float]] = {
     WorkKind.KEYS: 3.0,
 }
 SPARK_START_S: Final = 12.0
-"""Until the first task runs, and what the waves of a run cost together."""
+"""Seconds until the first task runs, and the fixed cost of all waves together."""
 _SHARE_THAT_DIVIDES: Final = 0.85
-"""The rest is done by the driver alone: listing, joining of summaries, committing."""
+"""Share of the work that Spark divides; the driver alone lists, joins summaries and commits."""
 _WORTH_IT: Final = 0.8
 
 Load = Mapping[WorkKind, int]
-"""Bytes of logs by what is done with them."""
+"""Bytes of logs by kind of work."""
 
 
 def cores_here() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def inline_seconds(work: Load) -> float:
-    """Seconds that the work takes in this process."""
+    """Estimate the seconds that the work takes in this process."""
     return sum(SECONDS_PER_GB[kind] * size / 1e9 for kind, size in work.items())
 
 
 def spark_seconds(work: Load, cores: int) -> float:
-    """Seconds that the work takes on Spark, its start included."""
+    """Estimate the seconds that the work takes on Spark, start included."""
     seconds = inline_seconds(work)
     return SPARK_START_S + seconds * (1 - _SHARE_THAT_DIVIDES + _SHARE_THAT_DIVIDES / cores)
 
 
 def spark_pays(work: Load, cores: int) -> bool:
-    """Whether Spark on so many cores of this host is clearly sooner done."""
+    """Return whether Spark on ``cores`` cores of this host finishes clearly sooner."""
     return spark_seconds(work, cores) < _WORTH_IT * inline_seconds(work)
 
 
 def said_of_cost(work: Load, cores: int) -> str:
-    """Both figures, for the report."""
+    """Format both estimates for the report."""
     here, there = _seconds(inline_seconds(work)), _seconds(spark_seconds(work, cores))
     return f"{here} of work, {there} with Spark on {cores} {'core' if cores == 1 else 'cores'}"
 
@@ -138,11 +138,11 @@ def _seconds(seconds: float) -> str:
 
 
 def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
-    """Why no process listens where a master should; empty if one does, or the master is of another kind.
+    """Return why no process listens at a master's address; empty if one does, or for another kind of master.
 
     Args:
         master: Spark master URL, as ``spark://host:7077`` or ``spark://host:7077,other:7077``.
-        patience_s: how long one connection may take.
+        patience_s: timeout of one connection in seconds.
     """
     if not master.startswith(_STANDALONE):
         return ""
@@ -155,17 +155,17 @@ def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
             with socket.create_connection((host.strip("[]"), int(port)), patience_s):
                 return ""
         except (OSError, OverflowError) as error:
-            said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            problems.append(f"{address}: {said}")
+            cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            problems.append(f"{address}: {cause}")
     return "; ".join(problems)
 
 
 def why_not_started(error: Exception, master: str) -> str:
-    """What Spark says of a session that did not start, in one line."""
+    """Return Spark's reason why a session did not start, in one line."""
     text = str(error).strip()
     if "stopped SparkContext" in text or "All masters are unresponsive" in text:
         return (
             f"{master} took no application for a minute: is it a Spark master, and of this version of Spark?"
         )
-    causes = [found["said"] for line in text.splitlines() if (found := _JAVA_CAUSE.fullmatch(line.strip()))]
+    causes = [match["cause"] for line in text.splitlines() if (match := _JAVA_CAUSE.fullmatch(line.strip()))]
     return causes[-1] if causes else text.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Maps functions over items: in this process, or on Spark. An engine tells how far it is."""
+"""Mapping of functions over items, in this process or on Spark, with progress."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ What = TypeVar("What")
 
 
 class Engine(ABC):
-    """Maps functions for one verb.
+    """Mapper of functions for one verb.
 
     Args:
-        why: why this engine was taken, for the report.
-        progress: told of each job, by the bytes that its items read; None: nobody is told.
-        slow_because: why Spark could not be taken, where it would be sooner done; else empty.
+        why: reason for this engine, for the report.
+        progress: receiver of each job's progress in bytes read; None for no receiver.
+        slow_because: reason why Spark could not be used although it would finish sooner; else empty.
     """
 
     def __init__(self, why: str, progress: Progress | None = None, slow_because: str = "") -> None:
@@ -31,11 +31,11 @@ class Engine(ABC):
         self._progress = progress or SilentProgress()
 
     def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
-        """Yield (index of the item, what the function gives for it) as results come, in any order.
+        """Yield (index of the item, result of the function) as results arrive, in any order.
 
         Args:
-            function: of a module, so that a worker finds it by its name; it may run twice for an item.
-            items: that can be pickled, as what the function gives.
+            function: function of a module, so that a worker finds it by name; it may run twice for an item.
+            items: picklable items with picklable results.
         """
         if not items:
             return
@@ -49,15 +49,15 @@ class Engine(ABC):
             self._progress.finish()
 
     def each(
-        self, function: Callable[[Item], Result], asked: Iterable[tuple[What, Item]]
+        self, function: Callable[[Item], Result], tagged_items: Iterable[tuple[What, Item]]
     ) -> Iterator[tuple[What, Result]]:
-        """As ``map``, of items each of which is asked for something: gives that with the result.
+        """Map over tagged items like ``map``; yield each tag with its result.
 
         Args:
             function: see ``map``.
-            asked: (what it is asked for, item).
+            tagged_items: (tag, item) pairs.
         """
-        pairs = list(asked)
+        pairs = list(tagged_items)
         for index, result in self.map(function, [item for _, item in pairs]):
             yield pairs[index][0], result
 
@@ -65,26 +65,26 @@ class Engine(ABC):
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result]]:
-        """As ``map``, of at least one item; nobody is told."""
+        """Yield the results of at least one item like ``map``, without progress."""
 
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> AbstractContextManager[None]:
-        """Make sure that whoever works elsewhere shares the directory and its locks while the body runs.
+        """Ensure, while the body runs, that workers elsewhere share the directory and its locks.
 
         Args:
             log_dir: absolute path of the log directory, whose lock is held.
-            make_folder: makes krepair's own sub-folder of one partition, if it is needed, and gives its absolute path;
-                empty if there is none to write into.
+            make_folder: function that creates krepair's work folder in one partition, if needed, and returns its
+                absolute path; empty if there is no partition to write into.
         """
         del log_dir, make_folder
         return nullcontext()
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release what the engine holds."""
 
 
 class InlineEngine(Engine):
-    """Runs every item here, one after the other."""
+    """Engine that runs all items in this process, one after another."""
 
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]
@@ -94,4 +94,4 @@ class InlineEngine(Engine):
                 yield index, function(item)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: this engine holds nothing."""

@@ -1,7 +1,7 @@
-"""Work items and results: small values that name a host, a log directory and what to do there.
+"""Work items and results: small values that name a host, a log directory and the work to do there.
 
-A task opens the files itself; nothing assumes that the driver sees them. A result carries a failure as a value, so
-that one segment's failure is one partition's, never the job's.
+A task opens the files itself; nothing assumes that the driver sees them. A result carries a failure as a value, so that
+the failure of one segment concerns one partition and never the whole job.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ FailureKind = Literal[
 
 
 class WorkItem(Protocol):
-    """What travels to a task."""
+    """Work item that travels to a task."""
 
     @property
     def bytes_to_read(self) -> int:
-        """Bytes of logs that the task reads, or a little more: of items that are alike this is what they cost.
+        """Bytes of logs that the task reads, or a little more.
 
-        Items are shared out to Spark's tasks by it, and bars move by it.
+        Items are distributed to Spark's tasks by this number, and progress bars advance by it.
         """
 
 
 class Place(Struct, frozen=True, kw_only=True):
-    """Where an item's files are. A worker that sees other files does no item, see ``engines.same_files``.
+    """Location of an item's files. A worker that sees other files does no item, see ``engine.same_files``.
 
     Attributes:
-        host: the driver's host name, for people.
-        log_dir: absolute path.
+        host: host name of the driver, for people.
+        log_dir: absolute path of the log directory.
         log_dir_inode: inode of the log directory.
-        folder: partition folder.
-        kept: folder in it that holds the segments of ``moved`` meanwhile.
-        moved: base offsets of segments that are kept there and are no longer in their places, ascending.
+        folder: name of the partition folder.
+        kept: name of a folder in it that holds the segments of ``moved`` meanwhile.
+        moved: base offsets of the segments that lie in ``kept`` and no longer in the partition folder, ascending.
     """
 
     host: str
@@ -61,30 +61,29 @@ class Place(Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> str:
-        """The partition folder's absolute path."""
+        """Absolute path of the partition folder."""
         return f"{self.log_dir}/{self.folder}"
 
     def stem(self, base_offset: int) -> str:
-        """Absolute path of a segment's files without their suffix."""
+        """Return the absolute path of a segment's files without their suffix."""
         folder = f"{self.path}/{self.kept}" if base_offset in self.moved else self.path
         return f"{folder}/{offset_name(base_offset)}"
 
 
 class PlacedItem(Protocol):
-    """An item of one partition."""
+    """Item of one partition."""
 
     @property
     def place(self) -> Place:
-        """Where its files are."""
+        """Location of the item's files."""
 
 
 class LogItem(Struct, frozen=True, kw_only=True):
-    """An item of one ``.log``.
+    """Item of one ``.log``.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log`` as it was listed.
+        base_offset: base offset of the segment.
+        size: size in bytes of the ``.log`` as listed.
     """
 
     place: Place
@@ -93,16 +92,15 @@ class LogItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The whole log, if nothing is left out."""
+        """Size of the whole log in bytes."""
         return self.size
 
 
 class LogsItem(Struct, frozen=True, kw_only=True):
-    """An item of several logs of one partition.
+    """Item of several logs of one partition.
 
     Attributes:
-        place: where.
-        segments: (base offset, bytes of the ``.log``), ascending.
+        segments: base offset and size in bytes of each ``.log``, ascending.
     """
 
     place: Place
@@ -110,22 +108,21 @@ class LogsItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """All these logs."""
+        """Size of all these logs in bytes."""
         return sum(size for _, size in self.segments)
 
     @property
     def logs(self) -> tuple[tuple[str, int], ...]:
-        """(absolute path, bytes) of the segments."""
+        """Absolute path and size in bytes of each ``.log``."""
         return tuple((f"{self.place.stem(base)}.log", size) for base, size in self.segments)
 
 
 class Failed(NamedTuple):
-    """Why an item was not done.
+    """Reason why an item was not done.
 
     Attributes:
-        kind: of failure.
-        why: file, position, what was expected.
-        host: name of the host that says so; empty: this one.
+        why: file, position, and what was expected there.
+        host: name of the host that reports the failure; empty for this host.
     """
 
     kind: FailureKind
@@ -134,11 +131,11 @@ class Failed(NamedTuple):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The result of a task, or why it did not.
+    """Result of a task, or the reason why it failed.
 
     Attributes:
-        failure: kind of failure, empty if there is none.
-        why: of a failure: file, position, what was expected.
+        failure: kind of failure, empty if the task succeeded.
+        why: file, position and expectation of a failure.
     """
 
     failure: FailureKind = ""
@@ -146,18 +143,18 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class ScanItem(LogItem, frozen=True, kw_only=True):
-    """Scan one ``.log``.
+    """Item for a scan of one ``.log``.
 
     Attributes:
-        now_ms: the clock for stamped markers.
+        now_ms: current time in epoch milliseconds, compared with delete horizons.
         high_watermark: see ``ScanInputs``.
-        protected: sorted (producer id, epoch) whose markers stay.
-        held_markers: int64[H], ascending offsets of markers that stay for other replicas.
-        check_crc: whether every CRC is checked.
-        from_offset: only the batch that holds this offset and those after it are scanned; -1: all.
-        without: ranges of bytes that are passed over as if they were not there, ascending.
-        next_base: where the log goes on behind it: a last batch that alone passes it is damage.
-        has_txn_index: whether it may have a ``.txnindex``; false where the listing of its folder has none.
+        protected: sorted (producer id, epoch) pairs whose markers stay.
+        held_markers: int64[H], ascending offsets of transaction markers that stay for other replicas.
+        check_crc: True to check every CRC.
+        from_offset: first offset of interest: the scan starts at the batch that holds it; -1 for all batches.
+        without: byte ranges that are skipped as if they did not exist, ascending.
+        next_base: base offset at which the log continues after this segment; a lone last batch beyond it is damage.
+        has_txn_index: False if the listing of the folder has no ``.txnindex`` for the segment.
     """
 
     now_ms: int
@@ -172,13 +169,12 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
 
 
 class ScanResult(Struct, frozen=True, kw_only=True):
-    """A scanned segment.
+    """Scanned segment.
 
     Attributes:
-        summary: of its batches.
-        entries: bytes of the ``.txnindex`` as they were read.
-        txn_damage: what is wrong with the ``.txnindex``, or empty.
-        written_crc: of a source that was staged: CRC-32C of the fronts of what it gave to the new log.
+        entries: content of the ``.txnindex``.
+        txn_damage: damage of the ``.txnindex``, or empty.
+        written_crc: for a staged source: CRC-32C over the headers of what it contributed to the new log.
     """
 
     summary: SegmentSummary
@@ -188,16 +184,14 @@ class ScanResult(Struct, frozen=True, kw_only=True):
 
 
 class StageItem(Struct, frozen=True, kw_only=True):
-    """Copy what stays of one source segment to its place in the new ``.log``.
+    """Item that copies what stays of one source segment into the new ``.log``.
 
     Attributes:
-        place: where.
-        change: the group it belongs to.
         source: index of the segment in ``change.sources``.
         target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
-        out_position: first byte of this segment's part.
-        headers: digest that the plan has of the source.
-        now_ms: the clock for stamped markers.
+        out_position: byte of the new log at which this segment's part starts.
+        headers: digest of the source in the plan.
+        now_ms: current time in epoch milliseconds, compared with delete horizons.
         high_watermark: see ``ScanInputs``.
     """
 
@@ -212,22 +206,20 @@ class StageItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The source."""
+        """Size of the source in bytes."""
         return self.change.sources[self.source].log_bytes
 
 
 class FinishItem(Struct, frozen=True, kw_only=True):
-    """Build the indexes of a staged ``.log``, give all files their attributes, sync and verify them.
+    """Item that builds a staged log's indexes, sets all files' attributes, and syncs and verifies them.
 
     Attributes:
-        place: where.
-        change: the group.
         stage: absolute path of the folder with the staged files.
         attributes: owner, group, mode, xattrs and mtime that the new files take over.
-        index_interval_bytes: topic setting.
-        make: whether to build, or only to verify what is there.
-        parts: what each source gave to the new log, see ``krepair.checks.parts``; empty if that is not known.
-        made: name -> 32 hex digits over the bytes of each new index; empty if that is not known.
+        index_interval_bytes: value of ``index.interval.bytes``.
+        make: True to build the indexes; False to verify existing ones.
+        parts: contribution of each source to the new log, see ``krepair.checks.parts``; empty if unknown.
+        made: digest of each new index as 32 hex digits, by name; empty if unknown.
     """
 
     place: Place
@@ -241,17 +233,17 @@ class FinishItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The new log."""
+        """Size of the new log in bytes."""
         return self.change.log_bytes
 
 
 class FinishResult(Struct, frozen=True, kw_only=True):
-    """A finished group.
+    """Finished group of segments.
 
     Attributes:
-        batches: batches verified.
+        batches: number of batches verified.
         bytes: bytes of ``.log`` verified.
-        made: name -> 32 hex digits over the bytes of each index, if they were made.
+        made: digest of each index as 32 hex digits, by name, if they were built.
     """
 
     batches: int = 0
@@ -260,13 +252,13 @@ class FinishResult(Struct, frozen=True, kw_only=True):
 
 
 class VerifyItem(LogItem, frozen=True, kw_only=True):
-    """Verify one segment of a log directory as it is: ``.log``, its indexes against it.
+    """Item that verifies one segment in place: its ``.log``, and its indexes against it.
 
     Attributes:
-        active: whether it is the last of its partition (its indexes are preallocated, its tail may be torn).
-        interval_bytes: ``index.interval.bytes``.
-        clean: whether the broker was cleanly stopped, so that an active segment was closed too.
-        next_base: where the log goes on behind it.
+        active: True for the last segment of a partition (its indexes are preallocated, its tail may be torn).
+        interval_bytes: value of ``index.interval.bytes``.
+        clean: True after a clean stop of the broker, which closes an active segment too.
+        next_base: base offset at which the log continues after this segment.
     """
 
     active: bool
@@ -276,14 +268,14 @@ class VerifyItem(LogItem, frozen=True, kw_only=True):
 
 
 class VerifyResult(Struct, frozen=True, kw_only=True):
-    """What is wrong with a segment.
+    """Problems of one segment.
 
     Attributes:
-        problems: (file name, position, what was expected and found).
-        batches: batches checked.
+        problems: file name, position, and what was expected and found.
+        batches: number of batches checked.
         bytes: bytes of ``.log`` read.
-        end_offset: the offset after the last batch, -1 behind damage.
-        markers: whether there are markers of transactions.
+        end_offset: offset after the last batch, -1 if damage hides it.
+        markers: True if the segment holds transaction markers.
     """
 
     problems: tuple[tuple[str, int, str], ...] = ()

@@ -1,4 +1,4 @@
-"""Opens the log directory of a work item, once, for everything that is read and written for it."""
+"""The log directory of a work item, opened once for everything that is read and written for the item."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from krepair.logdir.reading import why
 
 
 class _Open:
-    """The log directories that items have opened, while items follow each other; the last one stays open."""
+    """Log directories that consecutive items have opened; the last one stays open."""
 
     def __init__(self) -> None:
         self.tree: Tree | None = None
         self.identity = (0, 0)
         self.wanted = 0
         self.others: weakref.WeakSet[Tree] = weakref.WeakSet()
-        """Every other one that was opened meanwhile. An error that is kept keeps the frames that know its tree."""
+        """Other trees opened meanwhile. An exception that is kept alive keeps frames that refer to its tree."""
 
 
 _LAST = _Open()
@@ -31,7 +31,7 @@ _LAST = _Open()
 
 @contextmanager
 def kept_open() -> Iterator[None]:
-    """Keep a log directory open from one item to the next while the body runs: to open it takes as long as to look."""
+    """Keep a log directory open from one item to the next while the body runs: opening costs as much as a look."""
     _LAST.wanted += 1
     try:
         yield
@@ -44,10 +44,10 @@ def kept_open() -> Iterator[None]:
 
 
 def reached(place: Place) -> tuple[Tree, str]:
-    """The log directory of a place, and why this worker cannot do an item there, or empty.
+    """Open the log directory of a place; return it, and why this worker cannot do an item there, or empty.
 
-    It is opened here, and everything is read and written below the directory that was opened: one that takes its name
-    meanwhile is not touched, and is noticed by the next item.
+    Everything is read and written below the directory that was opened. Another directory that takes over its name
+    meanwhile is not touched, and the next item notices it.
     """
     last = _LAST.tree
     if last is not None and last.path == place.log_dir and _is_still(place):
@@ -62,7 +62,7 @@ def reached(place: Place) -> tuple[Tree, str]:
             return tree, f"{place.log_dir} is not the same directory on this worker"
         return tree, f"{place.log_dir}: {why(error)}"
     if _LAST.wanted and opened is not None:
-        # what is open stays what it is, so it is looked at once
+        # An open directory keeps its identity, so one look suffices.
         _LAST.tree, _LAST.identity = tree, (opened.st_dev, opened.st_ino)
     return tree, ""
 
@@ -72,9 +72,9 @@ _Result = TypeVar("_Result")
 
 
 def in_its_place(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result | Failed]:
-    """Of a function that takes an item and the log directory of its place, one that takes the item.
+    """Turn a function of (item, log directory) into a function of the item alone.
 
-    What this process does not reach, or cannot read, is a value, never an exception.
+    What this process cannot reach or read becomes a value, never an exception.
     """
 
     @wraps(function)
@@ -93,10 +93,10 @@ def in_its_place(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item]
 def at_its_place(
     result: Callable[..., _Result],
 ) -> Callable[[Callable[[_Item, Tree], _Result]], Callable[[_Item], _Result]]:
-    """As ``in_its_place``, for results that hold their failure.
+    """Wrap functions like ``in_its_place`` whose results hold their own failure.
 
     Args:
-        result: makes what the function gives back of ``failure`` and ``why``.
+        result: function that builds the result from ``failure`` and ``why``.
     """
 
     def mapped_of(function: Callable[[_Item, Tree], _Result]) -> Callable[[_Item], _Result]:
@@ -104,8 +104,8 @@ def at_its_place(
 
         @wraps(function)
         def mapped(item: _Item) -> _Result:
-            found = guarded(item)
-            return result(failure=found.kind, why=found.why) if isinstance(found, Failed) else found
+            outcome = guarded(item)
+            return result(failure=outcome.kind, why=outcome.why) if isinstance(outcome, Failed) else outcome
 
         return mapped
 
@@ -113,21 +113,20 @@ def at_its_place(
 
 
 def what_failed(place: Place, error: OSError, name: str = "") -> str:
-    """``<partition folder>/<file>: <what the system said>``.
+    """Format an error as ``<partition folder>/<file>: <the system's message>``.
 
     Args:
-        place: the partition.
-        error: of a call on one of its files.
-        name: the file that is named where the error names none.
+        error: error of a call on one of the partition's files.
+        name: name of the file if the error names none.
     """
     file = os.path.basename(os.fsdecode(error.filename)) if error.filename else name
     return f"{place.folder}/{file}: {why(error)}"
 
 
 def _is_still(place: Place) -> bool:
-    """Whether the open directory is the one that the place names, now."""
+    """Return whether the path of a place still names the open directory."""
     try:
-        found = os.stat(place.log_dir)
+        status = os.stat(place.log_dir)
     except OSError:
         return False
-    return (found.st_dev, found.st_ino) == _LAST.identity and found.st_ino == place.log_dir_inode
+    return (status.st_dev, status.st_ino) == _LAST.identity and status.st_ino == place.log_dir_inode

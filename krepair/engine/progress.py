@@ -1,4 +1,4 @@
-"""How long work tells that it goes on. The verbs call it; the command line draws it; tests ignore it."""
+"""Progress of long work. The verbs report it; the command line draws it; tests ignore it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def shown(words: str) -> Callable[[_Function], _Function]:
-    """Say in one or two words what a person reads while an engine maps a function."""
+    """Attach the one or two words that a person reads while an engine maps the function."""
 
     def with_words(function: _Function) -> _Function:
         vars(function)[_SHOWN] = words
@@ -20,36 +20,36 @@ def shown(words: str) -> Callable[[_Function], _Function]:
 
 
 def shown_of(function: Callable[..., object]) -> str:
-    """The words of ``shown``; without them the function's name."""
+    """Return the words that ``shown`` attached; without them the function's name."""
     return str(getattr(function, _SHOWN, function.__name__))
 
 
 class Progress(Protocol):
-    """Told by one thread: ``start``, any number of ``advance``, ``finish``; then perhaps the next task."""
+    """Receiver of progress from one thread: ``start``, any number of ``advance``, ``finish``, then the next task."""
 
     def start(self, task: str, total_bytes: int) -> None:
-        """A task begins.
+        """Begin a task.
 
         Args:
-            task: one or two words for a person, as ``scan`` or ``stage``.
-            total_bytes: how much there is to do; 0 if unknown.
+            task: one or two words for a person, such as ``scan`` or ``stage``.
+            total_bytes: size of the task in bytes; 0 if unknown.
         """
 
     def advance(self, done_bytes: int) -> None:
-        """So many more bytes of the task are done."""
+        """Add ``done_bytes`` bytes to what is done."""
 
     def finish(self) -> None:
-        """The task is over, done or not."""
+        """End the task, completed or not."""
 
 
 class SilentProgress:
-    """Says nothing."""
+    """Receiver that shows nothing."""
 
     def start(self, task: str, total_bytes: int) -> None:
-        """Say nothing."""
+        """Ignore the start."""
 
     def advance(self, done_bytes: int) -> None:
-        """Say nothing."""
+        """Ignore the progress."""
 
     def finish(self) -> None:
-        """Say nothing."""
+        """Ignore the end."""

@@ -1,10 +1,10 @@
-"""Whether a Spark worker has the very files that this host has.
+"""Proof that a Spark worker sees exactly the files that this host sees.
 
 A host name proves nothing: two hosts can mount one volume, and one host can have a clone of it under the same path. So
-each bundle of items carries what this host sees of the folders that they read. While krepair writes, a number lies in
-its own folder of a partition as well: a clone of the block device has equal sizes, times and inodes, but not what was
-written a moment ago. A worker looks before the first item and after the last one. What it wrote meanwhile, this host
-looks for.
+each bundle of items carries what this host sees of the folders that the items read. While krepair writes, a random
+number lies in its work folder too: a clone of the block device has equal sizes, times and inodes, but not a file that
+was written a moment ago. A worker compares before its first item and after its last one. This host then checks that it
+sees the files that the worker wrote.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ NONCE: Final = "hosts~"
 _NONCE_BYTES: Final = 16
 _DIGEST_SIZE: Final = 16
 _DEEPEST: Final = 4
-"""How deep a place can be in an item: a bundle of parts, a part, its reading, its place."""
+"""Depth at which a place can be nested in an item: a bundle of parts, a part, its reading, its place."""
 
 Listed = dict[Place, str]
-"""Digest of each folder that was listed, by the place that names it."""
+"""Digest of each listed folder, by its place."""
 
 
 class Nonce(NamedTuple):
-    """A number that was written a moment ago.
+    """Random number in a file that was written a moment ago.
 
     Attributes:
         log_dir: absolute path of the log directory, whose lock the driver holds.
-        path: absolute path of the file.
-        data: what is in it.
+        path: absolute path of the nonce file.
+        data: content of the nonce file.
     """
 
     log_dir: str
@@ -55,15 +55,16 @@ class Nonce(NamedTuple):
 
 
 class SeenFiles(NamedTuple):
-    """What the driver sees; a worker has to see the same.
+    """What the driver sees, and a worker has to see too.
 
     Attributes:
-        host: the driver's host name.
-        versions: of krepair and Python there.
-        folders: (place, 32 hex digits over name, inode, size and modification time of all its files); folders do not
-            count: krepair's own sub-folder fills while workers stage.
-        scratch: (absolute path, inode) of the scratch folder, which was made for this run; empty path: there is none.
-        nonce: None if the items only read.
+        host: host name of the driver.
+        versions: versions of krepair and Python on the driver.
+        folders: (place, 32 hex digits over name, inode, size and modification time of all its files). Folders do not
+            count, because krepair's work folder fills up while workers stage.
+        scratch: absolute path and inode of the scratch folder, which was created for this run; an empty path if there
+            is none.
+        nonce: random number on the disk; None if the items only read.
     """
 
     host: str
@@ -74,13 +75,12 @@ class SeenFiles(NamedTuple):
 
 
 class WrittenFile(NamedTuple):
-    """A file as a worker left it.
+    """File in the state in which a worker left it.
 
     Attributes:
-        path: absolute path.
-        inode: of it.
-        size: in bytes.
-        mtime_ns: time of its last change.
+        path: absolute path of the file.
+        size: size of the file in bytes.
+        mtime_ns: modification time in nanoseconds.
     """
 
     path: str
@@ -90,17 +90,17 @@ class WrittenFile(NamedTuple):
 
 
 def versions() -> str:
-    """Versions of krepair and of Python in this process: equal kernels and pickles need both."""
+    """Return this process's versions of krepair and Python, on which equal kernels and pickles depend."""
     return f"krepair {version('krepair')}, Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
 def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> SeenFiles:
-    """What this process sees of the files of items.
+    """Record what this process sees of the items' files.
 
     Args:
-        items: of any function.
+        items: work items of any function.
         nonce: see ``SeenFiles``.
-        listed: folders that were listed a moment ago, which are not listed again; those that are listed come to it.
+        listed: digests of folders that were listed a moment ago and are not listed again; new ones are added.
     """
     places = dict[Place, None]()
     scratch = ""
@@ -120,48 +120,48 @@ def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> Seen
 
 
 def places_of(item: Any, depth: int = _DEEPEST) -> Iterator[Place]:
-    """All places that an item names, however deep."""
+    """Yield all places that an item names, at any depth."""
     if isinstance(item, Place):
         yield item
     elif depth and isinstance(item, Struct):
         for name in item.__struct_fields__:
             yield from places_of(getattr(item, name), depth - 1)
     elif depth and isinstance(item, tuple | list):
-        for one in item:
-            if isinstance(one, Struct):
-                yield from places_of(one, depth - 1)
+        for element in item:
+            if isinstance(element, Struct):
+                yield from places_of(element, depth - 1)
 
 
-def other_than(seen: SeenFiles) -> Failed | None:
-    """What this process sees of the same files, if it is something else."""
+def other_than(expected: SeenFiles) -> Failed | None:
+    """Return a failure if this process does not see the same files."""
     try:
-        return _other_files(seen) or _other_lock(seen)
+        return _other_files(expected) or _other_lock(expected)
     except (KrepairError, OSError) as error:
         return _failed("sees other files", error.message if isinstance(error, KrepairError) else _said(error))
 
 
-def _other_files(seen: SeenFiles) -> Failed | None:
+def _other_files(expected: SeenFiles) -> Failed | None:
     text = ""
-    if versions() != seen.versions:
-        text = f"it has {versions()}, {seen.host} has {seen.versions}"
-    elif seen.scratch[0] and _inode(seen.scratch[0]) != seen.scratch[1]:
-        path = seen.scratch[0]
-        text = f"{path} is not the folder that it is on {seen.host}; --scratch has to name storage that all share"
-    elif seen.nonce is not None and not _has(seen.nonce):
-        text = f"it does not see what {seen.host} has just written to {seen.nonce.path}"
+    if versions() != expected.versions:
+        text = f"it has {versions()}, {expected.host} has {expected.versions}"
+    elif expected.scratch[0] and _inode(expected.scratch[0]) != expected.scratch[1]:
+        path = expected.scratch[0]
+        text = f"{path} is not the folder that it is on {expected.host}; --scratch has to name storage that all share"
+    elif expected.nonce is not None and not _has(expected.nonce):
+        text = f"it does not see what {expected.host} has just written to {expected.nonce.path}"
     else:
-        other = next((place for place, digest in seen.folders if _listing(place) != digest), None)
-        text = f"{other.path} has other files, sizes or times than on {seen.host}" if other else ""
+        other = next((place for place, digest in expected.folders if _listing(place) != digest), None)
+        text = f"{other.path} has other files, sizes or times than on {expected.host}" if other else ""
     return _failed("sees other files", text) if text else None
 
 
-def _other_lock(seen: SeenFiles) -> Failed | None:
-    if seen.nonce is None or is_locked(seen.nonce.log_dir) is not None:
+def _other_lock(expected: SeenFiles) -> Failed | None:
+    if expected.nonce is None or is_locked(expected.nonce.log_dir) is not None:
         return None
     return _failed(
         "sees no lock",
-        f"{seen.host} holds the lock of {seen.nonce.log_dir}, and it looks free here: a broker would not be kept away; "
-        "mount it so that locks reach all hosts (NFS: without nolock and local_lock)",
+        f"{expected.host} holds the lock of {expected.nonce.log_dir}, and it looks free here: "
+        "a broker would not be kept away; mount it so that locks reach all hosts (NFS: without nolock and local_lock)",
     )
 
 
@@ -174,7 +174,7 @@ def _said(error: OSError) -> str:
 
 
 def _inode(folder: str) -> int:
-    """Inode of a folder, 0 if there is none."""
+    """Return the inode of a folder, 0 if it does not exist."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -188,7 +188,7 @@ def _has(nonce: Nonce) -> bool:
 
 
 def _listing(place: Place) -> str:
-    """Digest of the files that a place names; empty if they cannot be listed: each item says so in its own words."""
+    """Digest the files of a place; empty if they cannot be listed, which each item then reports itself."""
     digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
     try:
         with Tree(place.log_dir, place.log_dir_inode) as tree:
@@ -210,14 +210,14 @@ def _listing(place: Place) -> str:
 
 @contextlib.contextmanager
 def new_nonce(log_dir: str, folder: str) -> Iterator[Nonce]:
-    """A number in krepair's own sub-folder of a partition while the body runs.
+    """Keep a new random number in krepair's work folder of a partition while the body runs.
 
     Args:
         log_dir: absolute path of the log directory.
-        folder: absolute path of the sub-folder.
+        folder: absolute path of the work folder.
 
     Raises:
-        UnwritableError: it cannot be written there.
+        UnwritableError: the file cannot be written there.
     """
     token = secrets.token_hex(_NONCE_BYTES)
     nonce = Nonce(log_dir, f"{folder}/{NONCE}{token}", token.encode())
@@ -231,24 +231,24 @@ def new_nonce(log_dir: str, folder: str) -> Iterator[Nonce]:
         try:
             yield nonce
         finally:
-            # Where it cannot be removed it is in nobody's way: purge and undo remove the sub-folder.
+            # A file that cannot be removed does no harm: purge and undo remove the work folder.
             with contextlib.suppress(OSError):
                 disk.unlink(nonce.path)
 
 
 def left_by(paths: Iterable[str]) -> tuple[WrittenFile, ...]:
-    """How this process has left files that it changed; without those that are gone again."""
-    return tuple(found for path in sorted(paths) if (found := _looked_at(path)) is not None)
+    """Return the state in which this process has left the files that it changed, without those that are gone again."""
+    return tuple(state for path in sorted(paths) if (state := _looked_at(path)) is not None)
 
 
 def has_come(written: WrittenFile) -> bool:
-    """Whether a file that a worker wrote is here. Others may have written to it since."""
+    """Return whether a file that a worker wrote is visible here. Others may have written to it since."""
     if _is(written):
         return True
     with contextlib.suppress(OSError), Tree(os.path.dirname(written.path)) as tree:
         if not is_of_one_host(tree, tree.path):
-            # What a server answers says that the folder has changed, so a client lets go of what it has cached of it.
-            # Tried with NFS 3 and 4.2: it sees the file at once instead of after 30 s.
+            # The server's answer tells the client that the folder has changed, so the client drops its cache of it.
+            # Tried with NFS 3 and 4.2: this host then sees the file at once instead of after 30 s.
             path = f"{tree.path}/{NONCE}{secrets.token_hex(_NONCE_BYTES)}"
             RealDisk(tree).create(path, b"", synced=False)
             RealDisk(tree).unlink(path)
@@ -256,23 +256,23 @@ def has_come(written: WrittenFile) -> bool:
 
 
 def _is(written: WrittenFile) -> bool:
-    found = _looked_at(written.path)
+    state = _looked_at(written.path)
     return (
-        found is not None
-        and found.inode == written.inode
-        and found.size >= written.size
-        and found.mtime_ns >= written.mtime_ns
+        state is not None
+        and state.inode == written.inode
+        and state.size >= written.size
+        and state.mtime_ns >= written.mtime_ns
     )
 
 
 def _looked_at(path: str) -> WrittenFile | None:
-    """A file as it is: it is opened, since a client of a network file system asks the server only then."""
+    """Read the state of a file by opening it, since an NFS client asks the server only on open."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    return WrittenFile(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    return WrittenFile(path, status.st_ino, status.st_size, status.st_mtime_ns)

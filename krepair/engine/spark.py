@@ -1,7 +1,7 @@
-"""Functions on Spark: a small DataFrame of work items in, Arrow rows of results out; bytes of logs never travel.
+"""Mapping on Spark: a small DataFrame of work items in, Arrow rows of results out; log bytes never travel.
 
-Only DataFrame calls. Speculation is off: a doubled task would only waste work, since
-tasks stage privately and one process commits.
+Only DataFrame calls are used. Speculation is off: a duplicated task would only waste work, since tasks stage privately
+and one process commits.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from krepair.errors import RefusedError
 from krepair.next_command import INLINE
 
 _EACH_BYTES: Final = 1 << 20
-"""What an item costs beside its bytes, in bytes: files are opened, results travel."""
+"""Fixed cost of an item, as bytes: files are opened, results travel."""
 _TASK_BYTES: Final = 64 << 20
 _LEAST_TASKS: Final = 64
 _TASKS_PER_CORE: Final = 4
 
 
 def bundled(sizes: Sequence[int], cores: int) -> list[range]:
-    """Share items out to tasks, in order.
+    """Distribute items to tasks, in order.
 
     Args:
         sizes: bytes that each item reads, see ``WorkItem.bytes_to_read``.
-        cores: that work at the same time.
+        cores: number of cores that work at the same time.
 
     Returns:
-        Of each task the places of its items. There are enough tasks for all cores and for one to be done again at
-        little cost; beyond that a task has about 64 MiB, an item counting as 1 MiB more than its bytes.
+        The item indexes of each task. There are enough tasks to use all cores and to repeat one at little cost; beyond
+        that a task has about 64 MiB, with 1 MiB added to the bytes of each item.
     """
     if not sizes:
         return []
@@ -61,11 +61,11 @@ def bundled(sizes: Sequence[int], cores: int) -> list[range]:
         return [range(n, n + 1) for n in range(len(sizes))]
     bundles: list[range] = []
     first, held = 0, 0
-    for place, weight in enumerate(weights):
+    for index, weight in enumerate(weights):
         held += weight
         if held * tasks >= total:
-            bundles.append(range(first, place + 1))
-            first, held = place + 1, 0
+            bundles.append(range(first, index + 1))
+            first, held = index + 1, 0
     if first < len(sizes):
         bundles.append(range(first, len(sizes)))
     return bundles
@@ -79,15 +79,15 @@ _Answer = TypeVar("_Answer")
 def run_waves(
     waves: Iterator[Callable[[], _Answer]], look: Callable[[], None], cancel: Callable[[], None]
 ) -> Iterator[Future[_Answer]]:
-    """Yield the waves that have ended, in the order in which they end.
+    """Yield finished waves in the order in which they finish.
 
     Args:
-        waves: calls that wait for Spark; one is taken when it is sent.
-        look: called every second while waves are under way; may raise.
-        cancel: ends the jobs that Spark has at that moment.
+        waves: functions that wait for Spark; each is taken from the iterator when it is sent.
+        look: function that is called every second while waves are running; it may raise.
+        cancel: function that ends Spark's current jobs.
 
     Raises:
-        Exception: what ``look`` or the caller raised, after all waves have ended.
+        Exception: the error that ``look`` or the caller raised, after all waves have ended.
     """
     under_way: set[Future[_Answer]] = set()
 
@@ -109,7 +109,7 @@ def run_waves(
 
 
 def _end_all(under_way: set[Future[_Answer]], cancel: Callable[[], None]) -> None:
-    """Cancel until all have ended: a wave whose job begins after a cancel would wait for workers for ever."""
+    """Cancel until all waves have ended: one whose job begins after a cancel would wait for workers forever."""
     while under_way:
         cancel()
         _, under_way = wait(under_way, LOOK_EVERY_S)
@@ -117,23 +117,23 @@ def _end_all(under_way: set[Future[_Answer]], cancel: Callable[[], None]) -> Non
 
 SAID_AFTER_S: Final = 20.0
 GIVEN_UP_AFTER_S: Final = 60.0
-"""Where none has come at all."""
+"""Seconds without any worker since the start."""
 LOST_AFTER_S: Final = 300.0
-"""Where all are gone: their hosts may be starting again."""
+"""Seconds after the loss of all workers, whose hosts may be restarting."""
 WHAT_TO_DO: Final = "start a worker that has a free core and {memory} of memory, and can reach this host"
-"""``memory`` is what each executor asks for."""
+"""Advice for the operator; ``memory`` is what each executor requests."""
 OR_STOP: Final = ", or stop this command (Ctrl-C) and type it again with --engine inline"
 
 
 class WorkerWatch:
-    """Looks at how many workers there are while work is under way.
+    """Watch on the number of workers while work is running.
 
     Args:
-        master: Spark master URL, for the words.
-        count: tells how many workers there are, -1 where that is not known.
-        say: takes one line for a person.
-        memory: that each executor asks for, for the words.
-        clock: seconds; a test may give another one.
+        master: Spark master URL, for messages.
+        count: function that returns the number of workers, -1 if unknown.
+        say: function that shows one line to a person.
+        memory: memory that each executor requests, for messages.
+        clock: function that returns seconds; tests replace it.
     """
 
     def __init__(
@@ -151,33 +151,33 @@ class WorkerWatch:
         self._clock = clock
         self._last = 0
         self._none_since = clock()
-        self._said = False
+        self._was_reported = False
         self._patience = GIVEN_UP_AFTER_S
 
     def look(self) -> None:
-        """Compare with what was there before.
+        """Compare the number of workers with the previous one, and report changes.
 
         Raises:
-            RefusedError: none has come in a minute, or there has been none any more for five.
+            RefusedError: no worker appeared within a minute, or all have been gone for five minutes.
         """
-        found = self._count()
-        if found < 0:
+        workers = self._count()
+        if workers < 0:
             return
         now = self._clock()
-        if found:
-            if found < self._last:
+        if workers:
+            if workers < self._last:
                 self._say(
-                    f"krepair: {self._last - found} of {self._last} Spark workers are gone; the others do their work "
-                    "again, and nothing is lost"
+                    f"krepair: {self._last - workers} of {self._last} Spark workers are gone; the others repeat "
+                    "their work, and nothing is lost"
                 )
-            elif self._said:
-                self._say(f"krepair: {found} Spark workers are there; the work goes on")
-            self._none_since, self._said, self._patience = now, False, LOST_AFTER_S
+            elif self._was_reported:
+                self._say(f"krepair: {workers} Spark workers are available; work resumes")
+            self._none_since, self._was_reported, self._patience = now, False, LOST_AFTER_S
         elif self._last:
             self._none_since = now
-        self._last = found
+        self._last = workers
         waited = now - self._none_since
-        if found:
+        if workers:
             return
         if waited >= self._patience:
             raise RefusedError(
@@ -185,8 +185,8 @@ class WorkerWatch:
                 f"{self._what_to_do}",
                 next_command=INLINE,
             )
-        if waited >= SAID_AFTER_S and not self._said:
-            self._said = True
+        if waited >= SAID_AFTER_S and not self._was_reported:
+            self._was_reported = True
             self._say(
                 f"krepair: no worker of {self._master} has been there for {waited:.0f} s; {self._what_to_do}"
                 f"{OR_STOP}. krepair "
@@ -199,7 +199,7 @@ _READING: Final = frozenset({"unreadable", "elsewhere"})
 _MANY_FAILURES: Final = 1000
 _REACHING_SAID_AFTER_S: Final = 20.0
 _DEFAULT_MEMORY: Final = "1g"
-"""``spark.executor.memory`` where nobody has set it."""
+"""Value of ``spark.executor.memory`` if nobody has set it."""
 _LEAST_FREE_BYTES: Final = 64 << 20
 _TEMPORARY_FOLDERS: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 -- Spark makes private folders in it
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_.]*(Error|Exception): \S")
@@ -210,17 +210,17 @@ _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
     "spark.sql.adaptive.enabled": "false",
-    # The rows of a wave are shared out one to a task when they are sent, so that nothing has to be exchanged.
+    # One row per task from the start, so that Spark has nothing to shuffle.
     "spark.sql.leafNodeDefaultParallelism": str(_WAVE),
 }
 
 ITEM_ARROW: Final = pa.schema([("bundle", pa.binary())])
 Row = tuple[int, bytes]
-"""Index of an item, and its ``ItemDone``, pickled."""
+"""Index of an item, and its pickled ``ItemDone``."""
 
 
 def start_session(master: str) -> SparkSession:
-    """One session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch."""
+    """Start a session: UTC, loopback on ``local``, no UI, no speculation, one row per Arrow batch."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_CONF_DIR", os.path.join(os.path.dirname(__file__), "spark_conf"))
     on_this_host = master.startswith(("local", "spark://127.", "spark://localhost"))
@@ -232,15 +232,15 @@ def start_session(master: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.speculation", "false")
-        # A worker that cannot do anything (no Python, no krepair, no memory) must not end what others can do. So a task
-        # that failed twice on an executor goes to another one. The job ends when no executor is left for a task.
+        # A worker that cannot work at all (no Python, no krepair, no memory) must not fail the others' job. So a task
+        # that failed twice on an executor moves to another one. The job fails when no executor is left for a task.
         .config("spark.excludeOnFailure.enabled", "true")
         .config("spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor", "2")
         .config("spark.excludeOnFailure.task.maxTaskAttemptsPerNode", str(_MANY_FAILURES))
         .config("spark.excludeOnFailure.stage.maxFailedExecutorsPerNode", str(_MANY_FAILURES))
         .config("spark.excludeOnFailure.application.maxFailedExecutorsPerNode", str(_MANY_FAILURES))
         .config("spark.task.maxFailures", str(_MANY_FAILURES + 1))
-        # A host that is gone without a word is noticed in half a minute, not in two.
+        # A host that disappears silently is noticed within half a minute instead of two.
         .config("spark.executor.heartbeatInterval", "5s")
         .config("spark.network.timeout", "25s")
         .config("spark.network.timeoutInterval", "5s")
@@ -258,7 +258,7 @@ def start_session(master: str) -> SparkSession:
 
 
 def said_of_a_slow_start(master: str) -> str:
-    """What is said when Spark takes long to start: a local one has no workers that somebody could start."""
+    """Return the message for a slow start of Spark; a local one has no workers to start."""
     if master.startswith("local"):
         return (
             "Spark has not started yet: on a busy machine it takes a while; --engine inline does without it"
@@ -268,7 +268,7 @@ def said_of_a_slow_start(master: str) -> str:
 
 
 def folder_with_room() -> str:
-    """A temporary folder that is not on the full disk, for what Spark writes; ``SPARK_LOCAL_DIRS`` goes before it."""
+    """Return a temporary folder with free space for Spark's files; ``SPARK_LOCAL_DIRS`` takes precedence."""
     first = tempfile.gettempdir()
     for path in dict.fromkeys([first, *_TEMPORARY_FOLDERS]):
         with contextlib.suppress(OSError):
@@ -280,11 +280,11 @@ def folder_with_room() -> str:
 
 
 class SparkEngine(Engine):
-    """Runs items on a Spark session.
+    """Engine that runs items on a Spark session.
 
     Args:
         master: Spark master URL.
-        why: why Spark was taken, for the report.
+        why: reason for Spark, for the report.
         progress: see ``Engine``.
     """
 
@@ -302,17 +302,18 @@ class SparkEngine(Engine):
     def _results(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield results as they come. This host does itself what a worker could not do, or did with other files.
+        """Yield results as they arrive; this host repeats what a worker could not do or did with other files.
 
         Raises:
-            RefusedError: no worker is there for a long time, locks do not reach one that is to write, or Spark gave up.
+            RefusedError: no worker was there for a long time, locks do not reach a worker that is to write, or Spark
+                failed.
         """
         bundles = self._bundles([item.bytes_to_read for item in items])
         waves = [bundles[first : first + _WAVE] for first in range(0, len(bundles), _WAVE)]
         memory = self.session.conf.get("spark.executor.memory", _DEFAULT_MEMORY) or _DEFAULT_MEMORY
         watch = WorkerWatch(self.master, self._executors, _LOG.warning, memory)
         sent = (partial(self._wave, self._table(function, items, wave)) for wave in waves)
-        # Several waves are under way at once, so that none waits for another's last task.
+        # Several waves run at once, so that no core idles while a wave's last task runs.
         for ended in run_waves(sent, watch.look, self._cancel):
             for index, done in _rows(ended):
                 if self._is_local or self._counts(done):
@@ -322,10 +323,10 @@ class SparkEngine(Engine):
                         yield index, function(items[index])
 
     def _counts(self, done: ItemDone) -> bool:
-        """Whether what a worker gave is what this host would give.
+        """Return whether a worker's result is what this host would produce.
 
         Raises:
-            RefusedError: locks do not reach that worker: a broker that is started there would be kept away by nothing.
+            RefusedError: locks do not reach that worker, so nothing would keep away a broker started there.
         """
         result = done.result
         if _could_not_read(result):
@@ -346,7 +347,7 @@ class SparkEngine(Engine):
 
     @contextlib.contextmanager
     def writing(self, log_dir: str, make_folder: Callable[[], str]) -> Iterator[None]:
-        """While the body runs, workers write only where they see what this host has just written, and its lock."""
+        """Let workers write, while the body runs, only if they see what this host just wrote, and its lock."""
         folder = "" if self._is_local else make_folder()
         if not folder:
             yield
@@ -358,7 +359,7 @@ class SparkEngine(Engine):
                 self._nonce = None
 
     def _bundles(self, sizes: Sequence[int]) -> list[range]:
-        """Which items share a task, the largest bundles first, so that no large one is left alone at the end."""
+        """Bundle items into tasks, the largest first, so that no large one runs alone at the end."""
         return sorted(
             bundled(sizes, self._parallelism()),
             key=lambda members: -sum(sizes[member] for member in members),
@@ -367,16 +368,16 @@ class SparkEngine(Engine):
     def _table(
         self, function: Callable[[Any], Any], items: Sequence[WorkItem], wave: Sequence[range]
     ) -> pa.Table:
-        """One row a bundle. A wave is pickled when it is sent, so that the driver holds few of them."""
+        """Build the table of a wave, one row per bundle; it is pickled when sent, so the driver holds few."""
         rows, listed = [], Listed()
-        for places in wave:
-            some = [(place, items[place]) for place in places]
-            seen = None if self._is_local else seen_here((item for _, item in some), self._nonce, listed)
-            rows.append({"bundle": pickle.dumps(Bundle(function, some, seen))})
+        for indexes in wave:
+            some = [(index, items[index]) for index in indexes]
+            expected = None if self._is_local else seen_here((item for _, item in some), self._nonce, listed)
+            rows.append({"bundle": pickle.dumps(Bundle(function, some, expected))})
         return pa.Table.from_pylist(rows, schema=ITEM_ARROW)
 
     def frame(self, table: pa.Table) -> DataFrame:
-        """Results of the bundles of a wave, one bundle a task: nothing is exchanged between tasks."""
+        """Run the bundles of a wave, one per task and without a shuffle."""
         return self.session.createDataFrame(table).mapInArrow(map_items, RESULT_SCHEMA)
 
     def _wave(self, table: pa.Table) -> list[Row]:
@@ -386,16 +387,16 @@ class SparkEngine(Engine):
         return int(self.session.sparkContext.defaultParallelism)
 
     def _executors(self) -> int:
-        """How many workers the session has, -1 where that is not known or this process does the work."""
+        """Count the session's workers; -1 if unknown or if this process does the work."""
         if self.master.startswith("local"):
             return -1
         with contextlib.suppress(Exception):  # the session may be gone
             tracker = self.session.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - only the JVM knows
-            return len(tracker.getExecutorInfos()) - 1  # one is this process
+            return len(tracker.getExecutorInfos()) - 1  # the driver counts as one
         return -1
 
     def _cancel(self) -> None:
-        with contextlib.suppress(Exception):  # of a session that is gone nothing needs to be cancelled
+        with contextlib.suppress(Exception):  # a session that is gone has nothing to cancel
             self.session.sparkContext.cancelAllJobs()
 
     def close(self) -> None:
@@ -404,16 +405,16 @@ class SparkEngine(Engine):
 
 
 def _could_not_read(result: Any, depth: int = 2) -> bool:
-    """Whether a worker could not read a file: a lost mount looks like a bad disk to whoever lost it."""
+    """Return whether a worker failed to read a file: on a worker, a lost mount looks like a bad disk."""
     if isinstance(result, Failed):
         return result.kind in _READING
     if isinstance(result, tuple):
-        return any(_could_not_read(one, depth - 1) for one in result) if depth else False
+        return any(_could_not_read(part, depth - 1) for part in result) if depth else False
     if not depth or not isinstance(result, Struct):
         return False
     fields = (getattr(result, name) for name in result.__struct_fields__)
     return getattr(result, "failure", "") in _READING or any(
-        _could_not_read(one, depth - 1) for one in fields
+        _could_not_read(part, depth - 1) for part in fields
     )
 
 
@@ -422,7 +423,7 @@ def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, ItemDone]]:
         rows = wave.result()
     except Exception as error:
         raise RefusedError(
-            f"Spark gave up: {_reason(error)}; what was staged stays out of the way, and nothing was replaced",
+            f"Spark failed: {_reason(error)}; staged files do no harm, and nothing was replaced",
             next_command=INLINE,
         ) from error
     for index, done in rows:
@@ -430,16 +431,16 @@ def _rows(wave: Future[list[Row]]) -> Iterator[tuple[int, ItemDone]]:
 
 
 def _reason(error: Exception) -> str:
-    """What names the cause in a Spark error: the last error of Python in it, else of Java, else its first line."""
+    """Extract the cause from a Spark error: its last Python error, else its last Java error, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if _PYTHON_ERROR.match(line)]
-    causes = causes or [found[1] for line in lines if (found := _JAVA_ERROR.search(line))]
+    causes = causes or [java_error[1] for line in lines if (java_error := _JAVA_ERROR.search(line))]
     return causes[-1] if causes else lines[0] if lines else type(error).__name__
 
 
 @contextlib.contextmanager
 def _said_after(seconds: float, text: str) -> Iterator[None]:
-    """Say something if the body takes longer than that."""
+    """Log a warning if the body takes longer than ``seconds``."""
     timer = threading.Timer(seconds, _LOG.warning, (f"krepair: {text}",))
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""What runs in a Spark worker: bundles of items in, Arrow rows of results out."""
+"""The code that runs in a Spark worker: bundles of items in, Arrow rows of results out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from krepair.engine.same_files import SeenFiles, WrittenFile, left_by, other_tha
 RESULT_SCHEMA: Final = "index long, done binary"
 _ARROW: Final = pa.schema([("index", pa.int64()), ("done", pa.binary())])
 _PATIENCE_S: Final = 1.0
-"""How long a worker keeps a bundle that it cannot do: meanwhile those that can take more of the others."""
+"""Seconds for which a worker holds a bundle that it cannot do, so that able workers take more of the others."""
 
 
 class Bundle(NamedTuple):
-    """What travels to a worker for one of Spark's tasks.
+    """Content of one Spark task.
 
     Attributes:
-        function: of a module, pickled by its name: what it needs is loaded in the worker.
-        items: (index, item).
-        seen: what a worker has to see; None on a master of this host alone.
+        function: function of a module, pickled by its name; the worker loads its dependencies.
+        items: indexes and items of the bundle.
+        seen: what a worker has to see; None if the master is local to this host.
     """
 
     function: Callable[[Any], Any]
@@ -34,11 +34,11 @@ class Bundle(NamedTuple):
 
 
 class ItemDone(NamedTuple):
-    """What comes back for an item.
+    """Answer for one item.
 
     Attributes:
-        result: of the function; or a ``Failed`` of a worker that sees something else.
-        written: the files that it made or changed.
+        result: result of the function, or a ``Failed`` of a worker that sees other files.
+        written: files that the item created or changed.
     """
 
     result: Any
@@ -46,7 +46,7 @@ class ItemDone(NamedTuple):
 
 
 def map_items(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Map the items of Arrow batches; what ``mapInArrow`` calls in a worker."""
+    """Map the items of Arrow batches; ``mapInArrow`` calls this function in a worker."""
     for row in (row for batch in batches for row in batch.to_pylist()):
         bundle: Bundle = pickle.loads(row["bundle"])  # noqa: S301 - of our own driver
         for index, done in _mapped(bundle) if bundle.seen is None else _mapped_if_seen(bundle, bundle.seen):
@@ -61,13 +61,13 @@ def _mapped(bundle: Bundle) -> Iterator[tuple[int, ItemDone]]:
             yield index, ItemDone(result, left_by(paths))
 
 
-def _mapped_if_seen(bundle: Bundle, seen: SeenFiles) -> list[tuple[int, ItemDone]]:
-    """Results count only if the same files are seen before and after."""
-    failed = other_than(seen)
+def _mapped_if_seen(bundle: Bundle, expected: SeenFiles) -> list[tuple[int, ItemDone]]:
+    """Map the items if the worker sees the same files before and after; else return the difference."""
+    failed = other_than(expected)
     if failed is None:
-        found = list(_mapped(bundle))
-        failed = other_than(seen)
+        results = list(_mapped(bundle))
+        failed = other_than(expected)
         if failed is None:
-            return found
+            return results
     time.sleep(_PATIENCE_S)
     return [(index, ItemDone(failed)) for index, _ in bundle.items]

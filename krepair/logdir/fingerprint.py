@@ -1,4 +1,4 @@
-"""Digests of files, to see whether a file has changed since a plan was made."""
+"""Digests of files, which show whether a file has changed since a plan was made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PIECE_BYTES = 1 << 16
 
 
 def digest_file(path: str, tree: Tree | None = None) -> str:
-    """Digest of all bytes of a file: BLAKE2b of 128 bits, as 32 hex digits. Meant for small files.
+    """Digest all bytes of a file: BLAKE2b of 128 bits, as 32 hex digits. Meant for small files.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
@@ -30,7 +30,7 @@ def digest_file(path: str, tree: Tree | None = None) -> str:
 
 
 def digest_front(path: str, size: int, tree: Tree | None = None) -> str:
-    """As ``digest_file``, of the first ``size`` bytes; of a shorter file, of all that it has.
+    """Digest the first ``size`` bytes of a file like ``digest_file``; of a shorter file, all bytes.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
@@ -44,11 +44,11 @@ def digest_front(path: str, size: int, tree: Tree | None = None) -> str:
 
 
 def digest_content(path: str, tree: Tree | None = None) -> str:
-    """Digest of a file of any size without its zeros, as 32 hex digits.
+    """Digest a file of any size without its zeros, as 32 hex digits.
 
-    A broker preallocates an index to 10 MiB, and most of it is a hole. If the file system can tell where holes are,
-    they are not read. If not, zeros are read and skipped. The digest is the same: it covers the size, and the place and
-    bytes of every piece that is not all zero.
+    A broker preallocates an index to 10 MiB, and most of it is a hole. If the file system can report holes, they are
+    not read. If not, zeros are read and skipped. The digest is the same: it covers the size, and the position and bytes
+    of every piece that is not all zero.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
@@ -70,17 +70,17 @@ def digest_content(path: str, tree: Tree | None = None) -> str:
 def digest_batches(
     path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = False, size: int = -1
 ) -> str:
-    """Digest of the position and header of every batch of a ``.log``, as in a scan: 32 hex digits.
+    """Digest position and header of every batch of a ``.log``, as a scan does: 32 hex digits.
 
     A header holds the CRC of its batch. So two logs of equal size have the same digest only if all their headers and
-    stored CRCs are the same. Where the CRCs are not computed, a changed byte behind a header is not noticed.
+    stored CRCs are the same. Unless the CRCs are computed, a changed byte after a header goes unnoticed.
 
     Args:
         path: path of the ``.log``.
-        base_offset: base offset of its segment.
-        tree: the tree that holds the path; None for any place.
-        check_crc: whether the CRC of each batch is computed; the digest of a log with a wrong one is another.
-        size: of the front of the log that counts; -1: all of it.
+        base_offset: base offset of the log's segment.
+        tree: tree that holds the path; None for any place.
+        check_crc: True to compute the CRC of each batch; a wrong CRC changes the digest.
+        size: number of bytes from the start of the log that count; -1 for all.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
@@ -91,7 +91,7 @@ def digest_batches(
 def scan_batches(
     path: str, base_offset: int, tree: Tree | None = None, *, check_crc: bool = True, size: int = -1
 ) -> SegmentSummary:
-    """What the batches of a ``.log`` are, see ``digest_batches``.
+    """Summarize the batches of a ``.log``, see ``digest_batches``.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.
@@ -103,15 +103,15 @@ def scan_batches(
 
 
 def _next_data(descriptor: int, position: int, size: int) -> int:
-    """Position of the next bytes that are not in a hole; the size if there are none."""
+    """Return the position of the next bytes outside of a hole; the size if there are none."""
     try:
         return os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
         if error.errno == errno.ENXIO:
             return size
-        return position  # this file system cannot tell where holes are
+        return position  # this file system cannot report holes
 
 
 def digest_bytes(data: Bytes) -> str:
-    """Digest of bytes, the same as ``digest_file`` of a file with these bytes."""
+    """Digest bytes exactly as ``digest_file`` digests a file with these bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()

@@ -1,22 +1,24 @@
-"""Takes the lock that a broker takes on a log directory, and asks who holds it.
+"""The locks of a log directory: the broker's, krepair's own, and who holds them.
 
 A broker holds an fcntl write lock on the whole of ``.lock``. An open file description lock (``F_OFD_SETLK``) conflicts
 with it. Unlike ``lockf``, it is not lost when another descriptor of the file is closed.
 
-Brokers from 3.9 on delete ``.lock`` on a clean stop. So a held lock may be on a file without a name, and then another
-broker can make a new ``.lock`` and start. That is why the inode is compared again and again.
+Brokers from 3.9 on delete ``.lock`` on a clean stop. So a held lock may be on a file that has lost its name, and
+another broker can create a new ``.lock`` and start. That is why the inode is compared before every commit.
 
 Source: ``FileLock.scala`` (2.2.1), ``FileLock.java`` (3.9).
 
-krepair has a lock of its own beside it, so that only one krepair at a time changes a log directory: ``purge`` may run
+krepair has a second lock of its own, so that only one krepair at a time changes a log directory: ``purge`` may run
 while the broker runs, and so cannot take the broker's lock, but it must not run together with an ``apply`` or an
-``undo``. It is ``flock`` of the log directory itself and needs no file. A file would be a problem at every place:
-brokers do not expect it in the root, a partition folder goes when its topic is deleted, a private folder goes with the
-purge, and a full disk may have no room for it. Brokers do not lock folders. It ends with the process that holds it.
+``undo``. This lock is ``flock`` on the log directory itself and needs no file. A lock file would be a problem in every
+place: brokers do not expect it in the root, a partition folder disappears with its topic, a work folder disappears with
+the purge, and a full disk may have no room for it. Brokers do not lock folders. The lock ends with the process that
+holds it.
 
-Whether a lock of this host keeps everybody out who can mount the file system: ``nfs(5)``, ``local_lock`` and ``nolock``
-(which the kernel shows as ``local_lock=all``); ``mount.cifs(8)``, ``nobrl``; ``mount.lustre(8)``, ``localflock`` and
-``noflock``; Linux, ``Documentation/filesystems``: ``ceph.rst``, ``gfs2.rst`` and ``ocfs2.rst``, ``localflocks``.
+The mount options that keep a lock on this host, invisible to other hosts with the same mount, are documented in
+``nfs(5)`` (``local_lock`` and ``nolock``, which the kernel shows as ``local_lock=all``); ``mount.cifs(8)`` (``nobrl``);
+``mount.lustre(8)`` (``localflock`` and ``noflock``); Linux, ``Documentation/filesystems``: ``ceph.rst``, ``gfs2.rst``
+and ``ocfs2.rst`` (``localflocks``).
 """
 
 from __future__ import annotations
@@ -49,12 +51,12 @@ _JAVA: Final = "java"
 
 
 class Holder(NamedTuple):
-    """The process that holds the lock.
+    """Process that holds a lock.
 
     Attributes:
-        pid: process id; -1 if it is not known, because an open file description lock belongs to no process.
-        command: name of the command, may be empty.
-        many_hosts: whether other hosts may have the file system mounted, too.
+        pid: process id; -1 if unknown, because an open file description lock belongs to no process.
+        command: name of the process's command, may be empty.
+        many_hosts: True if other hosts may mount the file system too.
     """
 
     pid: int
@@ -75,11 +77,11 @@ class Holder(NamedTuple):
 
     @property
     def is_krepair(self) -> bool:
-        """Whether it is known to be another krepair, which ends by itself."""
+        """True if the holder is known to be another krepair, which ends by itself."""
         return self.command == _KREPAIR
 
     def what_to_do(self) -> str:
-        """What a person does about it, in words."""
+        """Return the advice for the operator, as a phrase."""
         if self.is_krepair:
             return "wait until it has ended"
         if self.command == _JAVA:
@@ -88,12 +90,14 @@ class Holder(NamedTuple):
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:
-    """(device, inode) of a file or folder, which stay the same if it is renamed."""
+    """Return (device, inode) of a file or folder, which a rename does not change."""
     return status.st_dev, status.st_ino
 
 
 def pid_of_lock(wanted: tuple[int, int]) -> int:
-    """Id of the process that has a locked descriptor of a file or folder; -1 if this user can see none.
+    """Find the process that has a locked descriptor of a file or folder; -1 if this user can see none.
+
+    Source: ``/proc/PID/fdinfo`` shows the locks of a descriptor (``proc(5)``).
 
     Args:
         wanted: ``identity`` of the file or folder.
@@ -110,7 +114,7 @@ def pid_of_lock(wanted: tuple[int, int]) -> int:
                 if _is_locked_descriptor(pid, number, wanted):
                     return int(pid)
         except OSError:
-            # The process belongs to another user, or it has ended.
+            # The process belongs to another user, or has ended.
             continue
     return UNKNOWN_PID
 
@@ -126,7 +130,7 @@ def _is_locked_descriptor(pid: str, number: str, wanted: tuple[int, int]) -> boo
 
 
 def command_of(pid: int) -> str:
-    """Name of the command of a process; empty if it is not known."""
+    """Return the command name of a process; empty if unknown."""
     if pid <= 0:
         return ""
     try:
@@ -140,7 +144,7 @@ def command_of(pid: int) -> str:
 
 
 class OwnLock:
-    """A held lock of krepair's own.
+    """Held lock of krepair's own.
 
     Args:
         log_dir: absolute path of the log directory.
@@ -152,34 +156,34 @@ class OwnLock:
         self._descriptor = descriptor
 
     def check(self) -> None:
-        """Make sure that the path is still the path of the locked log directory.
+        """Check that the path still names the locked log directory.
 
         Raises:
-            RefusedError: the path now names another directory, or nothing.
+            RefusedError: the path now names another directory, or does not exist.
             UnreadableError: the path cannot be looked up.
         """
         try:
-            found, locked = without_links().status(self.log_dir), os.fstat(self._descriptor)
+            path_status, locked = without_links().status(self.log_dir), os.fstat(self._descriptor)
         except OSError as error:
             raise UnreadableError(
                 f"{shown_path(self.log_dir)}: could not be looked at: {why(error)}"
             ) from error
-        if found is None or identity(found) != identity(locked):
+        if path_status is None or identity(path_status) != identity(locked):
             raise RefusedError(f"{shown_path(self.log_dir)}: another directory has this name now")
 
 
 @contextlib.contextmanager
 def own_lock(log_dir: str, tree: Tree) -> Iterator[OwnLock | None]:
-    """Hold krepair's own lock while the body runs. Yields None if the file system cannot lock a folder.
+    """Hold krepair's own lock while the body runs; yield None if the file system cannot lock a folder.
 
     Network file systems lock only files that are open for writing, and a folder cannot be opened for writing.
 
     Args:
         log_dir: absolute path of the log directory.
-        tree: the tree in which it is opened.
+        tree: tree in which the log directory is opened.
 
     Raises:
-        LockedError: another krepair is at work there; the message names its process.
+        LockedError: another krepair is working there; the message names its process.
     """
     try:
         descriptor = tree.open_folder(log_dir)
@@ -193,7 +197,7 @@ def own_lock(log_dir: str, tree: Tree) -> Iterator[OwnLock | None]:
 
 
 def _lock(log_dir: str, descriptor: int) -> bool:
-    """Lock an open folder; returns whether its file system can do that."""
+    """Lock an open folder; return whether its file system supports that."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -228,20 +232,20 @@ KEEP_LOCKS_HERE: Final[dict[str, frozenset[str]]] = {
     "gfs2": _CLUSTER,
     "ocfs2": _CLUSTER,
 }
-"""Type of a file system, as the kernel names it -> options of a mount with which its locks do not leave the host."""
+"""File system types, as the kernel names them, and the mount options that keep their locks on this host."""
 
 
 def refuse_if_locks_stay_here(log_dir: str, tree: Tree) -> None:
-    """Check that a broker, or another krepair, on another host would see a lock of the log directory.
+    """Check that a broker or another krepair on another host would see a lock of the log directory.
 
     Args:
         log_dir: absolute path of the log directory.
-        tree: the tree that holds it.
+        tree: tree that holds the log directory.
 
     Raises:
-        RefusedError: the mount keeps locks on this host, or nobody knows what this type of file system does.
+        RefusedError: the mount keeps locks on this host, or krepair does not know this type of file system.
     """
-    with contextlib.suppress(OSError):  # the lock itself says what is wrong with the directory
+    with contextlib.suppress(OSError):  # taking the lock will report what is wrong with the directory
         if medium.is_of_one_host(tree, log_dir):
             return
     system = file_system_of(log_dir)
@@ -251,11 +255,11 @@ def refuse_if_locks_stay_here(log_dir: str, tree: Tree) -> None:
             f"{shown_path(log_dir)}: the file system {system} is of a type of which krepair does not know whether a "
             "lock reaches other hosts; copy the log directory to a local disk; nothing was changed"
         )
-    found = sorted(options.intersection(system.options.split(",")))
-    if found:
+    local = sorted(options.intersection(system.options.split(",")))
+    if local:
         raise RefusedError(
-            f"{shown_path(log_dir)}: the file system {system} is mounted with {found[0]}, so a lock does not reach "
-            f"other hosts, and nobody there would be kept away; mount it without {found[0]}; nothing was changed"
+            f"{shown_path(log_dir)}: the file system {system} is mounted with {local[0]}, so a lock does not reach "
+            f"other hosts, and nobody there would be kept away; mount it without {local[0]}; nothing was changed"
         )
 
 
@@ -269,13 +273,13 @@ _PERMISSION_BITS_FOR_FILES = 0o666
 
 
 class Lock:
-    """A held lock.
+    """Held lock of a broker's kind.
 
     Args:
         path: path of the ``.lock`` file.
         descriptor: descriptor of the locked file.
-        tree: the tree in which the name is looked up.
-        created: whether krepair has made the file.
+        tree: tree in which the name is looked up.
+        created: True if krepair created the file.
     """
 
     def __init__(self, path: str, descriptor: int, tree: Tree, *, created: bool) -> None:
@@ -286,9 +290,9 @@ class Lock:
         self._device, self._inode = identity(os.fstat(descriptor))
 
     def check(self) -> None:
-        """Make sure that the lock still keeps brokers away, because the locked file still has its name.
+        """Check that the lock still keeps brokers away, because the locked file still has its name.
 
-        Call it before each commit.
+        Call it before each commit: a broker from 3.9 on may have deleted ``.lock`` after krepair opened it.
 
         Raises:
             RefusedError: ``.lock`` was deleted or replaced, so a broker may have started or may start.
@@ -318,37 +322,37 @@ def hold_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
     """Hold the broker's lock of the log directory, and krepair's own lock, while the body runs.
 
     A missing ``.lock`` is created with the owner, group and mode of the log directory (without execute bits), so that
-    the broker can open it. It is removed at the end, while it is still locked. A ``.lock`` that was there stays.
+    the broker can open it. It is removed at the end, while it is still locked. A ``.lock`` that existed before stays.
 
     Args:
         log_dir: absolute path of the log directory.
-        disk: creates and removes ``.lock``.
+        disk: disk that creates and removes ``.lock``.
 
     Raises:
         LockedError: another process holds the lock; the message names it.
         RefusedError: ``.lock`` is not a regular file, cannot be written (no permission, full disk, mounted read-only),
             or was replaced again and again while krepair tried to lock it; or locks do not leave this host, see
             ``krepair.logdir.lock``.
-        UnreadableError: an I/O error.
+        UnreadableError: an I/O error occurred.
     """
     refuse_if_locks_stay_here(log_dir, disk.tree)
-    # krepair's own lock comes first: a krepair that has to stop here must not lock out a broker for a moment.
+    # krepair's own lock comes first: a krepair that is refused here must not lock out a broker even for a moment.
     with own_lock(log_dir, disk.tree), _broker_lock(log_dir, disk) as lock:
         yield lock
 
 
 @contextlib.contextmanager
 def hold_own_lock(log_dir: str, disk: Disk) -> Iterator[OwnLock | Lock]:
-    """Keep every other krepair out while the body runs. A broker may run.
+    """Keep every other krepair out while the body runs; a broker may run.
 
     If the file system cannot lock a folder, the broker's lock is taken instead. Then no broker may run.
 
     Args:
         log_dir: absolute path of the log directory.
-        disk: creates and removes ``.lock`` if it is needed.
+        disk: disk that creates and removes ``.lock`` if needed.
 
     Raises:
-        LockedError: another krepair is at work there.
+        LockedError: another krepair is working there.
         RefusedError: see ``hold_lock``.
         UnreadableError: see ``hold_lock``; only if the broker's lock is needed.
     """
@@ -371,15 +375,15 @@ def _broker_lock(log_dir: str, disk: Disk) -> Iterator[Lock]:
 
 
 def is_locked(log_dir: str) -> Holder | None:
-    """The holder of the log directory's lock, or None. It takes no lock and writes nothing.
+    """Return the holder of the log directory's lock, or None, without locking or writing anything.
 
-    ``F_OFD_GETLK`` for a write lock works with a descriptor that can only read.
+    ``F_OFD_GETLK`` for a write lock works with a read-only descriptor.
 
     Args:
         log_dir: absolute path of the log directory.
 
     Raises:
-        UnreadableError: ``.lock`` is there but cannot be opened.
+        UnreadableError: ``.lock`` exists but cannot be opened.
         RefusedError: ``.lock`` is not a regular file.
     """
     path = os.path.join(log_dir, LOCK)
@@ -390,7 +394,7 @@ def is_locked(log_dir: str) -> Holder | None:
 
 
 def _take(path: str, disk: Disk) -> Lock:
-    # If krepair made the file but could not lock it, the file stays: a broker may hold it already, and can use it.
+    # If krepair created the file but could not lock it, the file stays: a broker may already hold it, and can use it.
     created = False
     for _ in range(_TRIES):
         try:
@@ -411,34 +415,34 @@ def _take(path: str, disk: Disk) -> Lock:
         except BaseException:
             os.close(descriptor)
             raise
-        # A broker (3.9 and later) deleted the file after krepair had opened it. The locked file has no name.
+        # A broker (3.9 and later) deleted the file after krepair had opened it, so the locked file has no name.
         os.close(descriptor)
         created = False
     raise RefusedError(f"{shown_path(path)}: was replaced {_TRIES} times while krepair tried to lock it")
 
 
 def _take_over(path: str, descriptor: int, disk: Disk) -> bool:
-    """Take over a ``.lock`` of a krepair that was killed just after it made the file; returns whether it is one.
+    """Adopt a ``.lock`` of a krepair that was killed right after creating it; return whether this is one.
 
-    Such a file is empty and belongs to this user, but not to the owner of the log directory. So the broker could not
-    open it.
+    Such a file is empty and belongs to this user, not to the owner of the log directory. So the broker could not open
+    it.
     """
     like = read_attributes(os.path.dirname(path), disk.tree)
-    found = os.fstat(descriptor)
-    owner = (found.st_uid, found.st_gid)
-    if found.st_size or owner != (os.geteuid(), os.getegid()) or owner == (like.uid, like.gid):
+    status = os.fstat(descriptor)
+    owner = (status.st_uid, status.st_gid)
+    if status.st_size or owner != (os.geteuid(), os.getegid()) or owner == (like.uid, like.gid):
         return False
     now = read_attributes(path, disk.tree)
     mode = like.mode & _PERMISSION_BITS_FOR_FILES
-    disk.set_attributes(path, now._replace(uid=like.uid, gid=like.gid, mode=mode), found.st_ino)
+    disk.set_attributes(path, now._replace(uid=like.uid, gid=like.gid, mode=mode), status.st_ino)
     return True
 
 
 def _create(path: str, disk: Disk) -> bool:
-    """Make ``.lock``; returns whether krepair made it. False: another process was faster."""
+    """Create ``.lock``; return False if another process was faster."""
     try:
         like = read_attributes(os.path.dirname(path), disk.tree)
-        # The file gets its owner at once. If krepair is killed here, the broker can open what is left.
+        # The file gets its owner at once, so that the broker can open it even if krepair is killed here.
         disk.create(path, b"", owner=(like.uid, like.gid))
     except FileExistsError:
         return False
@@ -471,11 +475,11 @@ def _lock_descriptor(path: str, descriptor: int) -> None:
 def _release(lock: Lock, disk: Disk) -> None:
     """Close the file, which frees the lock.
 
-    A ``.lock`` that krepair made is removed before that, so that nobody locks a file without a name.
+    A ``.lock`` that krepair created is removed before that, so that nobody locks a file without a name.
     """
     descriptor = lock._descriptor  # noqa: SLF001 - the two halves of one thing
     try:
-        # If the file cannot be removed, it does no harm: every broker can use it.
+        # A file that cannot be removed does no harm: every broker can use it.
         with contextlib.suppress(OSError):
             if lock.created and _still_named(lock.path, descriptor, lock.tree):
                 disk.unlink(lock.path)
@@ -484,15 +488,15 @@ def _release(lock: Lock, disk: Disk) -> None:
 
 
 def _still_named(path: str, descriptor: int, tree: Tree) -> bool:
-    found = tree.status(path)
-    return found is not None and identity(found) == identity(os.fstat(descriptor))
+    path_status = tree.status(path)
+    return path_status is not None and identity(path_status) == identity(os.fstat(descriptor))
 
 
 def holder_of_file(path: str, tree: Tree) -> Holder | None:
-    """The holder of a lock on the whole of one file, None if nobody holds one or the file is not there.
+    """Return the holder of a lock on one whole file; None if it is not locked or does not exist.
 
     Raises:
-        OSError: it cannot be opened.
+        OSError: the file cannot be opened.
     """
     try:
         with opened_for_reading(path, tree) as descriptor:
@@ -507,7 +511,7 @@ def _holder_of(descriptor: int) -> Holder | None:
     if kind == fcntl.F_UNLCK:
         return None
     many_hosts = not medium.is_open_on_one_host(descriptor)
-    if pid < 0 or many_hosts:  # a process id that came over a network is one of another kernel
+    if pid < 0 or many_hosts:  # a process id from a network lock belongs to another kernel
         pid = pid_of_lock(identity(os.fstat(descriptor)))
     return Holder(pid, command_of(pid), many_hosts)
 
@@ -522,7 +526,7 @@ def _locked(path: str, holder: Holder) -> LockedError:
 
 
 def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:
-    if error.errno == errno.EINVAL:  # says by itself what was expected
+    if error.errno == errno.EINVAL:  # this message already says what was expected
         return RefusedError(f"{shown_path(path)}: {why(error)}")
     if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
         return RefusedError(f"{shown_path(path)}: expected a regular file: {why(error)}")
@@ -530,7 +534,7 @@ def _not_opened(path: str, error: OSError) -> UnreadableError | RefusedError:
 
 
 def _not_lockable(path: str, doing: str, error: OSError) -> UnreadableError | RefusedError:
-    """Unreadable for a failing disk; refused if krepair may not or cannot write."""
+    """Build the error: unreadable for a failing disk, refused if krepair may not or cannot write."""
     if error.errno == errno.EIO:
         return UnreadableError(f"{shown_path(path)}: could not be {doing}: {why(error)}")
     return RefusedError(

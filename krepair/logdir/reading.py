@@ -1,4 +1,4 @@
-"""Opens files of a log directory and changes nothing by that; even the access time stays, if this user may leave it.
+"""Opening files of a log directory without changing anything; even the access time stays if this user may keep it.
 
 No component of an absolute path may be a link (see ``krepair.durable.tree``): every user who may write a log directory
 can put a link there at any moment. A path that an operator typed is resolved before that.
@@ -17,7 +17,7 @@ from krepair.errors import AS_A_READER
 from krepair.logdir.values import FileRef
 
 SECTOR = 512
-"""Bytes of a block as ``stat`` counts them, whatever the file system's own blocks are."""
+"""Size in bytes of the blocks that ``stat`` counts, whatever the file system's own blocks are."""
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "symlink",
@@ -31,12 +31,12 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Name of the kind of a directory entry, from its ``st_mode``."""
+    """Return the name of the kind of a directory entry, from its ``st_mode``."""
     return _KINDS.get(stat.S_IFMT(mode), "unknown kind")
 
 
 class _Opened:
-    """A regular file that is open for reading while a body runs. No generator: one costs more than the call itself."""
+    """Context with a regular file open for reading. A generator would cost more time than the call itself."""
 
     __slots__ = ("_descriptor", "_name", "_within")
 
@@ -44,13 +44,13 @@ class _Opened:
         self._name, self._within = name, within
 
     def _open(self) -> tuple[int, os.stat_result]:
-        # With this flag the call does not wait for the other end of a FIFO. For a regular file it changes nothing.
+        # O_NONBLOCK: the call must not wait for the other end of a FIFO. It does not affect regular files.
         self._descriptor = _open_quietly(self._name, os.O_NONBLOCK, self._within)
         try:
             status = os.fstat(self._descriptor)
             if not stat.S_ISREG(status.st_mode):
-                found = kind_of(status.st_mode)
-                raise OSError(errno.EINVAL, f"expected a regular file, found a {found}", self._name)
+                kind = kind_of(status.st_mode)
+                raise OSError(errno.EINVAL, f"expected a regular file, found a {kind}", self._name)
         except OSError as error:
             self.__exit__(OSError, error, None)
             raise
@@ -59,12 +59,12 @@ class _Opened:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         os.close(self._descriptor)
         if isinstance(error, OSError):
-            # For a call on a descriptor the system does not give the file name.
+            # The error of a call on a descriptor does not name the file.
             error.filename = error.filename or self._name
 
 
 class WithStatus(_Opened):
-    """See ``opened_with_status``."""
+    """Context with descriptor and status of a file, see ``opened_with_status``."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class WithStatus(_Opened):
 
 
 class ForReading(_Opened):
-    """See ``opened_for_reading``."""
+    """Context with the descriptor of a file, see ``opened_for_reading``."""
 
     __slots__ = ()
 
@@ -82,34 +82,34 @@ class ForReading(_Opened):
 
 
 def opened_for_reading(name: str, within: Tree | int | None = None) -> ForReading:
-    """Open a regular file for reading; a context manager that gives the descriptor.
+    """Return a context manager that opens a regular file for reading and gives its descriptor.
 
     Args:
-        name: an absolute path; if ``within`` is a descriptor, a name in that folder.
-        within: the tree that holds the path, or the descriptor of an open folder. None: any place.
+        name: absolute path; if ``within`` is a descriptor, a name in that folder.
+        within: tree that holds the path, or descriptor of an open folder. None: any place.
 
     Raises:
-        OSError: when it is entered: it cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not
-            a regular file.
+        OSError: on entry: the file cannot be opened; ``ELOOP`` if a component is a symlink, ``EINVAL`` if it is not a
+            regular file.
     """
     return ForReading(name, within)
 
 
 def opened_with_status(name: str, within: Tree | int | None = None) -> WithStatus:
-    """As ``opened_for_reading``; gives the descriptor and what was seen of the file when it was opened."""
+    """Open a file like ``opened_for_reading``, and also give its status at opening."""
     return WithStatus(name, within)
 
 
 @contextlib.contextmanager
 def opened_folder(name: str, within: Tree | int | None = None) -> Iterator[int]:
-    """Open a folder for listing; yields the descriptor.
+    """Open a folder for listing; yield its descriptor.
 
     Args:
         name: see ``opened_for_reading``.
         within: see ``opened_for_reading``.
 
     Raises:
-        OSError: it cannot be opened, is a symlink (``ELOOP``), or is not a folder (``ENOTDIR``).
+        OSError: the folder cannot be opened, is a symlink (``ELOOP``), or is not a folder (``ENOTDIR``).
     """
     descriptor = _open_quietly(name, os.O_DIRECTORY, within)
     try:
@@ -123,7 +123,7 @@ def read_whole(name: str, at_most: int, within: Tree | int | None = None) -> byt
 
     Args:
         name: see ``opened_for_reading``.
-        at_most: largest number of bytes to read. A caller can ask for one more to see whether the file is longer.
+        at_most: largest number of bytes to read. A caller can request one more to see whether the file is longer.
         within: see ``opened_for_reading``.
 
     Raises:
@@ -134,7 +134,7 @@ def read_whole(name: str, at_most: int, within: Tree | int | None = None) -> byt
 
 
 def read_open(descriptor: int, at_most: int) -> bytes:
-    """The first bytes of an open file; see ``read_whole``.
+    """Read the first bytes of an open file; see ``read_whole``.
 
     Raises:
         OSError: a read error.
@@ -143,15 +143,15 @@ def read_open(descriptor: int, at_most: int) -> bytes:
 
 
 def read_into_from(descriptor: int) -> Callable[[memoryview, int], int]:
-    """A function that fills a buffer from a position of an open file. It gives the bytes read, 0 at the end."""
+    """Return a function that fills a buffer from a file position and returns the bytes read, 0 at the end."""
     return lambda buffer, position: os.preadv(descriptor, [buffer], position)
 
 
 def read_exactly_from(descriptor: int) -> Callable[[int, int], bytes]:
-    """A function that reads so many bytes from a position of an open file on.
+    """Return a function (count, position) that reads exactly ``count`` bytes of an open file.
 
     Raises:
-        OSError: when it is called: a read error; ``ENODATA`` if the file ends before.
+        OSError: from that function: a read error; ``ENODATA`` if the file ends earlier.
     """
 
     def read(count: int, position: int) -> bytes:
@@ -164,7 +164,7 @@ def read_exactly_from(descriptor: int) -> Callable[[int, int], bytes]:
 
 
 def pread_all(descriptor: int, count: int, position: int = 0) -> bytes:
-    """So many bytes of an open file, fewer at its end."""
+    """Read ``count`` bytes of an open file, fewer at its end."""
     pieces = []
     while count > 0 and (piece := os.pread(descriptor, count, position)):
         pieces.append(piece)
@@ -174,28 +174,28 @@ def pread_all(descriptor: int, count: int, position: int = 0) -> bytes:
 
 
 def status_of(path: str, tree: Tree | None = None) -> os.stat_result:
-    """The ``lstat`` of an absolute path. No component of the path may be a link.
+    """Return the ``lstat`` of an absolute path without links among its components.
 
     Raises:
         OSError: the path does not exist (``ENOENT``), or it cannot be looked up.
     """
-    found = (tree or without_links()).status(path)
-    if found is None:
+    path_status = (tree or without_links()).status(path)
+    if path_status is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-    return found
+    return path_status
 
 
 def is_there(path: str, tree: Tree | None = None) -> bool:
-    """Whether anything has this path, even a link.
+    """Return whether a path exists, even as a link.
 
     Raises:
-        OSError: the path cannot be looked up. Such a path does not count as missing.
+        OSError: the path cannot be looked up; that does not mean that it is missing.
     """
     return (tree or without_links()).is_there(path)
 
 
 def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
-    """The value of a regular file, made from its ``lstat``."""
+    """Build the value of a regular file from its ``lstat``."""
     return FileRef(
         name,
         f"{folder_path}/{name}",
@@ -212,7 +212,7 @@ def file_ref(name: str, folder_path: str, status: os.stat_result) -> FileRef:
 
 
 def why(error: OSError) -> str:
-    """The message of the operating system, without a path; where only the permissions are in the way, who may."""
+    """Return the system's message without a path; if only permissions are missing, it says how to run krepair."""
     name = errno.errorcode.get(error.errno or 0, "")
     who = f"; run krepair {AS_A_READER}" if isinstance(error, PermissionError) else ""
     return f"{error.strerror} ({name}){who}" if name else str(error)
@@ -223,7 +223,7 @@ def _open_quietly(name: str, flags: int, within: Tree | int | None) -> int:
     try:
         return _open(name, flags | os.O_NOATIME, within)
     except PermissionError as error:
-        # Only the owner of a file, or root, may open it without a change of its access time.
+        # Only the owner of a file, or root, may open it without changing its access time.
         if error.errno != errno.EPERM:
             raise
         return _open(name, flags, within)

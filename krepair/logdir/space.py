@@ -1,4 +1,4 @@
-"""How much room a file system has, and whether it can be written at all."""
+"""The free space of a file system, and whether it can be written at all."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ _SUPERBLOCK_AT: Final = 1024
 _SUPERBLOCK_BYTES: Final = 1024
 _64_BIT: Final = 0x80  # s_feature_incompat
 _NOT_GIVEN_BYTES: Final = {medium.XFS: 1 << 20}
-"""Kind of file system -> free bytes that it does not give for data.
+"""Free bytes that a type of file system does not give for data.
 
-XFS asks for free blocks before each call that makes or renames a file, for inodes, folders and its trees, many more
+Before each call that creates or renames a file, XFS demands free blocks for inodes, folders and its trees, many more
 than it then uses. Seen on Linux 6: with 192 KiB free it refused a new file of 4 KiB (ENOSPC).
 """
 
 
 class VolumeSpace(NamedTuple):
-    """The state of the file system that holds a path.
+    """Free space of the file system that holds a path.
 
     Attributes:
-        free_bytes: bytes that users who are not root may still use; negative where so many have to become free before
-            they get any (an XFS that has less than it keeps for itself; root has used its reserve on ext4, where root
-            asks).
-        reserve_bytes: bytes that only root may use now, beside these.
-        free_inodes: number of files that the caller may still make; -1 if the file system has no such limit.
-        block_bytes: bytes of a block; a file uses whole blocks.
-        mounted_read_only: whether nothing can be written.
-        links_are_files: whether a second name of a file counts as one more file, as on tmpfs.
+        free_bytes: bytes that users who are not root may still use; negative if that many must become free before they
+            get any (an XFS with less than its own reserve; ext4 if root asks after having used root's reserve).
+        reserve_bytes: additional bytes that only root may use now.
+        free_inodes: number of files that the caller may still create; -1 if the file system has no such limit.
+        block_bytes: size of a block in bytes; a file occupies whole blocks.
+        mounted_read_only: True if nothing can be written.
+        links_are_files: True if a second name of a file counts as another file, as on tmpfs.
     """
 
     free_bytes: int
@@ -47,17 +46,17 @@ class VolumeSpace(NamedTuple):
 
 
 def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
-    """The free space of the file system that holds ``path``.
+    """Read the free space of the file system that holds ``path``.
 
     Root may also use the blocks that are reserved for root. If an apply used them up, the broker, which is rarely root,
-    would have no space: they are told apart.
+    would have no space. So they are reported separately.
 
     Args:
-        path: absolute path of a folder; no link is followed.
-        tree: the tree that holds the path; None for any place.
+        path: absolute path of a folder without links.
+        tree: tree that holds the path; None for any place.
 
     Raises:
-        OSError: the path is not there or cannot be reached.
+        OSError: the path does not exist or cannot be reached.
     """
     with (tree or without_links()).reached(path) as folder, named(path):
         state, kind, device = os.statvfs(folder), medium.kind_of(folder), os.fstat(folder).st_dev
@@ -71,7 +70,7 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
             free = min(every - own - _root_blocks(name), 0)
     return VolumeSpace(
         free_bytes=free * state.f_frsize,
-        # XFS makes inodes of free blocks, and tells of as many as it could make of them.
+        # XFS creates inodes from free blocks and reports as many as these blocks could hold, which is no limit.
         free_inodes=state.f_favail if state.f_files and kind != medium.XFS else -1,
         block_bytes=state.f_frsize,
         mounted_read_only=bool(state.f_flag & os.ST_RDONLY),
@@ -82,13 +81,13 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
 
 @cache
 def _block_device(device: int) -> str:
-    """The name of a block device by its number, as in ``/dev``."""
+    """Return the name of a block device by its number, as in ``/dev``."""
     return os.path.basename(os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}"))
 
 
-@cache  # a setting of the mounted file system; it is asked before each change
+@cache  # cached: a setting of the mounted file system that is needed before each change
 def _own_blocks(device: str) -> int:
-    """Blocks that an ext4 file system keeps for itself; every user may read their number. 0 of another one."""
+    """Read the number of blocks that ext4 keeps for itself, which every user may read; 0 for another file system."""
     try:
         with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:
             return int(file.read())
@@ -97,7 +96,7 @@ def _own_blocks(device: str) -> int:
 
 
 def _root_blocks(device: str) -> int:
-    """Blocks that an ext4 file system reserves for root; 0 where the device is not ext4 or cannot be read.
+    """Read the number of blocks that ext4 reserves for root; 0 if the device is not ext4 or cannot be read.
 
     They are in the superblock, at bytes 8 and 340. ``statvfs`` shows them only while more than that is free.
 
@@ -116,22 +115,22 @@ def _root_blocks(device: str) -> int:
 
 
 def taken_below(paths: Iterable[str], tree: Tree) -> dict[str, int]:
-    """Bytes of the disk that are free once folders are gone with all that is below them, by folder.
+    """Compute the bytes of disk that removing each folder, with everything below it, would free.
 
-    A file counts if all its names are below these folders, once. What cannot be looked at is not counted.
+    A file counts once, and only if all its names are below these folders. What cannot be examined does not count.
 
     Args:
-        paths: absolute paths of folders, none below another one.
-        tree: the tree that holds them.
+        paths: absolute paths of folders, none of them below another.
+        tree: tree that holds the folders.
     """
     taken = dict.fromkeys(paths, 0)
-    left: dict[tuple[int, int], int] = {}
+    names_left: dict[tuple[int, int], int] = {}
     for path in taken:
         for status in _with_all_below(path, tree):
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
                 inode = (status.st_dev, status.st_ino)
-                left[inode] = left.get(inode, status.st_nlink) - 1
-                if left[inode]:
+                names_left[inode] = names_left.get(inode, status.st_nlink) - 1
+                if names_left[inode]:
                     continue
             taken[path] += status.st_blocks * SECTOR
     return taken

@@ -1,4 +1,4 @@
-"""The content of a log directory as plain values. Nothing here reads the disk."""
+"""The content of a log directory as plain values. This module never reads the disk."""
 
 from __future__ import annotations
 
@@ -15,25 +15,20 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import MAX_OFFSET, FileKind, NameState, parse_file_name
 
 ClusterSource = Literal["describe", "describe-zookeeper", "metadata-log"]
-"""Where the state of a cluster is from, see ``krepair.logdir.cluster``."""
+"""Origin of the state of a cluster, see ``krepair.logdir.cluster``."""
 
 
 class FileRef(NamedTuple):
-    """A regular file, from one ``lstat``.
+    """Regular file, from one ``lstat``.
 
     Attributes:
         name: file name; bytes that are not UTF-8 are surrogate escapes (``os.fsdecode``).
-        path: absolute path.
-        size: bytes.
+        size: size of the file in bytes.
         mtime_ns: modification time in nanoseconds, the broker's clock for tombstones and markers.
-        inode: inode number.
-        device: device number of its file system.
-        uid: owner.
-        gid: group.
-        mode: permission bits.
-        nlink: hard links to it.
-        blocks: bytes that its blocks take on the disk: less than the size where it has holes, more where room was
-            allocated ahead.
+        device: device number of the file's file system.
+        nlink: number of hard links to the file.
+        blocks: bytes that the file occupies on the disk: fewer than the size if it has holes, more if space was
+            preallocated.
     """
 
     name: str
@@ -50,11 +45,10 @@ class FileRef(NamedTuple):
 
 
 class Special(NamedTuple):
-    """An entry of another kind than expected at its place. krepair reports it and does not open it.
+    """Entry of another kind than expected in its place, which krepair reports and does not open.
 
     Attributes:
-        name: the name, as in ``FileRef``.
-        path: absolute path.
+        name: name of the entry, as in ``FileRef``.
         kind: ``symlink``, ``FIFO``, ``socket``, ``block device``, ``character device``, ``folder`` or ``file``.
     """
 
@@ -67,11 +61,9 @@ class Segment(Struct, frozen=True):
     """One ``.log`` file and its companions.
 
     Attributes:
-        base_offset: offset in the file names.
-        log: the ``.log`` file.
-        index: the ``.index`` file, if there.
-        time_index: the ``.timeindex`` file, if there.
-        txn_index: the ``.txnindex`` file, if there.
+        index: ``.index`` file, if it exists.
+        time_index: ``.timeindex`` file, if it exists.
+        txn_index: ``.txnindex`` file, if it exists.
     """
 
     base_offset: int
@@ -81,7 +73,7 @@ class Segment(Struct, frozen=True):
     txn_index: FileRef | None
 
     def files(self) -> tuple[FileRef, ...]:
-        """The files that are there, the log first."""
+        """List the existing files, the log first."""
         return tuple(
             file for file in (self.log, self.index, self.time_index, self.txn_index) if file is not None
         )
@@ -91,8 +83,7 @@ class Snapshot(NamedTuple):
     """One producer snapshot.
 
     Attributes:
-        offset: the offset in its name; the snapshot covers all offsets below it.
-        file: the ``.snapshot`` file.
+        offset: offset in the file name; the snapshot covers all offsets below it.
     """
 
     offset: int
@@ -100,12 +91,11 @@ class Snapshot(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """A file that a broker or another program left in a partition folder.
+    """File that a broker or another program left in a partition folder.
 
     Attributes:
         kind: ``cleaned``, ``swap``, ``deleted`` or ``foreign``.
-        base_offset: offset in its name, -1 for a name without one.
-        file: the file.
+        base_offset: offset in the file name, -1 for a name without one.
     """
 
     kind: str
@@ -114,12 +104,10 @@ class Leftover(NamedTuple):
 
 
 class PrivateFolder(NamedTuple):
-    """One of krepair's own sub-folders, ``krepair~<plan id>``.
+    """One of krepair's own work folders, ``krepair~<plan id>``.
 
     Attributes:
-        plan_id: the plan id, hex digits.
-        name: folder name.
-        path: absolute path.
+        plan_id: plan id in hex digits.
     """
 
     plan_id: str
@@ -128,12 +116,10 @@ class PrivateFolder(NamedTuple):
 
 
 class FolderStatus(NamedTuple):
-    """Who may use a folder.
+    """Owner, group and permissions of a folder.
 
     Attributes:
-        uid: owner.
-        gid: group.
-        mode: permission bits.
+        mode: permission bits (``stat.S_IMODE``).
     """
 
     uid: int
@@ -145,24 +131,21 @@ class Partition(NamedTuple):
     """One partition folder.
 
     Attributes:
-        topic: topic name.
-        number: partition number.
-        folder: folder name in the log directory.
-        path: absolute path.
+        folder: name of the folder in the log directory.
         inode: inode number of the folder.
         role: ``normal``, or the mark that the broker put on the folder: ``delete``, ``future``, ``stray``.
         segments: segments, ascending by base offset.
         snapshots: producer snapshots, ascending by offset.
-        leader_epoch_checkpoint: the file, if there.
-        partition_metadata: the ``partition.metadata`` file (2.8+), if there.
+        leader_epoch_checkpoint: ``leader-epoch-checkpoint`` file, if it exists.
+        partition_metadata: ``partition.metadata`` file (2.8+), if it exists.
         orphan_indexes: index files without their ``.log``, by name; a broker deletes them on load.
         leftovers: all other files that should not be there while the broker is stopped, by name.
-        private: krepair's own sub-folders, by name.
+        private: krepair's own work folders, by name.
         specials: symlinks, FIFOs, sockets, devices and foreign sub-folders, by name.
-        unreadable: why the folder could not be read, or that it is a symbolic link. Then nothing else is known. Empty
-            if it was read.
-        forbidden: whether it could not be read because only the permissions were in the way.
-        is_link: whether a symbolic link has the folder's name.
+        unreadable: reason why the folder could not be read, or that it is a symbolic link; nothing else is known then.
+            Empty if it was read.
+        forbidden: True if it could not be read only for lack of permissions.
+        is_link: True if a symbolic link has the folder's name.
         folder_status: owner, group and permission bits of the folder; None if it was not read.
     """
 
@@ -187,29 +170,30 @@ class Partition(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int]:
-        """(topic, number): how the files of the root name it."""
+        """Partition as (topic, number), the form of the checkpoints in the root."""
         return self.topic, self.number
 
     def segments_with_ends(self) -> tuple[tuple[Segment, int], ...]:
-        """Each segment with the base offset of the next one; the last one with the largest possible offset."""
+        """Pair each segment with the base offset of the next; the last with the largest possible offset."""
         ends = [segment.base_offset for segment in self.segments[1:]] + [MAX_OFFSET]
         return tuple(zip(self.segments, ends, strict=False))
 
     @property
     def log_sizes(self) -> tuple[tuple[int, int], ...]:
-        """(base offset, bytes of the ``.log``) of each segment, ascending."""
+        """Base offset and size in bytes of the ``.log`` of each segment, ascending."""
         return tuple((segment.base_offset, segment.log.size) for segment in self.segments)
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of all its ``.log`` files."""
+        """Size of all ``.log`` files in bytes."""
         return sum(segment.log.size for segment in self.segments)
 
     @property
     def special(self) -> Special | None:
-        """The first entry with the name of a broker's file that is no regular file."""
+        """First entry that has the name of a broker's file but is no regular file."""
         return next(
-            (one for one in self.specials if parse_file_name(one.name).kind is not FileKind.FOREIGN), None
+            (entry for entry in self.specials if parse_file_name(entry.name).kind is not FileKind.FOREIGN),
+            None,
         )
 
     @property
@@ -224,30 +208,30 @@ class Partition(NamedTuple):
 
     @property
     def has_an_end(self) -> bool:
-        """Whether the last listed segment is certain to be the one to which a broker would append."""
+        """True if the last listed segment is certainly the one to which a broker would append."""
         pending = any(leftover.kind in {"swap", "cleaned"} for leftover in self.leftovers)
         return bool(self.segments) and not (self.unreadable or pending or self.special_logs)
 
     def files(self) -> tuple[FileRef, ...]:
-        """All regular files of the folder, by name, without those in private sub-folders."""
-        found = [file for segment in self.segments for file in segment.files()]
-        found += [snapshot.file for snapshot in self.snapshots]
-        found += [leftover.file for leftover in self.leftovers]
-        found += self.orphan_indexes
-        found += [
+        """List all regular files of the folder by name, without those in work folders."""
+        regular = [file for segment in self.segments for file in segment.files()]
+        regular += [snapshot.file for snapshot in self.snapshots]
+        regular += [leftover.file for leftover in self.leftovers]
+        regular += self.orphan_indexes
+        regular += [
             file for file in (self.leader_epoch_checkpoint, self.partition_metadata) if file is not None
         ]
-        return tuple(sorted(found))
+        return tuple(sorted(regular))
 
 
 @dataclass(frozen=True)
 class OffsetCheckpoint:
-    """One of the four offset checkpoints in the root. Its lines are decoded when they are first needed.
+    """One of the four offset checkpoints in the root; its entries are decoded on first use.
 
     Attributes:
-        file: the file, None if it is not there. If it is not a regular file, it is in ``foreign``.
-        data: the bytes of the file; the fence changes one line in them.
-        too_large: why the bytes were not read, or None.
+        file: checkpoint file, None if it does not exist. One that is not a regular file is in ``LogDir.foreign``.
+        data: content of the file; the recovery guard changes one entry in it.
+        too_large: reason why the content was not read, or None.
     """
 
     file: FileRef | None
@@ -256,25 +240,25 @@ class OffsetCheckpoint:
 
     @cached_property
     def lines(self) -> Checkpoint[CheckpointEntry]:
-        """The decoded file."""
+        """Decoded content of the file."""
         if self.too_large is not None:
             return Checkpoint((), (self.too_large,), broker_reads=False)
         return decode_offsets(self.data)
 
     @cached_property
     def offsets(self) -> Mapping[tuple[str, int], int]:
-        """(topic, partition) -> offset, for all lines that could be read."""
+        """Offsets by (topic, partition), from all readable entries."""
         with many_values():
             return {(entry.topic, entry.partition): entry.offset for entry in self.lines.entries}
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What is wrong with the file."""
+        """Damage of the file, empty if it is valid."""
         return self.lines.damage
 
     @property
     def broker_reads(self) -> bool:
-        """Whether a broker reads the file without error."""
+        """True if a broker reads the file without error."""
         return self.lines.broker_reads
 
 
@@ -282,28 +266,25 @@ class LogDir(NamedTuple):
     """One log directory.
 
     Attributes:
-        path: absolute path, with all symlinks resolved.
-        inode: inode number of the directory.
-        device: device number of its file system.
-        uid: owner.
-        gid: group.
-        mode: permission bits.
+        path: absolute path with all symlinks resolved.
+        device: device number of the directory's file system.
+        mode: permission bits (``stat.S_IMODE``).
         host: name of this host.
         broker_id: ``broker.id`` (or ``node.id``) of ``meta.properties``, may be empty.
-        cluster_id: ``cluster.id``, may be empty (up to 2.2 it is not written).
+        cluster_id: ``cluster.id``, may be empty (2.2 and before do not write it).
         directory_id: ``directory.id`` (KIP-858), may be empty.
-        meta_properties: the file, if there.
-        meta_damage: what is wrong with ``meta.properties``.
-        clean_shutdown: whether the clean-shutdown marker ``.kafka_cleanshutdown`` is there.
+        meta_properties: ``meta.properties`` file, if it exists.
+        meta_damage: damage of ``meta.properties``.
+        clean_shutdown: True if the clean-shutdown file ``.kafka_cleanshutdown`` exists.
         partitions: partitions, by topic, then number.
         marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder name.
         foreign: entries of the root that are neither partition folders nor files of a broker.
-        temporary: ``.tmp`` files of the root, which a broker writes and then renames; a crash leaves them.
-        recovery_point: ``recovery-point-offset-checkpoint``.
-        log_start: ``log-start-offset-checkpoint``.
-        high_watermark: ``replication-offset-checkpoint``.
-        cleaner: ``cleaner-offset-checkpoint``, with the first offset that is not clean.
-        meta_version: ``version`` of ``meta.properties``, 0 for ZooKeeper and 1 for KRaft; -1 if it is not known.
+        temporary: ``.tmp`` files of the root, which a broker writes and then renames; a crash leaves them behind.
+        recovery_point: content of ``recovery-point-offset-checkpoint``.
+        log_start: content of ``log-start-offset-checkpoint``.
+        high_watermark: content of ``replication-offset-checkpoint``.
+        cleaner: content of ``cleaner-offset-checkpoint``, with first dirty offsets.
+        meta_version: ``version`` of ``meta.properties``, 0 for ZooKeeper and 1 for KRaft; -1 if unknown.
     """
 
     path: str
@@ -333,35 +314,35 @@ class LogDir(NamedTuple):
 # -- whether a partition changed while it was read and the broker was running
 #
 # A running broker appends to the active segment. At any moment it may also roll a new segment, delete segments, replace
-# them by compacted ones, truncate the end (as a follower) or delete the folder. It does not change the files of closed
+# them by compacted ones, truncate the end (as a follower) or delete the folder. It does not change files of inactive
 # segments in place. So if such a file has the same size and inode before and after the reading (a ``.log`` also the
 # same mtime), the reading saw one state of it.
 
 CLEANING: Final = frozenset({"cleaned", "swap"})
-"""Kinds of files that are there while the cleaner, or a split of a segment, is at work."""
+"""Kinds of leftovers that exist while the cleaner, or a split of a segment, is at work."""
 TO_DELETE: Final = "deleted"
 
 
 def without_deleted(partition: Partition) -> Partition:
-    """The partition without the files that a running broker has renamed and will delete."""
+    """Remove from a partition the files that a running broker has renamed and will delete."""
     return partition._replace(
-        leftovers=tuple(one for one in partition.leftovers if one.kind != TO_DELETE),
+        leftovers=tuple(leftover for leftover in partition.leftovers if leftover.kind != TO_DELETE),
         # The broker renames the log first, so the indexes look like orphans for a moment.
         orphan_indexes=(),
     )
 
 
 def deleted_files(partition: Partition) -> tuple[Leftover, ...]:
-    """The files that a running broker has renamed and will delete. If it stops before that, they stay."""
-    return tuple(one for one in partition.leftovers if one.kind == TO_DELETE)
+    """List the files that a running broker has renamed and will delete; if it stops before, they stay."""
+    return tuple(leftover for leftover in partition.leftovers if leftover.kind == TO_DELETE)
 
 
 def why_changed(before: Partition, after: Partition | None, read: Collection[str] = ()) -> str:
-    """Why the partition may have changed while it was read; empty if it did not.
+    """Return the reason why a partition may have changed while it was read; empty if it did not.
 
     Args:
-        before: the partition as listed before it was read.
-        after: the partition as listed after it was read, None if its folder is gone.
+        before: partition as listed before reading.
+        after: partition as listed after reading, None if its folder is gone.
         read: names of producer snapshots that were read, or that a change would remove.
     """
     if after is None or (before.inode and after.inode and before.inode != after.inode):
@@ -370,7 +351,9 @@ def why_changed(before: Partition, after: Partition | None, read: Collection[str
         return (
             "" if before.unreadable == after.unreadable else "its folder was read twice, and once that failed"
         )
-    busy = next((one for one in (*before.leftovers, *after.leftovers) if one.kind in CLEANING), None)
+    busy = next(
+        (leftover for leftover in (*before.leftovers, *after.leftovers) if leftover.kind in CLEANING), None
+    )
     if busy is not None:
         return f"{busy.file.name} is there: the broker's cleaner is at work, or has left this file behind"
     return next(_differences(before, after, read), "")
@@ -397,7 +380,7 @@ def _settled_files(partition: Partition, read: Collection[str]) -> Iterator[File
     for segment in partition.segments[:-1]:
         yield from segment.files()
     yield from (snapshot.file for snapshot in partition.snapshots if snapshot.file.name in read)
-    # A follower that truncates its end and grows again looks as if it had only grown; but its epochs change.
+    # A follower that truncates its log and grows again looks as if it had only grown, but its epochs change.
     if partition.leader_epoch_checkpoint is not None:
         yield partition.leader_epoch_checkpoint
 
@@ -405,7 +388,7 @@ def _settled_files(partition: Partition, read: Collection[str]) -> Iterator[File
 def _same(before: FileRef, after: FileRef | None) -> bool:
     if after is None or (before.size, before.inode) != (after.size, after.inode):
         return False
-    # A flush gives a mapped index a new mtime, but its bytes stay the same.
+    # A flush gives a mapped index a new mtime without changing its bytes.
     return not before.name.endswith(".log") or before.mtime_ns == after.mtime_ns
 
 

@@ -1,6 +1,6 @@
-"""Reads a log directory into values. It follows no symlink below the directory and writes nothing.
+"""Reading of a log directory into values, without following a symlink below it and without writing.
 
-It calls ``lstat`` once for each file. It opens only the small files of the root.
+It calls ``lstat`` once for each file, and opens only the small files of the root.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from krepair.logdir.values import (
 from krepair.next_command import CONFIG, Next
 
 CHECKPOINTS = (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, REPLICATION_CHECKPOINT, CLEANER_CHECKPOINT)
-# A broker writes these and then renames them; a crash leaves them.
+# A broker writes these files and then renames them; a crash leaves them behind.
 _TEMPORARY = tuple(f"{name}.tmp" for name in (*CHECKPOINTS, META_PROPERTIES))
 # bootstrap.checkpoint: KRaft, made by the format command (BootstrapDirectory, 3.3)
 KNOWN_FILES = frozenset(
@@ -69,20 +69,20 @@ KNOWN_FILES = frozenset(
 KNOWN_FOLDERS = frozenset({"remote-log-index-cache"})
 # Topic.LEGAL_CHARS; a broker makes no folder with another name.
 LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
-# Room for a million lines with usual topic names. No host has so many partition folders.
+# Enough for a million entries with usual topic names. No host has so many partition folders.
 MAX_CHECKPOINT_BYTES = 64 << 20
 MAX_META_BYTES = (1 << 20) + 1
 
-# A broker would follow the link to a place that neither its lock nor the checkpoints of this directory cover.
+# A broker would follow the link to a folder that neither the lock nor the checkpoints of this directory cover.
 _A_LINK = "is a symbolic link; it is left alone"
-# ELOOP: all links were resolved before, so a link that is still there leads to itself.
+# ELOOP: all links were resolved before, so a remaining link leads to itself.
 _NOT_A_DIRECTORY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 _NamedStat = tuple[str, os.stat_result]
 
 
 class _Root(NamedTuple):
-    """The entries of the root by kind; ``links`` are symlinks with names of partition folders."""
+    """Entries of the root by kind; ``links`` are symlinks with names of partition folders."""
 
     files: dict[str, FileRef]
     folders: list[FolderName]
@@ -94,12 +94,12 @@ def read_log_dir(path: str) -> LogDir:
     """Read a log directory.
 
     Args:
-        path: path of the directory. Symlinks on the way to it are resolved once; symlinks below it are not followed.
+        path: path of the directory. Symlinks in it are resolved once; symlinks below the directory are not followed.
 
     Raises:
-        NotALogDirError: it is not a directory, or nothing in it shows that it is a log directory.
-        UnreadableError: the directory, or a small file in its root, could not be read. A partition folder that could
-            not be read is a value, see ``Partition.unreadable``.
+        NotALogDirError: the path is not a directory, or nothing in it shows that it is a log directory.
+        UnreadableError: the directory, or a small file in its root, cannot be read. A partition folder that cannot be
+            read is a value, see ``Partition.unreadable``.
     """
     whole = path
     try:
@@ -117,7 +117,7 @@ def read_partition(view: LogDir, folder: str) -> Partition:
     """Read one partition folder of a log directory again.
 
     Args:
-        view: the log directory.
+        view: log directory as listed.
         folder: name of the folder.
 
     Raises:
@@ -129,15 +129,15 @@ def read_partition(view: LogDir, folder: str) -> Partition:
 
 
 def meta_of(log_dir: str) -> MetaProperties | None:
-    """What ``meta.properties`` says of a log directory; None where it is not there, or damaged.
+    """Read ``meta.properties`` of a log directory; None if it is missing or damaged.
 
     Raises:
-        OSError: the directory is not there, or the file cannot be read.
+        OSError: the directory does not exist, or the file cannot be read.
     """
     os.stat(log_dir)
     with Tree(log_dir) as tree:
-        found = decode(tree.read(f"{log_dir}/{META_PROPERTIES}", MAX_BYTES + 1) or b"")
-    return None if isinstance(found, Damage) else found
+        decoded = decode(tree.read(f"{log_dir}/{META_PROPERTIES}", MAX_BYTES + 1) or b"")
+    return None if isinstance(decoded, Damage) else decoded
 
 
 def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
@@ -150,7 +150,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
     links = [
         _left_alone(name, f"{path}/{name.name}", _A_LINK)._replace(is_link=True) for name in entries.links
     ]
-    # Other folders may look like partitions by name (``ImageMagick-6``), so one of them must hold a log.
+    # Other folders may have names like partitions (``ImageMagick-6``), so one of them must hold a log.
     if not (known or any(partition.segments or partition.unreadable for partition in partitions)):
         raise _not_a_log_dir(path, entries)
     partitions = sorted([*partitions, *links], key=lambda partition: partition.folder)
@@ -185,7 +185,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
 
 
 def _listed(folder: int) -> list[_NamedStat]:
-    """List a folder by name. A file that is removed meanwhile (a temporary file of the broker) is not listed."""
+    """List a folder by name, without files that disappear meanwhile, such as a broker's temporary files."""
     listed = []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -213,7 +213,7 @@ def _sorted_entries(path: str, root: int) -> _Root:
         elif stat.S_ISREG(status.st_mode) and name in KNOWN_FILES:
             files[name] = file_ref(name, path, status)
             continue
-        # A broker loads whatever File.isDirectory calls a folder: through a link, too.
+        # A broker loads whatever File.isDirectory calls a folder, even through a link.
         kind = "folder" if os.path.isdir(f"{path}/{name}") else kind_of(status.st_mode)
         if name not in KNOWN_FOLDERS:
             foreign.append(Special(name, f"{path}/{name}", kind))
@@ -221,7 +221,7 @@ def _sorted_entries(path: str, root: int) -> _Root:
 
 
 def _is_partition_folder(folder: FolderName) -> bool:
-    """Whether a broker can have made the folder. It would load ``t-00`` too, but it makes no folder of that name."""
+    """Return whether a broker can have created the folder; it loads ``t-00`` too, but never creates it."""
     if folder.kind is FolderKind.FOREIGN or LEGAL_TOPIC.fullmatch(folder.topic) is None:
         return False
     return folder.kind is not FolderKind.PARTITION or (folder.is_canonical and folder.partition >= 0)
@@ -276,7 +276,7 @@ def _role(name: FolderName) -> str:
 
 
 def _left_alone(name: FolderName, path: str, because: str, *, forbidden: bool = False) -> Partition:
-    """A partition that was not read; only the reason is known."""
+    """Build the value of a partition that was not read, with the reason."""
     return Partition(
         topic=name.topic,
         number=name.partition,
@@ -290,7 +290,7 @@ def _left_alone(name: FolderName, path: str, because: str, *, forbidden: bool = 
 
 
 class _Contents:
-    """Collects the entries of a partition folder; their names come in ascending order."""
+    """Collector of a partition folder's entries, which come in ascending order of their names."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -359,7 +359,7 @@ class _Contents:
         return self._live[kind].get
 
     def _orphan_indexes(self) -> tuple[FileRef, ...]:
-        """Index files without ``.log``. A ``.log`` that is not a file counts: a broker only looks for the name."""
+        """List index files without a ``.log``. A ``.log`` that is no file counts: a broker checks only the name."""
         taken = {special.name for special in self._specials}
         logs = self._live[FileKind.LOG]
         return tuple(
@@ -373,32 +373,32 @@ class _Contents:
 
 
 class LockedDirs:
-    """Log directories of other replicas, whose locks apply holds: no broker changes them meanwhile.
+    """Log directories of other replicas whose locks apply holds, so that no broker changes them meanwhile.
 
-    Their partitions are many, and are not all listed again for each of ours.
+    They hold many partitions, so they are listed once and not for each partition of this broker.
     """
 
     def __init__(self) -> None:
         self._views: dict[str, LogDir] = {}
 
     def look(self, log_dir: str, folder: str) -> tuple[LogDir, Partition | None]:
-        """A log directory, and one partition folder of it as it is now.
+        """Return a log directory, and one of its partition folders as it is now.
 
         Args:
             log_dir: absolute path of the log directory.
             folder: name of the folder.
 
         Returns:
-            The directory as it was listed first; and the folder, None if it was not there, or is not any more.
+            The directory as first listed; the folder, None if it did not exist then or no longer exists.
 
         Raises:
-            NotALogDirError: it is no log directory.
-            UnreadableError: it cannot be read.
+            NotALogDirError: the path is not a log directory.
+            UnreadableError: the directory cannot be read.
         """
         view = self._views.get(log_dir)
         if view is None:
             view = self._views[log_dir] = read_log_dir(log_dir)
-        if all(one.folder != folder for one in (*view.partitions, *view.marked)):
+        if all(partition.folder != folder for partition in (*view.partitions, *view.marked)):
             return view, None
         try:
             return view, read_partition(view, folder)
@@ -408,16 +408,16 @@ class LockedDirs:
 
 _BY_CONFIGURATION: Final = Next.of("check", "--config", CONFIG)
 _FOLDERS_LOOKED_INTO: Final = 100
-"""A home folder or the root of a disk may be named by mistake; it may have any number of folders."""
+"""Number of folders examined: a home folder named by mistake may have any number of them."""
 
 
 def not_a_directory(path: str, known_files: Iterable[str], error: OSError) -> NotALogDirError:
-    """The error for a path at which there is no folder.
+    """Build the error for a path at which there is no folder.
 
     Args:
-        path: the path as it was given.
+        path: path as the operator gave it.
         known_files: names of files in the root of a log directory.
-        error: what the operating system says.
+        error: error of the operating system.
     """
     if error.errno != errno.ENOTDIR or not os.path.isfile(path):
         return NotALogDirError(
@@ -428,34 +428,33 @@ def not_a_directory(path: str, known_files: Iterable[str], error: OSError) -> No
     name = os.path.basename(path)
     of_a_broker = name in known_files or parse_file_name(name).kind is not FileKind.FOREIGN
     verb = "dump" if of_a_broker else "show"
-    what = "a file" if of_a_broker else "a file; krepair show reads a plan file"
+    description = "a file" if of_a_broker else "a file; krepair show reads a plan file"
     return NotALogDirError(
-        f"{shown_path(path)}: expected a Kafka log directory, found {what}",
+        f"{shown_path(path)}: expected a Kafka log directory, found {description}",
         next_command=Next.of(verb, path),
     )
 
 
 def not_a_log_dir(path: str, foreign: Iterable[str]) -> NotALogDirError:
-    """The error for a folder in which nothing shows that it is a log directory.
+    """Build the error for a folder that nothing shows to be a log directory.
 
     Args:
-        path: the path of the folder.
-        foreign: names in it that no broker writes there, in order.
+        foreign: names in the folder that no broker writes, in order.
     """
     names = list(foreign)
     expected = f"{META_PROPERTIES}, a checkpoint file, or partition folders (topic-0) with logs"
-    found = ", ".join(shown(name) for name in names[:3]) or "nothing"
+    actual = ", ".join(shown(name) for name in names[:3]) or "nothing"
     if len(names) > 3:
-        found += f" and {len(names) - 3} more"
+        actual += f" and {len(names) - 3} more"
     hint, command = _instead(path, names)
     return NotALogDirError(
-        f"{shown_path(path)}: not a Kafka log directory: expected {expected}, found {found}; {hint}",
+        f"{shown_path(path)}: not a Kafka log directory: expected {expected}, found {actual}; {hint}",
         next_command=command,
     )
 
 
 def shown_path(path: str) -> str:
-    """The path as text that is safe to print on one line."""
+    """Escape a path to text that is safe to print on one line."""
     return path if path.isprintable() else path.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
@@ -466,26 +465,26 @@ def _instead(path: str, names: list[str]) -> tuple[str, Next]:
             Next.of("check", os.path.dirname(path)),
         )
     below = (f"{path}/{name}" for name in islice(names, _FOLDERS_LOOKED_INTO))
-    log_dirs = [one for one in below if os.path.isfile(f"{one}/{META_PROPERTIES}")]
+    log_dirs = [folder for folder in below if os.path.isfile(f"{folder}/{META_PROPERTIES}")]
     if log_dirs:
         return "there is a log directory below it", Next.of("check", *log_dirs)
     return "log.dirs in server.properties names the log directories of a broker", _BY_CONFIGURATION
 
 
-# -- one broker's replicas as plain values: what its log directories say of each partition without a look into a log.
-# What only a log tells (where it ends, what is damaged) is filled in by the reading of the log.
+# -- one broker's replicas as plain values: what its log directories say about each partition without reading a log.
+# Reading the log later adds what only a log shows: its end, and its damage.
 
 CURRENT: Final = "current"
-"""Kind of a folder that a broker would serve. The other kinds are the marks on a folder's name."""
+"""Kind of a folder that a broker would serve. The other kinds are the marks in a folder's name."""
 FUTURE: Final = "future"
-"""Kind of a folder that a broker is about to make the replica."""
+"""Kind of a folder that a broker is about to turn into the replica."""
 
 
 def futures_of(view: LogDir, topic: str, number: int) -> Iterator[Partition]:
-    """Folders of a log directory that a broker is about to make the replica of a partition."""
-    for one in view.marked:
-        if (one.topic, one.number, one.role) == (topic, number, FUTURE):
-            yield one
+    """Yield the folders of a log directory that a broker is about to turn into the replica of a partition."""
+    for folder in view.marked:
+        if (folder.topic, folder.number, folder.role) == (topic, number, FUTURE):
+            yield folder
 
 
 class ReplicaState(Struct, frozen=True, kw_only=True):
@@ -496,17 +495,17 @@ class ReplicaState(Struct, frozen=True, kw_only=True):
         partition: partition number.
         folder: folder name in its log directory.
         kind: ``current``, or the mark of the folder: ``future``, ``stray``, ``delete``.
-        topic_id: of ``partition.metadata``, 22 characters; empty if there is none (before 2.8) or it cannot be read.
-        log_start: offset; the greater of ``log-start-offset-checkpoint`` and the first segment's base offset.
-        log_end: offset after the last batch; -1 until the log was read.
-        high_watermark: recorded in ``replication-offset-checkpoint``, -1 none.
-        recovery_point: recorded; everything below it was flushed to disk. -1 none.
-        cleaner_position: first offset that this broker's cleaner has not cleaned, -1 if it has recorded none.
-        clean_stop: whether the log directory has the clean-shutdown marker.
-        damage: what is wrong with the folder or its log, or empty; until the log was read only of the folder.
+        topic_id: topic id in ``partition.metadata``, 22 characters; empty if missing (before 2.8) or unreadable.
+        log_start: log start offset; the greater of ``log-start-offset-checkpoint`` and the first segment's base offset.
+        log_end: log end offset; -1 until the log is read.
+        high_watermark: high watermark in ``replication-offset-checkpoint``, -1 for none.
+        recovery_point: recovery point in the checkpoint, below which everything was flushed; -1 for none.
+        cleaner_position: first dirty offset in this broker's cleaner checkpoint, -1 for none.
+        clean_stop: True if the log directory has the clean-shutdown file.
+        damage: damage of the folder or its log, or empty; until the log is read, of the folder only.
         log_dir: absolute path of the log directory.
         segments: base offsets of the segments, ascending.
-        log_bytes: bytes of all ``.log``.
+        log_bytes: size of all ``.log`` files in bytes.
     """
 
     topic: str
@@ -527,7 +526,7 @@ class ReplicaState(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """``topic-partition``, the same on every broker."""
+        """Name ``topic-partition``, the same on every broker."""
         return f"{self.topic}-{self.partition}"
 
 
@@ -535,10 +534,10 @@ class DirectoryState(Struct, frozen=True, kw_only=True):
     """One log directory of a broker.
 
     Attributes:
-        path: absolute path; of one that was not read, as the configuration has it.
+        path: absolute path; for a directory that was not read, the path in the configuration.
         directory_id: ``directory.id`` of ``meta.properties`` (KIP-858), may be empty.
-        was_read: whether it was read. A replica may be in one that was not.
-        clean_stop: whether the clean-shutdown marker is there.
+        was_read: True if krepair read the directory. Replicas may lie in one that it did not read.
+        clean_stop: True if the clean-shutdown file exists.
     """
 
     path: str
@@ -548,15 +547,15 @@ class DirectoryState(Struct, frozen=True, kw_only=True):
 
 
 class BrokerState(Struct, frozen=True, kw_only=True):
-    """What is known of one broker.
+    """Known state of one broker.
 
     Attributes:
         cluster_id: ``cluster.id`` of its log directories, may be empty (2.2 and before).
         broker_id: ``broker.id`` or ``node.id``, may be empty.
-        host: on which it was read.
-        taken_ms: when the reading began, epoch milliseconds.
-        directories: all log directories that the broker is known to have.
-        partitions: all partition folders of those that were read, ordered by topic, number and folder.
+        host: name of the host on which it was read.
+        taken_ms: time at which reading began, in epoch milliseconds.
+        directories: all known log directories of the broker.
+        partitions: all partition folders of the directories that were read, ordered by topic, number and folder.
     """
 
     cluster_id: str
@@ -568,17 +567,18 @@ class BrokerState(Struct, frozen=True, kw_only=True):
 
     @property
     def whole(self) -> bool:
-        """Whether all known log directories were read: only then is a folder that was not found not there."""
+        """True if all known log directories were read; only then is a missing folder really missing."""
         return all(directory.was_read for directory in self.directories)
 
 
 def read_broker(views: Sequence[LogDir], taken_ms: int, known_dirs: Iterable[str] = ()) -> BrokerState:
-    """The state of one broker from its log directories. It opens ``partition.metadata`` files, no logs.
+    """Build the state of one broker from its log directories, opening ``partition.metadata`` files but no logs.
 
     Args:
-        views: its log directories as listed, at least one.
-        taken_ms: when the reading began.
-        known_dirs: paths of all log directories in its configuration; those not in ``views`` count as not read.
+        views: log directories of the broker as listed, at least one.
+        taken_ms: time at which reading began, in epoch milliseconds.
+        known_dirs: paths of all log directories in the broker's configuration; those not in ``views`` count as not
+            read.
     """
     read, known = {view.path for view in views}, tuple(known_dirs)
     directories = [
@@ -593,23 +593,25 @@ def read_broker(views: Sequence[LogDir], taken_ms: int, known_dirs: Iterable[str
         host=views[0].host,
         taken_ms=taken_ms,
         directories=tuple(directories),
-        partitions=tuple(sorted(states, key=lambda one: (one.topic, one.partition, one.folder))),
+        partitions=tuple(
+            sorted(states, key=lambda replica: (replica.topic, replica.partition, replica.folder))
+        ),
     )
 
 
 def replica_states(view: LogDir) -> Iterator[ReplicaState]:
-    """Every partition folder of a log directory, those that the broker marked too; not the controllers' log."""
+    """Yield every partition folder of a log directory, even marked ones, but not the controllers' log."""
     for partition in (*view.partitions, *view.marked):
         if partition.topic != METADATA_TOPIC:
             yield replica_state(view, partition)
 
 
 def replica_state(view: LogDir, partition: Partition) -> ReplicaState:
-    """One partition folder.
+    """Build the state of one partition folder.
 
     Args:
-        view: its log directory.
-        partition: the folder as listed.
+        view: log directory of the folder.
+        partition: folder as listed.
     """
     key = partition.key
     topic_id, damage = _topic_id(partition)
@@ -638,7 +640,7 @@ def replica_state(view: LogDir, partition: Partition) -> ReplicaState:
 
 
 def _topic_id(partition: Partition) -> tuple[str, str]:
-    """(the topic id or empty, what is wrong with the file or empty)."""
+    """Return (topic id or empty, damage of the file or empty)."""
     read = read_metadata(partition)
     if isinstance(read, Damage):
         return "", f"partition.metadata: {read.expected} was expected, found {read.found}"
@@ -646,7 +648,7 @@ def _topic_id(partition: Partition) -> tuple[str, str]:
 
 
 def read_metadata(partition: Partition) -> PartitionMetadata | Damage | None:
-    """Read the ``partition.metadata`` of a partition, if it has one; a file that cannot be read is damage."""
+    """Read the ``partition.metadata`` of a partition, if it has one; an unreadable file is damage."""
     file = partition.partition_metadata
     if file is None:
         return None

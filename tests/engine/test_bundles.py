@@ -59,7 +59,7 @@ def test_workers_that_never_come_are_said_within_half_a_minute_and_once_with_wha
 
 def test_a_worker_that_is_gone_is_said_at_once_and_the_others_go_on() -> None:
     assert watched([(0, 2), (1, 2), (2, 1), (60, 1)]) == [
-        "krepair: 1 of 2 Spark workers are gone; the others do their work again, and nothing is lost"
+        "krepair: 1 of 2 Spark workers are gone; the others repeat their work, and nothing is lost"
     ]
 
 
@@ -67,7 +67,7 @@ def test_when_the_last_worker_goes_the_waiting_begins_and_its_end_is_said() -> N
     said = watched([(0, 1), (100, 0), (119, 0), (121, 0), (130, 1), (131, 1)])
     assert len(said) == 2
     assert "for 21 s" in said[0]
-    assert said[1] == "krepair: 1 Spark workers are there; the work goes on"
+    assert said[1] == "krepair: 1 Spark workers are available; work resumes"
 
 
 @pytest.mark.parametrize(
