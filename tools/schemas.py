@@ -9,10 +9,27 @@ from typing import Any
 
 import msgspec
 
-from krepair.cli.views.writers import DOCUMENT_VERSION, ErrorBody, Head, reports
+from krepair.checks.catalogue import Rule
+from krepair.cli.views.writers import DOCUMENT_VERSION, ErrorBody, Head
 from krepair.look.dump.record import FORMAT_VERSION as DUMP_VERSION
+from krepair.ops.compare import CompareReport
+from krepair.ops.diff import PlanDiff
+from krepair.ops.explain import ObjectionRow, ReasonRow
+from krepair.ops.facts import FactsReport
+from krepair.ops.groups import GroupsReport
+from krepair.ops.reports import (
+    ApplyReport,
+    CheckReport,
+    KeptReport,
+    VerifyEachReport,
+    VerifyReport,
+)
+from krepair.ops.transactions import TransactionsReport
+from krepair.ops.warm import WarmReport
 from krepair.plan.model import FORMAT_VERSION as PLAN_VERSION
 from krepair.plan.model import Plan
+from krepair.rules.evidence import Way
+from tools.dump_lines import Line
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REF = "#/$defs/{name}"
@@ -24,6 +41,28 @@ def published() -> dict[str, str]:
     for verb, types in reports().items():
         found[f"{verb}.schema.json"] = dump_schema(types) if verb == "dump" else document_schema(verb, types)
     return {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in found.items()}
+
+
+def reports() -> dict[str, tuple[Any, ...]]:
+    """Return verb -> types under ``report`` of its document; for ``dump`` the types of its lines."""
+    row = Rule | ReasonRow | ObjectionRow
+    return {
+        "check": (CheckReport,),
+        "plan": (Plan,),
+        "show": (Plan,),
+        "apply": (ApplyReport,),
+        "verify": (VerifyReport, VerifyEachReport),
+        "undo": (ApplyReport, KeptReport),
+        "purge": (ApplyReport, KeptReport),
+        "groups": (GroupsReport,),
+        "compare": (CompareReport,),
+        "facts": (FactsReport,),
+        "transactions": (TransactionsReport,),
+        "explain": (row, tuple[row, ...], tuple[Way, ...]),
+        "dump": (Line,),
+        "diff": (PlanDiff,),
+        "warm": (WarmReport,),
+    }
 
 
 def plan_schema() -> dict[str, Any]:

@@ -12,10 +12,17 @@ from typing import Final
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+LARGEST_FILE_BYTES: Final = INT32_MAX
+"""Most bytes of a log or an index: a broker counts positions in them with ``int`` (``FileRecords``, 2.2 to 4.4)."""
 SIGNED_DIGITS = re.compile(r"[+-]?\d+", re.UNICODE)
 LARGEST_BMP_CODE = 0xFFFF
 MAX_LITERAL_CHARACTERS = 1024
 """Longest text that is parsed, to bound the work. A longer valid number only has more leading zeros."""
+
+
+def wrapped_int64(value: int) -> int:
+    """Return a sum as Java's ``long`` holds it: what does not fit wraps around."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 def parse_java_integer(text: str, bits: int) -> int | None:

@@ -205,7 +205,7 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
     if not context.options.deep:
         return
     from krepair.engine.items import LogItem
-    from krepair.look.contents import read_contents
+    from krepair.scan.contents import read_contents
 
     items = [
         LogItem(
@@ -390,7 +390,7 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     ]
     if not limited:
         return
-    from krepair.look.contents import LargeRecordItem, find_large_record
+    from krepair.scan.contents import LargeRecordItem, find_large_record
 
     items = [
         LargeRecordItem(

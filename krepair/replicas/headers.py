@@ -39,81 +39,49 @@ from krepair.formats.checkpoint import decode_epochs
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels.columns import BAD_CRC, Batches
-from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from, read_whole
-from krepair.look.dump.log_walk import LogWalk, Wanted
-from krepair.look.dump.record import Style
 from krepair.replicas.items import ReplicaItem, map_in_parts
 from krepair.rules.replicas.replica import START_COLUMNS, DamagedOffsets, ReplicaHeaders, table
+from krepair.scan.log_records import BatchesRead, DamageRead, LogRecords, RecordOptions
 from krepair.scan.segment_files import aborts_in, sound_entries
 
 _MOST_DAMAGES: Final = 100
 _SETTLE_ROWS: Final = 1 << 18
 _FOLD_RANGES: Final = 1 << 12
 _EPOCHS_AT_MOST: Final = 64 << 20
+_HEADERS_ONLY: Final = RecordOptions(records=False, wrong_crc=True)
 
 
-_SHOWN_BYTES: Final = 256
+class NotedDamage:
+    """Damaged ranges of one log, each with the offsets around it.
 
+    Attributes:
+        found: (range, last offset before it, first offset behind it or -1), ascending; at most ``_MOST_DAMAGES``.
+        damages: number of all ranges.
+        last_offset: last offset of the last valid batch so far.
+    """
 
-class NotedDamage(Wanted):
-    """Keeps what a walk finds damaged; it writes no line."""
-
-    def __init__(self, *, records: bool) -> None:
-        super().__init__(Style(as_json=True), records=records, cut=_SHOWN_BYTES)
+    def __init__(self, last_offset: int) -> None:
         self.found: list[tuple[Damage, int, int]] = []
-        self.last_offset = -1
+        self.damages = 0
+        self.last_offset = last_offset
 
-    def damage(self, found: Damage, rule: str = "") -> bytes:
-        """Keep it, with the last offset before it. The last one that is kept stands for all that follow."""
+    def damage(self, found: Damage) -> None:
+        """Note a range. Beyond the limit the last one that is kept stands for all that follow."""
         self.damages += 1
         if self.damages <= _MOST_DAMAGES:
             self.found.append((found, self.last_offset, -1))
         else:
             last, before, _ = self.found[-1]
             self.found[-1] = (last, before, -1)
-        return b""
 
-    def goes_on(self, offset: int) -> None:
-        """Say at which offset the next valid batch begins."""
+    def resume(self, offset: int) -> None:
+        """Note the offset at which the next valid batch begins."""
         for place in range(len(self.found) - 1, -1, -1):
             found, before, after = self.found[place]
             if after >= 0 and not (place == len(self.found) - 1 and self.damages > _MOST_DAMAGES):
                 break
             self.found[place] = (found, before, offset)
-
-
-class _HeaderWalk(LogWalk):
-    """Gives rows of whole, valid batches to the summary."""
-
-    def __init__(
-        self, read_into: ReadInto, size: int, base_offset: int, noted: NotedDamage, to: Headers
-    ) -> None:
-        super().__init__(read_into, size, base_offset, noted)
-        self._noted, self._to = noted, to
-        self.last = base_offset - 1
-
-    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if len(rows) and not rows["problem"].any():
-            self._take(rows)
-            yield b""  # who reads takes what the window gave
-        else:
-            yield from super()._batches(rows, origin)
-
-    def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        self._take(rows)
-        yield b""
-
-    def _take(self, rows: Batches) -> None:
-        if self._noted.found:
-            self._noted.goes_on(int(rows["base_offset"][0]))
-        self.last = self._noted.last_offset = int(rows["last_offset"][-1])
-        self._to.take(rows)
-
-    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        yield from ()
-        if row["problem"] == BAD_CRC and 0 <= row["last_offset"] - row["base_offset"] < 2**31:
-            self.last = max(self.last, int(row["last_offset"]))
 
 
 class Headers:
@@ -238,18 +206,29 @@ class _Reading:
         item = self._item
         for number, (base, size) in enumerate(item.segments):
             following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
-            noted = NotedDamage(records=False)
-            noted.last_offset = base - 1
+            noted, last = NotedDamage(base - 1), base - 1
             with opened_for_reading(f"{item.place.stem(base)}.log", self._tree) as descriptor:
-                walk = _HeaderWalk(read_into_from(descriptor), size, base, noted, self.headers)
-                for _ in walk.lines():
-                    yield from self.headers.new_runs()
-            self.log_end = max(self.log_end, base, walk.last + 1)
-            self.damages += _damages(
-                noted, log_name(base), size, walk.last, following, zeros_too=item.evidence
-            )
+                for part in LogRecords(read_into_from(descriptor), size, base, _HEADERS_ONLY).parts():
+                    if isinstance(part, DamageRead):
+                        noted.damage(part.damage)
+                    if not isinstance(part, BatchesRead):
+                        continue
+                    rows = part.batches
+                    if not rows["problem"].any():
+                        if noted.found:
+                            noted.resume(int(rows["base_offset"][0]))
+                        last = noted.last_offset = int(rows["last_offset"][-1])
+                        self.headers.take(rows)
+                        yield from self.headers.new_runs()
+                    elif (
+                        rows["problem"][0] == BAD_CRC
+                        and 0 <= rows["last_offset"][0] - rows["base_offset"][0] < 2**31
+                    ):
+                        last = max(last, int(rows["last_offset"][0]))
+            self.log_end = max(self.log_end, base, last + 1)
+            self.damages += _damages(noted, log_name(base), size, last, following, zeros_too=item.evidence)
             if following >= 0:
-                self.borders.append((walk.last + 1, following))
+                self.borders.append((last + 1, following))
         yield from self.headers.new_runs()
 
 

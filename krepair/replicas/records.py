@@ -22,28 +22,34 @@ from krepair.engine.items import FailureKind, Place
 from krepair.engine.place import in_its_place, reached, what_failed
 from krepair.engine.progress import shown
 from krepair.formats.arrays import Int64s, Uint8s, Uint64s
-from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.kernels import compact_keys as k
 from krepair.kernels import replica_rows as h
-from krepair.kernels.columns import BAD_CRC, OK, Batches
+from krepair.kernels.columns import OK, Batches
 from krepair.kernels.compact_records import SLACK, key_hash
 from krepair.kernels.replica_rows import body_hash
-from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_into_from
-from krepair.look.dump.log_walk import LogWalk
-from krepair.look.dump.record import Shown, shown_of
-from krepair.replicas.headers import NotedDamage
 from krepair.replicas.items import ReplicaItem, RowRun, RowsResult, map_in_parts
 from krepair.rewrite.compaction.content import LARGEST_RECORD_BYTES
 from krepair.rewrite.compaction.keys import BUCKET_SHIFT
 from krepair.rewrite.compaction.rows import BUCKETS
 from krepair.scan.byte_stream import ByteStream
+from krepair.scan.log_records import (
+    DamageRead,
+    LargeRecordRead,
+    LogRecord,
+    LogRecords,
+    RecordOptions,
+    RecordsRead,
+    record_at,
+)
 
 OnHashes = Callable[[Uint64s, Int64s, Int64s, Any], None]
 """Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether
 digests are wanted."""
 OnRows = Callable[[Uint64s], None]
+_CUT: Final = 256
+"""Bytes of a key or a value that are shown."""
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
@@ -69,142 +75,80 @@ class Differing:
         return (self._numbers[places] == numbers).astype(np.uint8)
 
 
-class HashWalk(LogWalk):
-    """Hashes the records of one ``.log``.
+class RecordHashes:
+    """Hashes the records of a log, markers too, as ``LogRecords`` gives them.
 
     Args:
-        read_into: see ``LogWalk``.
-        size: bytes of the log.
-        base_offset: of the segment.
-        fates: of the replica's transactions, see ``rules.replicas.transactions.fates_of``.
-        secret: uint64[2].
-        on_hashes: takes them.
-        differing: ranges of which digests are wanted.
-        only_differing: whether no other batches are read.
+        secret: uint64[2], the key of the hashes.
+        select: which batches are read, see ``RecordOptions``.
+
+    Attributes:
+        options: what has to be read of the log.
     """
 
-    # one record has up to 2 GiB
-    most_content_bytes = 2**31 + 2**24
+    def __init__(self, secret: Uint64s, select: Callable[[Batches], Any] | None = None) -> None:
+        self._secret = secret
+        self._bytes = RecordBytes(secret)
+        self._hashed: Uint64s = np.empty((LogRecords.window_rows, h.HASH_COLUMNS), np.uint64)
+        self.options = RecordOptions(
+            cut=_CUT,
+            most_content_bytes=2**31 + 2**24,  # one record has up to 2 GiB
+            select=select,
+            before_key=self._begin_bytes,
+        )
 
-    def __init__(
-        self,
-        read_into: ReadInto,
-        size: int,
-        base_offset: int,
-        fates: Int64s,
-        secret: Uint64s,
-        on_hashes: OnHashes,
-        differing: Differing,
-        *,
-        only_differing: bool = False,
-    ) -> None:
-        self._taken = _Taken(secret)
-        super().__init__(read_into, size, base_offset, self._taken)
-        self.secret = secret
-        self._fates, self._on_hashes = fates, on_hashes
-        self._differing, self._only_differing = differing, only_differing
-        self._hashed: Uint64s = np.empty((len(self._records), h.HASH_COLUMNS), np.uint64)
+    def _begin_bytes(self, stream: ByteStream, key_size: int) -> None:
+        """Take the bytes of a large record from its key on: they are its body."""
+        self._bytes.begin(key_size)
+        stream.on_bytes = self._bytes.take
 
-    # -- batches of a window ----------------------------------------------------------------------
-    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if self._only_differing:
-            rows = rows.take(np.flatnonzero(self._differing.of(rows)))
-        if len(rows):
-            yield from super()._batches(rows, origin)
-
-    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        if len(rows):
-            hashed = self.hashed(buf, rows, counts, records)
-            self._give(hashed, counts[: len(rows)], rows)
-            yield b""  # a caller may take what was given before more is read
-
-    def hashed(self, buf: Any, rows: Any, counts: Any, records: Any) -> Uint64s:
-        """Hashes of all records of some batches, markers too; valid until it is called again.
-
-        Args:
-            buf: uint8[W + SLACK], where they lie.
-            rows: ``columns.BATCH``[B].
-            counts: int64[B or more], records of each.
-            records: int64[N, dump_rows.RECORD_COLUMNS].
-        """
-        out = self._hashed[: int(counts[: len(rows)].sum())]
-        h.hash_records(buf, np.ascontiguousarray(rows), counts, records, self.secret, out)
-        return out
-
-    def _give(self, hashed: Uint64s, counts: Int64s, rows: Any) -> None:
-        fates = np.empty(len(rows), np.int64)
-        h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
-        self._on_hashes(hashed, np.ascontiguousarray(counts), fates, self._differing.of(rows))
-
-    # -- one at a time ----------------------------------------------------------------------------
-    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if row["problem"] != BAD_CRC:
-            yield from super()._one_batch(row, origin)
-
-    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
-        """A batch with a right checksum whose records cannot be read must not count as one without records.
-
-        Raises:
-            ReplicaError: always, but where the header is damaged: that was told with the headers.
-        """
-        if row["problem"] == OK:
-            position = int(row["position"])
-            text = f"position {position}: {found.expected} was expected in the batch, found {found.found}"
-            raise ReplicaError("verify", f"{text}; its records cannot be compared")
-        return super()._damage_of(row, found, rule)
-
-    def _hashes_of(self, row: Any, shown: Shown) -> Uint64s:
-        """Of the record whose bytes were taken last, uint64[1, HASH_COLUMNS].
-
-        Raises:
-            ReplicaError: it is too large.
-        """
-        if self._taken.bytes.too_large:
-            most, position = LARGEST_RECORD_BYTES, int(row["position"])
-            text = f"position {position}: a record of at most {most:,} bytes was expected, it has more"
-            raise ReplicaError("verify", f"{text}; its records cannot be compared")
-        return np.array([hashes_of(row, shown, self._taken.bytes.hashed())], np.uint64)
-
-    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        yield from ()
-        hashed = self._hashes_of(row, shown)
-        self._give(hashed, np.ones(1, np.int64), row.reshape(1))
+    def of(self, part: RecordsRead | LargeRecordRead) -> Uint64s | None:
+        """Return uint64[N, HASH_COLUMNS], valid until the next call; None for a record that is too large."""
+        if isinstance(part, RecordsRead):
+            out = self._hashed[: len(part.records)]
+            batches = np.ascontiguousarray(part.batches)
+            h.hash_records(part.buffer, batches, part.counts, part.records, self._secret, out)
+            return out
+        if self._bytes.too_large:
+            return None
+        return np.array([hashes_of(part.batch, part.record, self._bytes.hashed())], np.uint64)
 
 
-class _Taken(NotedDamage):
-    """Also takes the bytes of records that are read one at a time."""
-
-    def __init__(self, secret: Uint64s) -> None:
-        super().__init__(records=True)
-        self.bytes = RecordBytes(secret)
-
-    def key_begins(self, stream: ByteStream, size: int) -> None:
-        """From here on the bytes are the record's body."""
-        self.bytes.begin(size)
-        stream.on_bytes = self.bytes.take
+def _batches_of(part: RecordsRead | LargeRecordRead) -> tuple[Any, Int64s]:
+    """Return the batches of a part, and how many records of each it has."""
+    if isinstance(part, RecordsRead):
+        return np.ascontiguousarray(part.batches), np.ascontiguousarray(part.counts)
+    return part.batch.reshape(1), np.ones(1, np.int64)
 
 
-def hashes_of(row: Any, shown: Shown, found: Hashed) -> tuple[int, ...]:
-    """The hashes of one record, the same as the kernel's.
+def _fates_of(batches: Any, fates: Int64s) -> Int64s:
+    """Return what became of the transaction of each batch, int64[B]."""
+    found = np.empty(len(batches), np.int64)
+    h.batch_fates(batches, fates, found)
+    return found
+
+
+def hashes_of(row: Any, record: LogRecord, found: Hashed) -> tuple[int, ...]:
+    """Return the hashes of one record: the same as the kernel's.
 
     Args:
-        row: of its batch.
-        shown: the record, perhaps without its bytes.
+        row: row of its batch.
+        record: the record, perhaps without its bytes.
         found: hashes of its bytes.
     """
     sequence = int(row["base_sequence"])
     if sequence >= 0:
-        sequence += shown.offset - int(row["base_offset"])
+        sequence += record.offset - int(row["base_offset"])
     numbers = (
-        shown.timestamp,
-        shown.key_size,
+        record.timestamp,
+        record.key_size,
         int(row["producer_id"]),
         int(row["producer_epoch"]),
         sequence,
     )
     digest = h.digest_of(*map(np.uint64, found.body), *map(np.int64, numbers))
-    bits = (h.NO_KEY if shown.key is None else 0) | (h.TOMBSTONE if shown.value is None else 0)
-    return *found.key, shown.offset, int(digest), bits
+    bits = (h.NO_KEY if record.key is None else 0) | (h.TOMBSTONE if record.value is None else 0)
+    return *found.key, record.offset, int(digest), bits
 
 
 class ReplicaError(Exception):
@@ -227,21 +171,45 @@ def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
     fates = fates_of(np.frombuffer(item.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS))
     secret = np.frombuffer(item.secret, np.uint64).copy()
     differing = Differing(item.differing)
+    hashes = RecordHashes(secret, None if item.keys else differing.of)
     name = ""
     try:
         for base, size in item.segments:
             name = log_name(base)
             with opened_for_reading(f"{item.place.stem(base)}.log", tree) as descriptor:
-                walk = HashWalk(
-                    read_into_from(descriptor), size, base, fates, secret, on_hashes, differing,
-                    only_differing=not item.keys,
-                )  # fmt: skip
-                for _ in walk.lines():
-                    pass
+                for part in LogRecords(read_into_from(descriptor), size, base, hashes.options).parts():
+                    if isinstance(part, RecordsRead | LargeRecordRead):
+                        batches, counts = _batches_of(part)
+                        hashed = hashes.of(part)
+                        if hashed is None:
+                            raise ReplicaError("verify", _too_large(part))
+                        on_hashes(hashed, counts, _fates_of(batches, fates), differing.of(batches))
+                    elif isinstance(part, DamageRead):
+                        _check_readable(part)
     except OSError as error:
         raise ReplicaError("unreadable", what_failed(item.place, error, name)) from error
     except ReplicaError as error:
         raise ReplicaError(error.failure, f"{item.place.folder}/{name}, {error}") from error
+
+
+def _too_large(part: RecordsRead | LargeRecordRead) -> str:
+    position = int(_batches_of(part)[0]["position"][0])
+    expected = f"a record of at most {LARGEST_RECORD_BYTES:,} bytes was expected, it has more"
+    return f"position {position}: {expected}; its records cannot be compared"
+
+
+def _check_readable(part: DamageRead) -> None:
+    """Check that a damaged range is not the content of a sound batch: that must not count as one without records.
+
+    Batches with a damaged header, and ranges without a batch, were told with the headers.
+
+    Raises:
+        ReplicaError: it is.
+    """
+    if part.batch is not None and part.batch["problem"] == OK:
+        position, wrong = int(part.batch["position"]), part.damage
+        text = f"position {position}: {wrong.expected} was expected in the batch, found {wrong.found}"
+        raise ReplicaError("verify", f"{text}; its records cannot be compared")
 
 
 class Entered:
@@ -409,8 +377,6 @@ class RecordBytes:
 
 # -- named keys: the key itself, and what this replica would serve of it as leader
 
-_CUT: Final = 256
-
 
 class FindItem(Struct, frozen=True, kw_only=True):
     """Find keys in one replica.
@@ -458,60 +424,57 @@ class FoundKey(Struct, frozen=True, kw_only=True):
     value_size: int = -1
 
 
-class _Finder(HashWalk):
-    """Looks at each record of the keys, and keeps of each key what is served last."""
+class _Finder:
+    """Keeps of each wanted key what is served last.
 
-    wanted: np.ndarray[Any, np.dtype[np.uint64]]
-    found: dict[tuple[int, int], FoundKey]
-    low: int
-    high: int
+    Args:
+        item: the replica and the keys.
+        fates: what became of its transactions, see ``fates_of``.
 
-    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        yield from ()
-        out = self.hashed(buf, rows, counts, records)
-        chosen = np.flatnonzero(self._chosen(out)).tolist()
-        if not chosen:
+    Attributes:
+        found: hash of a key -> what is known of it.
+    """
+
+    def __init__(self, item: FindItem, fates: Int64s) -> None:
+        self._wanted: Uint64s = np.array([first for first, _ in item.hashes], np.uint64)
+        self._served = range(item.log_start, item.last_stable_offset)
+        self._fates = fates
+        self.found: dict[tuple[int, int], FoundKey] = {}
+
+    def take(self, part: RecordsRead | LargeRecordRead, hashed: Uint64s) -> None:
+        """Look at records and their hashes."""
+        chosen = (
+            np.isin(hashed[:, h.H_FIRST], self._wanted) if len(self._wanted) else np.ones(len(hashed), bool)
+        )
+        places = np.flatnonzero(chosen).tolist()
+        if not places:
             return
-        fates, ends = self._fates_of(rows), np.cumsum(counts[: len(rows)])
-        for place in chosen:
-            batch = int(np.searchsorted(ends, place, "right"))
-            self._take(out[place], int(fates[batch]), shown_of(rows[batch], records[place], buf))
+        batches, counts = _batches_of(part)
+        fates, ends = _fates_of(batches, self._fates), np.cumsum(counts)
+        for place in places:
+            number = int(np.searchsorted(ends, place, "right"))
+            record = (
+                part.record
+                if isinstance(part, LargeRecordRead)
+                else record_at(batches[number], part.records[place], part.buffer)
+            )
+            self._take_one(hashed[place], int(fates[number]), record)
 
-    def _chosen(self, out: Uint64s) -> Any:
-        return np.isin(out[:, h.H_FIRST], self.wanted) if len(self.wanted) else np.ones(len(out), bool)
-
-    def _fates_of(self, rows: Any) -> Int64s:
-        fates = np.empty(len(rows), np.int64)
-        h.batch_fates(np.ascontiguousarray(rows), self._fates, fates)
-        return fates
-
-    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
-        """A batch that cannot be read has no key to show."""
-        return self._taken.damage(found, rule)
-
-    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        yield from ()
-        if self._taken.bytes.too_large:
-            return
-        out = self._hashes_of(row, shown)
-        if self._chosen(out)[0]:
-            self._take(out[0], int(self._fates_of(row.reshape(1))[0]), shown)
-
-    def _take(self, hashed: Any, fate: int, shown: Shown) -> None:
+    def _take_one(self, hashed: Any, fate: int, record: LogRecord) -> None:
         if fate == h.MARKER:
             return
         pair = int(hashed[h.H_FIRST]), int(hashed[h.H_SECOND])
         known = self.found.get(pair)
         if known is None:
-            known = self.found[pair] = FoundKey(first=pair[0], second=pair[1], key=_cut(shown.key))
-        if fate not in {ABORTED, OPEN} and self.low <= shown.offset < self.high:
+            known = self.found[pair] = FoundKey(first=pair[0], second=pair[1], key=_cut(record.key))
+        if fate not in {ABORTED, OPEN} and record.offset in self._served:
             self.found[pair] = FoundKey(
                 first=pair[0],
                 second=pair[1],
                 key=known.key,
-                offset=shown.offset,
-                value=_cut(shown.value),
-                value_size=shown.value_size,
+                offset=record.offset,
+                value=_cut(record.value),
+                value_size=record.value_size,
             )
 
 
@@ -525,15 +488,14 @@ def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
     """Read the log once; of each key that is wanted keep what is served last."""
     replica = item.replica
     table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
-    fates, secret = fates_of(table), np.frombuffer(replica.secret, np.uint64).copy()
-    none = Differing(b"")
-    found: dict[tuple[int, int], FoundKey] = {}
+    hashes = RecordHashes(np.frombuffer(replica.secret, np.uint64).copy())
+    finder = _Finder(item, fates_of(table))
     for base, size in replica.segments:
         with opened_for_reading(f"{replica.place.stem(base)}.log", tree) as descriptor:
-            finder = _Finder(read_into_from(descriptor), size, base, fates, secret, lambda *_: None, none)
-            finder.wanted = np.array([first for first, _ in item.hashes], np.uint64)
-            finder.found, finder.low, finder.high = found, item.log_start, item.last_stable_offset
-            for _ in finder.lines():
-                pass
+            for part in LogRecords(read_into_from(descriptor), size, base, hashes.options).parts():
+                if isinstance(part, RecordsRead | LargeRecordRead):
+                    hashed = hashes.of(part)
+                    if hashed is not None:
+                        finder.take(part, hashed)
     wanted = set(item.hashes)
-    return tuple(one for pair, one in found.items() if not wanted or pair in wanted)
+    return tuple(one for pair, one in finder.found.items() if not wanted or pair in wanted)

@@ -14,7 +14,7 @@ from krepair.engine.items import Failed
 from krepair.errors import ExitCode
 from krepair.fixes.context import place_of
 from krepair.logdir.view import read_log_dir
-from krepair.look.contents import LargeRecordItem, find_large_record
+from krepair.scan.contents import LargeRecordItem, find_large_record
 from tests import builders
 from tests.calls import fail_to_open
 from tests.corpus.bases import BASES, EPOCHS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,30 +14,28 @@ from krepair.formats import batch_v2, message_set
 from krepair.kernels import replica_rows as h
 from krepair.kernels.compact_records import SLACK, key_hash
 from krepair.kernels.replica_rows import body_hash
-from krepair.look.dump.record import shown_of
 from krepair.replicas import records
-from krepair.replicas.records import Differing, Hashed, HashWalk, RecordBytes
+from krepair.replicas.records import Hashed, RecordBytes, RecordHashes, hashes_of
+from krepair.scan.log_records import LargeRecordRead, LogRecords, RecordsRead, record_at
 from tests import old_messages
-from tests.builders import reading, varint
+from tests.builders import Record, data, reading, varint
 from tests.fixture_dirs import unpack
 
 SECRET = np.array([7, 9], np.uint64)
 NO_FATES = np.empty((0, 3), np.int64)
 
 
-class _Slow(HashWalk):
-    """Hashes each record in plain steps, one batch at a time."""
-
-    def _batches(self, rows, origin):
-        for row in rows:
-            yield from self._one_batch(row, origin)
-
-    def _record_lines(self, buf, rows, counts, records):
-        for place in range(int(counts[0])):
-            shown = shown_of(rows[0], records[place], buf)
-            self._taken.bytes.begin(shown.key_size)
-            self._taken.bytes.take(memoryview(_body(rows[0], shown)))
-            yield from self._one_record(rows[0], shown)
+def _slowly(part: RecordsRead) -> list[tuple[int, ...]]:
+    """Hash each record in plain steps."""
+    hashes, first = [], 0
+    for batch, count in zip(part.batches, part.counts.tolist(), strict=True):
+        for row in part.records[first : first + count]:
+            record, taken = record_at(batch, row, part.buffer), RecordBytes(SECRET)
+            taken.begin(record.key_size)
+            taken.take(memoryview(_body(batch, record)))
+            hashes.append(tuple(map(int, hashes_of(batch, record, taken.hashed()))))
+        first += count
+    return hashes
 
 
 def _body(row, shown) -> bytes:
@@ -50,53 +49,52 @@ def _body(row, shown) -> bytes:
     return body
 
 
-def _hashes_of_logs(walk_of, folder: Path) -> tuple[list[tuple[int, ...]], list[int]]:
-    hashes, batches = [], []
-
-    def take(hashed, counts, fates, differing):
-        hashes.extend(map(tuple, hashed.tolist()))
-        batches.extend(counts.tolist())
-        assert len(counts) == len(fates) == len(differing)
-        assert counts.sum() == len(hashed)
-
+def _hashes_of_logs(folder: Path) -> Iterator[tuple[list[tuple[int, ...]], list[tuple[int, ...]], int]]:
+    """(hashes of the kernel, hashes in plain steps, batches) of each part of the first logs."""
     for log in sorted(folder.glob("*.log"))[:3]:
-        data = log.read_bytes()
-        for _ in walk_of(
-            reading(data), len(data), int(log.stem), NO_FATES, SECRET, take, Differing(None)
-        ).lines():
-            pass
-    return hashes, batches
+        raw, hashes = log.read_bytes(), RecordHashes(SECRET)
+        for part in LogRecords(reading(raw), len(raw), int(log.stem), hashes.options).parts():
+            if isinstance(part, RecordsRead):
+                fast = hashes.of(part)
+                yield [tuple(row) for row in fast.tolist()], _slowly(part), len(part.batches)
 
 
 @pytest.mark.parametrize("topic", ["c-none-0", "c-lz4-0", "c-gzip-0", "c-snappy-0", "c-lat-0", "c-nullkey-0"])
 def test_the_kernels_and_plain_steps_agree_on_real_records(topic: str, tmp_path: Path) -> None:
     folder = unpack("compact-2.2.1-before", tmp_path) / topic
-    fast, batches = _hashes_of_logs(HashWalk, folder)
-    slow, singly = _hashes_of_logs(_Slow, folder)
-    assert fast == slow
-    assert len(fast) > 50
-    assert max(singly) == 1 < max(batches), "the fast walk takes whole batches"
+    parts = list(_hashes_of_logs(folder))
+    assert all(fast == slow for fast, slow, _ in parts)
+    assert sum(len(fast) for fast, _, _ in parts) > 50
+    assert max(batches for _, _, batches in parts) > 1, "the kernel takes whole batches"
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_kernels_and_plain_steps_agree_on_messages_of_old_formats(seed: int, tmp_path: Path) -> None:
     """Plain ones, wrappers, with the log's time, and v2 batches between them."""
     (tmp_path / f"{0:020d}.log").write_bytes(b"".join(one.raw for one in old_messages.mixed_log(seed, 200)))
-    fast, _ = _hashes_of_logs(HashWalk, tmp_path)
-    slow, _ = _hashes_of_logs(_Slow, tmp_path)
-    assert fast == slow
-    assert len(fast) > 100
+    parts = list(_hashes_of_logs(tmp_path))
+    assert all(fast == slow for fast, slow, _ in parts)
+    assert sum(len(fast) for fast, _, _ in parts) > 100
 
 
-def test_a_record_that_is_too_large_is_refused_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("most", [1 << 20, 1 << 23])
+def test_a_record_that_is_too_large_has_no_hashes_any_other_has_those_of_plain_steps(
+    most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "RecordBytes", partial(records.RecordBytes, most=3))
-    folder = unpack("compact-2.2.1-before", tmp_path) / "c-none-0"
-    with pytest.raises(
-        records.ReplicaError, match=r"position 0: a record of at most 67,108,864 bytes was expected"
-    ):
-        _hashes_of_logs(_Slow, folder)
+    monkeypatch.setattr(records, "RecordBytes", partial(RecordBytes, most=most))
+    log = data(0, [Record(key=b"key", value=random.Random(1).randbytes(3 << 20))]).raw
+    hashes = RecordHashes(SECRET)
+    [(hashed, record)] = [
+        (hashes.of(part), part.record)
+        for part in LogRecords(reading(log), len(log), 0, hashes.options).parts()
+        if isinstance(part, LargeRecordRead)
+    ]
+    assert record.value_size == 3 << 20
+    if most < record.value_size:
+        assert hashed is None
+        return
+    body = b"key" + varint(record.value_size) + random.Random(1).randbytes(3 << 20) + varint(0)
+    assert tuple(hashed[0].tolist()[:2]) == plain(body, 3).key
 
 
 def test_any_field_changes_the_digest() -> None:

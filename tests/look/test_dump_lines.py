@@ -17,7 +17,8 @@ from krepair.formats.words import time_text
 from krepair.kernels import dump_rows as r
 from krepair.kernels.columns import front_row
 from krepair.look.dump.lines import AUTO, BASE64, HEX, LineColumns, gathered, numbers, quoted, text_of, times
-from krepair.look.dump.record import BULK_FORMS, RecordLines, Style, json_of, shown_of
+from krepair.look.dump.record import BULK_FORMS, RecordLines, Style, json_of
+from krepair.scan.log_records import record_at
 from tests import encoders
 
 STEERS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -156,7 +157,7 @@ def test_lines_of_records_are_those_of_plain_python(
     found, counts = np.empty((9, r.RECORD_COLUMNS), np.int64), np.zeros(1, np.int64)
     assert r.window_records(buf, 0, rows, found, counts) == 1
     assert counts[0] == len(records)
-    shown = [shown_of(rows[0], row, buf) for row in found[: len(records)]]
+    shown = [record_at(rows[0], row, buf) for row in found[: len(records)]]
     assert [(each.key, each.value, each.headers) for each in shown] == [
         (each.key, each.value, tuple((header.key, header.value) for header in each.headers))
         for each in records

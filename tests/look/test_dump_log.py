@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from krepair.formats import batch_v2, group_metadata, message_set, record
 from krepair.formats.compression import Codec
 from krepair.formats.damage import Damage
-from krepair.look.contents import ContentWalk
-from krepair.look.dump.log import LogDump, WantedLines
-from krepair.look.dump.log_walk import KR307
-from krepair.look.dump.record import DEFAULT_CUT, RecordLines, Style
+from krepair.look.dump.log import KR307, LogDump, WantedLines
+from krepair.look.dump.record import RecordLines, Style
 from krepair.ops.dump import Dump
 from krepair.options import Options
+from krepair.scan.contents import unreadable_contents
+from krepair.scan.log_records import DEFAULT_CUT, LogRecords
 from tests import builders, encoders
 from tests.fixture_dirs import unpack
 from tests.formats import packed_members
@@ -365,7 +365,7 @@ def test_batches_that_are_unpacked_together_are_shown_as_each_alone(
     log = mixed_log(random.Random(seed))
     together = dumped(log, wanted(**limits), window_bytes=1 << 20)
     assert of_type(together, "record")
-    monkeypatch.setattr(LogDump, "_unpacked_together", LogDump._alone)
+    monkeypatch.setattr(LogRecords, "_unpacked_together", LogRecords._alone)
     assert dumped(log, wanted(**limits), window_bytes=1 << 20) == together
 
 
@@ -376,11 +376,11 @@ def test_contents_that_are_unpacked_together_are_judged_as_each_alone(
     log = mixed_log(random.Random(seed))
 
     def problems() -> list[tuple[int, Damage]]:
-        return list(ContentWalk(builders.reading(log), len(log), 0).problems())
+        return list(unreadable_contents(builders.reading(log), len(log), 0))
 
     together = problems()
     assert len({codec for codec, _ in together}) > 1
-    monkeypatch.setattr(ContentWalk, "_unpacked_together", ContentWalk._alone)
+    monkeypatch.setattr(LogRecords, "_unpacked_together", LogRecords._alone)
     assert problems() == together
 
 

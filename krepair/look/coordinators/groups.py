@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -16,11 +15,9 @@ from krepair.formats import batch_v2, group_metadata
 from krepair.formats.coordinator_record import CoordinatorRecord
 from krepair.formats.damage import Damage
 from krepair.kernels import dump_rows as r
-from krepair.kernels.scan import ReadInto
 from krepair.look.coordinators.commits import LARGEST_RECORD, Commits, StoredCommit, StoredPending
-from krepair.look.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
-from krepair.look.dump.log_walk import Wanted
-from krepair.look.dump.record import Shown
+from krepair.look.coordinators.walk import CoordinatorRecords, DamagedPart, in_a_buffer
+from krepair.scan.log_records import LargeRecordRead, RecordsRead
 
 GroupKind = Literal["classic", "consumer", "share", "streams", "offsets only"]
 
@@ -540,36 +537,33 @@ class GroupsResult(Struct, frozen=True, kw_only=True):
     bytes: int = 0
 
 
-class _GroupWalk(RecordWalk):
-    """Hands every record of a log to the commits and the book."""
+class _Records:
+    """Hands every record of a partition to the commits and the book."""
 
-    def __init__(
-        self,
-        read_into: ReadInto,
-        size: int,
-        base_offset: int,
-        wanted: Wanted,
-        commits: Commits,
-        book: GroupBook,
-        log_start: int,
-    ) -> None:
-        super().__init__(read_into, size, base_offset, wanted)
+    def __init__(self, commits: Commits, book: GroupBook, log_start: int) -> None:
         self._commits, self._book, self._log_start = commits, book, log_start
 
-    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        """As for every walk; but what is too large for the tables, and no commit, passes them by."""
-        key, value = shown.key or b"", shown.value or b""
-        control = row["attributes"] & batch_v2.CONTROL
+    def take(self, part: RecordsRead | LargeRecordRead) -> None:
+        """Take records. What is too large for the tables of commits, and is no commit, goes to the book alone."""
+        if isinstance(part, RecordsRead):
+            self._take_rows(part)
+            return
+        record = part.record
+        key, value = record.key or b"", record.value or b""
+        control = part.batch["attributes"] & batch_v2.CONTROL
         if len(key) + len(value) <= LARGEST_RECORD:
-            yield from super()._one_record(row, shown)
-        elif not control and shown.offset >= self._log_start:
+            self._take_rows(in_a_buffer(part))
+        elif not control and record.offset >= self._log_start:
             if len(key) < 2 or key[:2] > _LAST_VERSION_OF_COMMITS:
-                self._book.take(group_metadata.RECORDS.decode(shown.key, shown.value), shown.offset)
+                self._book.take(group_metadata.RECORDS.decode(record.key, record.value), record.offset)
             else:
-                yield from super()._one_record(row, shown._replace(value=value[:LARGEST_RECORD]))
+                cut = record._replace(value=value[:LARGEST_RECORD])
+                self._take_rows(in_a_buffer(part._replace(record=cut)))
 
-    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        for batch, record in self._commits.take(buf, rows, counts, records, self._log_start):
+    def _take_rows(self, part: RecordsRead) -> None:
+        buf = part.buffer
+        others = self._commits.take(buf, part.batches, part.counts, part.records, self._log_start)
+        for batch, record in others:
             key, value = (
                 None
                 if record[column + 1] < 0
@@ -578,7 +572,6 @@ class _GroupWalk(RecordWalk):
             )
             offset = int(batch["base_offset"] + record[r.R_OFFSET_DELTA])
             self._book.take(group_metadata.RECORDS.decode(key, value), offset)
-        yield from ()
 
 
 @shown("groups")
@@ -586,18 +579,15 @@ class _GroupWalk(RecordWalk):
 def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
     """Read one partition."""
     commits, book = Commits(), GroupBook(item.place.folder, frozenset(item.groups))
-    kept = KeptDamage()
-
-    def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _GroupWalk:
-        return _GroupWalk(read_into, size, base_offset, kept, commits, book, item.log_start)
-
-    walk_segments(item, tree, kept, walk_of)
+    log, records = CoordinatorRecords(item, tree), _Records(commits, book, item.log_start)
+    for part in log.parts():
+        records.take(part)
     groups = tuple(book.groups(commits))
     return GroupsResult(
         groups=groups,
-        damaged=tuple(kept.parts),
-        damages=kept.damages,
+        damaged=tuple(log.damaged),
+        damages=log.damages,
         unknown=book.unknown,
-        batches=kept.batches_read,
+        batches=log.batches_read,
         bytes=sum(size for _, size in item.segments),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,9 +16,8 @@ from krepair.engine.progress import shown
 from krepair.formats import batch_v2
 from krepair.formats.transaction_state import PRODUCER_ID, RECORDS, TransactionStatus, state_name
 from krepair.kernels import dump_rows as r
-from krepair.kernels.scan import ReadInto
-from krepair.look.coordinators.walk import DamagedPart, KeptDamage, RecordWalk, walk_segments
-from krepair.look.dump.log_walk import Wanted
+from krepair.look.coordinators.walk import CoordinatorRecords, DamagedPart, in_a_buffer
+from krepair.scan.log_records import LargeRecordRead, RecordsRead
 
 _MOST_EARLIER: Final = 16
 
@@ -180,56 +179,38 @@ class TransactionsResult(Struct, frozen=True, kw_only=True):
     unknown: int = 0
 
 
-class _TransactionWalk(RecordWalk):
-    """Hands every record of a log to the book."""
-
-    def __init__(
-        self,
-        read_into: ReadInto,
-        size: int,
-        base_offset: int,
-        wanted: Wanted,
-        book: TransactionBook,
-        item: TransactionsItem,
-    ) -> None:
-        super().__init__(read_into, size, base_offset, wanted)
-        self._book, self._item = book, item
-
-    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        view = buf.data
-        batches = rows[["base_offset", "last_offset", "max_timestamp", "attributes"]].tolist()
-        columns = [r.R_OFFSET_DELTA, r.R_KEY, r.R_KEY_SIZE, r.R_VALUE, r.R_VALUE_SIZE]
-        of_each = counts[: len(rows)].tolist()
-        fields = iter(records[: sum(of_each), columns].tolist())
-        for (base_offset, last_offset, time_ms, attributes), count in zip(batches, of_each, strict=True):
-            if last_offset < self._item.high_watermark and time_ms <= self._item.now_ms:
-                self._book.newest_ms = max(self._book.newest_ms, time_ms)
-            for _ in range(count):
-                delta, key, key_size, value, value_size = next(fields)
-                if attributes & batch_v2.CONTROL or base_offset + delta < self._item.log_start:
-                    continue
-                self._book.take(
-                    bytes(view[key : key + key_size]) if key_size >= 0 else None,
-                    bytes(view[value : value + value_size]) if value_size >= 0 else None,
-                    base_offset + delta,
-                )
-        yield from ()
+def _take_records(part: RecordsRead, book: TransactionBook, item: TransactionsItem) -> None:
+    view = part.buffer.data
+    batches = part.batches[["base_offset", "last_offset", "max_timestamp", "attributes"]].tolist()
+    columns = [r.R_OFFSET_DELTA, r.R_KEY, r.R_KEY_SIZE, r.R_VALUE, r.R_VALUE_SIZE]
+    fields = iter(part.records[:, columns].tolist())
+    for (base_offset, last_offset, time_ms, attributes), count in zip(
+        batches, part.counts.tolist(), strict=True
+    ):
+        if last_offset < item.high_watermark and time_ms <= item.now_ms:
+            book.newest_ms = max(book.newest_ms, time_ms)
+        for _ in range(count):
+            delta, key, key_size, value, value_size = next(fields)
+            if attributes & batch_v2.CONTROL or base_offset + delta < item.log_start:
+                continue
+            book.take(
+                bytes(view[key : key + key_size]) if key_size >= 0 else None,
+                bytes(view[value : value + value_size]) if value_size >= 0 else None,
+                base_offset + delta,
+            )
 
 
 @shown("transactions")
 @in_its_place
 def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
     """Read one partition."""
-    book, kept = TransactionBook(item.place.folder), KeptDamage(_CUT_BYTES)
-
-    def walk_of(read_into: ReadInto, size: int, base_offset: int) -> _TransactionWalk:
-        return _TransactionWalk(read_into, size, base_offset, kept, book, item)
-
-    walk_segments(item, tree, kept, walk_of)
+    book, log = TransactionBook(item.place.folder), CoordinatorRecords(item, tree, _CUT_BYTES)
+    for part in log.parts():
+        _take_records(in_a_buffer(part) if isinstance(part, LargeRecordRead) else part, book, item)
     return TransactionsResult(
         states=tuple(book.states()),
         newest_ms=book.newest_ms,
-        damaged=tuple(kept.parts),
-        damages=kept.damages,
+        damaged=tuple(log.damaged),
+        damages=log.damages,
         unknown=book.unknown,
     )

@@ -1,45 +1,84 @@
-"""Lines of one ``.log`` for ``krepair dump``: batches, records and damage.
-
-Behind damage the walk goes on at the next valid batch. Batches with a wrong checksum are shown when the next header
-stands where their length says; else they are part of the damage.
-"""
+"""Writes the lines of one ``.log`` for ``krepair dump``: batches, records and damage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from krepair.formats import batch_v2
+from krepair.formats.damage import Damage
+from krepair.formats.filenames import MAX_OFFSET
 from krepair.kernels import dump_rows as r
+from krepair.kernels.columns import Batches
 from krepair.kernels.scan import ReadInto
 from krepair.look.dump.lines import HeldLines, LineColumns
-from krepair.look.dump.log_walk import WINDOW_BYTES, LogWalk, Wanted
-from krepair.look.dump.record import BULK_FORMS, RecordLines, Shown, Style, shown_of
+from krepair.look.dump.record import BULK_FORMS, RecordLines, Style
+from krepair.scan.log_records import (
+    DEFAULT_CUT,
+    LOWEST_OFFSET,
+    WINDOW_BYTES,
+    BatchesRead,
+    DamageRead,
+    LargeRecordRead,
+    LogPart,
+    LogRecord,
+    LogRecords,
+    RecordOptions,
+    RecordsRead,
+    record_at,
+)
+
+KR307: Final = "KR307"
 
 
 @dataclass
-class WantedLines(Wanted):
-    """What is shown of logs.
+class WantedLines:
+    """Lines that are wanted of logs, and counts over all logs of a run.
 
     Attributes:
+        style: how damage is written.
+        batches: whether batches have lines.
+        records: whether records have lines.
+        lowest: offsets below have none.
+        highest: offsets above have none.
+        left: number of lines that may still be written.
+        cut: bytes that are kept of the key and the value of a record larger than the buffer.
+        searched: whether a batch has a line only with a record that is found.
+        damages: number of damaged ranges so far.
+        batches_read: number of batches read so far.
         lines: how records are written.
     """
 
+    style: Style
+    batches: bool = True
+    records: bool = True
+    lowest: int = LOWEST_OFFSET
+    highest: int = MAX_OFFSET
+    left: int = 2**62
+    cut: int = DEFAULT_CUT
+    searched: bool = False
+    damages: int = 0
+    batches_read: int = 0
     lines: RecordLines = field(default_factory=lambda: RecordLines(Style(as_json=True)))
 
+    def damage(self, found: Damage, rule: str = "") -> bytes:
+        """Count a damaged range and return its line; no limit holds it back."""
+        self.damages += 1
+        return self.style.damage(found, rule)
 
-class LogDump(LogWalk):
-    """One log.
+
+class LogDump:
+    """The lines of one log.
 
     Args:
-        read_into: as of ``LogWalk``.
+        read_into: fills a buffer from a file position, see ``LogRecords``.
         file_size: bytes of the log.
-        base_offset: of the segment.
-        wanted: what is shown.
+        base_offset: base offset of the segment.
+        wanted: what has lines.
         window_bytes: size of the window.
     """
 
@@ -51,8 +90,18 @@ class LogDump(LogWalk):
         wanted: WantedLines,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
-        super().__init__(read_into, file_size, base_offset, wanted, window_bytes)
+        options = RecordOptions(
+            records=wanted.records,
+            wrong_crc=True,
+            lowest=wanted.lowest,
+            highest=wanted.highest,
+            cut=wanted.cut,
+        )
+        self._log = LogRecords(read_into, file_size, base_offset, options, window_bytes)
+        self._wanted = wanted
         self._how = wanted.lines
+        self._waits_for_record = wanted.searched and wanted.records
+        self._waiting: Batches | None = None
         self._held = HeldLines(
             LineColumns(
                 as_json=self._how.style.as_json,
@@ -62,76 +111,100 @@ class LogDump(LogWalk):
         )
 
     def lines(self) -> Iterator[bytes | memoryview]:
-        """As of ``LogWalk``."""
-        for piece in super().lines():
-            if piece or self._held.are_many:
-                yield from self._held.given()
-            if piece:
-                yield piece
+        """Give pieces of output, each of whole lines; a piece is valid until the next one is asked for."""
+        wanted = self._wanted
+        try:
+            for part in self._log.parts():
+                damage = self._add(part)
+                if damage or self._held.are_many:
+                    yield from self._held.given()
+                if damage:
+                    yield damage
+                if wanted.left <= 0:
+                    self._log.stop()
+                self._held.keep()
+        finally:
+            wanted.batches_read += self._log.batches_read
         yield from self._held.given()
 
-    def _batch_lines(self, rows: Any) -> Iterator[bytes]:
-        self._held.add_batches(rows[: self._wanted.left])
-        self._wanted.left -= self._held.added
-        yield b""
-        self._held.keep()
+    def _add(self, part: LogPart) -> bytes:
+        """Hold the lines of a part; returns the line of damage, or nothing."""
+        match part:
+            case BatchesRead(batches):
+                # With --grep a batch has a line once a record in it is found, or its content is damaged.
+                self._waiting = batches if self._wanted.batches else None
+                if not self._waits_for_record:
+                    self._add_waiting()
+            case RecordsRead(buf, batches, counts, records, are_whole):
+                self._add_records(
+                    buf, batches, counts, records, with_batches=are_whole and self._wanted.batches
+                )
+            case LargeRecordRead(batch, record):
+                self._add_record(batch, record)
+            case DamageRead(damage, batch, is_compressed):
+                if batch is not None:
+                    self._add_waiting()
+                return self._wanted.damage(damage, KR307 if is_compressed else "")
+        return b""
 
-    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        """Lines of batches and their records, in bulk where that can be."""
-        if not self._how.in_bulk:
-            yield from self._slow_lines(buf, rows, counts, records)
-        elif self._how.table is None:
-            yield from self._bulk_lines(buf, rows, counts, records)
-        else:
-            yield from self._decoded_lines(buf, rows, counts, records)
+    def _add_waiting(self) -> None:
+        """Hold the lines of batches that waited."""
+        batches, self._waiting = self._waiting, None
+        if batches is not None:
+            self._held.add_batches(batches[: self._wanted.left])
+            self._wanted.left -= self._held.added
 
-    def _decoded_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        """Runs of markers in bulk, of other batches by plain Python."""
-        markers = rows["attributes"] & batch_v2.CONTROL != 0
-        edges = [0, *(np.flatnonzero(markers[1:] != markers[:-1]) + 1).tolist(), len(rows)]
+    def _add_records(self, buf: Any, batches: Any, counts: Any, records: Any, *, with_batches: bool) -> None:
+        """Hold the lines of records, and of their batches: in bulk where that can be."""
+        if self._how.in_bulk and self._how.table is None:
+            self._add_in_bulk(buf, batches, counts, records, with_batches=with_batches)
+            return
+        # Markers are never decoded, so runs of them are written in bulk; each record of other batches by itself.
+        control = batches["attributes"] & batch_v2.CONTROL != 0
+        edges = [0, *(np.flatnonzero(control[1:] != control[:-1]) + 1).tolist(), len(batches)]
         first = 0
         for begin, end in pairwise(edges):
             count = int(counts[begin:end].sum())
-            way = self._bulk_lines if markers[begin] else self._slow_lines
-            yield from way(buf, rows[begin:end], counts[begin:end], records[first : first + count])
+            add = self._add_in_bulk if self._how.in_bulk and control[begin] else self._add_singly
+            some = records[first : first + count]
+            add(buf, batches[begin:end], counts[begin:end], some, with_batches=with_batches)
             first += count
-            if self._is_done():
+            if self._wanted.left <= 0:
                 return
 
-    def _bulk_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes]:
+    def _add_in_bulk(self, buf: Any, batches: Any, counts: Any, records: Any, *, with_batches: bool) -> None:
         wanted = self._wanted
-        of = np.repeat(np.arange(len(rows)), counts[: len(rows)])
-        offsets = rows["base_offset"][of] + records[: len(of), r.R_OFFSET_DELTA]
+        of = np.repeat(np.arange(len(batches)), counts)
+        offsets = batches["base_offset"][of] + records[:, r.R_OFFSET_DELTA]
         chosen = np.flatnonzero((offsets >= wanted.lowest) & (offsets <= wanted.highest))
-        self._held.add_records(buf, rows, of[chosen], records[chosen], wanted.left, batches=self._say_batches)
+        self._held.add_records(buf, batches, of[chosen], records[chosen], wanted.left, batches=with_batches)
         wanted.left -= self._held.added
-        yield b""
         self._held.keep()
 
-    def _slow_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
+    def _add_singly(self, buf: Any, batches: Any, counts: Any, records: Any, *, with_batches: bool) -> None:
         first = 0
-        for row, count in zip(rows, counts[: len(rows)].tolist(), strict=True):
-            if self._say_batches:
-                self._unsaid = row
+        for number, count in enumerate(counts.tolist()):
+            if with_batches:
+                self._waiting = batches[number : number + 1]
                 if self._how.grep is None:
-                    yield from self._say()
-            for record_row in records[first : first + count]:
+                    self._add_waiting()
+            for row in records[first : first + count]:
                 if self._wanted.left <= 0:
                     return
-                yield from self._one_record(row, shown_of(row, record_row, buf))
+                self._add_record(batches[number], record_at(batches[number], row, buf))
             first += count
-        if self._say_batches:
-            self._unsaid = None
+        if with_batches:
+            self._waiting = None
+        self._held.keep()
 
-    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
+    def _add_record(self, batch: Any, record: LogRecord) -> None:
         wanted = self._wanted
-        if wanted.left > 0 and wanted.lowest <= shown.offset <= wanted.highest:
-            line = self._how.line(row, shown)
+        if wanted.left > 0 and wanted.lowest <= record.offset <= wanted.highest:
+            line = self._how.line(batch, record)
             if line is not None:
                 wanted.left -= 1
-                yield from self._say()
+                self._add_waiting()
                 self._held.add_line(line)
-                yield b""
 
 
 def _form_of(name: str) -> int:

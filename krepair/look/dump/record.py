@@ -10,16 +10,16 @@ import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
-from krepair.formats import batch_v2, control, record
+from krepair.formats import batch_v2, control
 from krepair.formats.control import ControlType
 from krepair.formats.coordinator_record import RecordTable
 from krepair.formats.damage import Damage
 from krepair.formats.words import all_printable, json_for_terminals, time_text
-from krepair.kernels import dump_rows as r
+from krepair.scan.log_records import DEFAULT_CUT, LogRecord
 
 FORMAT_VERSION: Final = "1.0"
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime", "NoTimestampType")
@@ -139,35 +139,6 @@ AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
 """How keys and values may be shown; ``auto`` is text, or base64 where the bytes are no UTF-8."""
 BULK_FORMS: Final = (AUTO, HEX, BASE64)
 """Those that ``columns.quoted`` knows, by their numbers there."""
-MOST_HEADERS: Final = 1000
-DEFAULT_CUT: Final = 1 << 20
-"""Bytes of a key or a value that are shown: more than max.message.bytes lets in, unless somebody raised it."""
-
-
-class Shown(NamedTuple):
-    """One record, as it was read.
-
-    Attributes:
-        offset: of the log.
-        timestamp: ms.
-        sequence: -1 for none.
-        key: its bytes, perhaps only the first; None for null.
-        value: likewise.
-        headers: (key, value) in order.
-        key_size: all its bytes, -1 for null.
-        value_size: likewise.
-        cut_headers: how many headers are left out.
-    """
-
-    offset: int
-    timestamp: int
-    sequence: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[bytes, bytes | None], ...]
-    key_size: int
-    value_size: int
-    cut_headers: int = 0
 
 
 @dataclass(frozen=True)
@@ -200,7 +171,7 @@ class RecordLines:
             and self.value_form in BULK_FORMS
         )
 
-    def line(self, batch: Any, shown: Shown) -> bytes | None:
+    def line(self, batch: Any, shown: LogRecord) -> bytes | None:
         """The line of one record, or None if it is not looked for.
 
         Args:
@@ -247,7 +218,7 @@ class RecordLines:
                 fields[f"{name}_cut"] = True
         return self.style.line("record", fields)
 
-    def _headers(self, shown: Shown) -> bytes:
+    def _headers(self, shown: LogRecord) -> bytes:
         rows = []
         for key, value in shown.headers:
             fields = named_bytes("key", key, AUTO)
@@ -266,7 +237,7 @@ class RecordLines:
                 rows.append(b"{%b}" % b" ".join(parts))
         return (b"," if self.style.as_json else b" ").join(rows)
 
-    def _decoded(self, shown: Shown) -> dict[str, Any] | None:
+    def _decoded(self, shown: LogRecord) -> dict[str, Any] | None:
         """Fields of a coordinator's record; None if it was cut, so that its bytes are shown."""
         assert self.table is not None
         cut = any(
@@ -293,7 +264,7 @@ class RecordLines:
             fields["problem"] = found.problem
         return fields
 
-    def _found(self, shown: Shown, decoded: dict[str, Any] | None) -> bool:
+    def _found(self, shown: LogRecord, decoded: dict[str, Any] | None) -> bool:
         assert self.grep is not None
         look = [shown.key, shown.value, *(data for pair in shown.headers for data in pair)]
         if decoded is not None:
@@ -313,7 +284,7 @@ def _nested(kind: str, value: dict[str, Any]) -> dict[str, Any]:
     return value | {"members": [group_metadata.unpacked_member(member) for member in value["members"]]}
 
 
-def _marker(shown: Shown) -> dict[str, Any]:
+def _marker(shown: LogRecord) -> dict[str, Any]:
     key = None if shown.key is None else control.decode_key(shown.key)
     if key is None or isinstance(key, Damage):
         return {}
@@ -351,67 +322,3 @@ def timestamp_type(batch: Any) -> int:
     if batch["magic"] == 0:
         return 2
     return int(bool(batch["attributes"] & batch_v2.LOG_APPEND_TIME))
-
-
-def shown_of(batch: Any, row: Any, buf: Any) -> Shown:
-    """A record of which the whole lies in a buffer.
-
-    Args:
-        batch: of its batch.
-        row: int64[RECORD_COLUMNS].
-        buf: uint8[W].
-    """
-    values = row.tolist()
-    headers: tuple[tuple[bytes, bytes | None], ...] = ()
-    if values[r.R_HEADER_COUNT]:
-        data = buf[values[r.R_START] : values[r.R_START] + values[r.R_SIZE]].tobytes()
-        read = next(record.records(data, 1))
-        assert isinstance(read, record.Record), read
-        headers = tuple((header.key, header.value) for header in read.headers[:MOST_HEADERS])
-    key, value = (
-        (None if size < 0 else buf[place : place + size].tobytes(), size)
-        for place, size in (
-            (values[r.R_KEY], values[r.R_KEY_SIZE]),
-            (values[r.R_VALUE], values[r.R_VALUE_SIZE]),
-        )
-    )
-    return of_fields(
-        batch,
-        values[r.R_OFFSET_DELTA],
-        values[r.R_TIMESTAMP_DELTA],
-        key,
-        value,
-        headers,
-        values[r.R_HEADER_COUNT] - len(headers),
-    )
-
-
-def of_fields(
-    batch: Any,
-    offset_delta: int,
-    timestamp_delta: int,
-    key: tuple[bytes | None, int],
-    value: tuple[bytes | None, int],
-    headers: tuple[tuple[bytes, bytes | None], ...],
-    cut_headers: int,
-) -> Shown:
-    """A record or message from its parts; the time of a message is its own, also where a broker set it."""
-    base_sequence = int(batch["base_sequence"])
-    append_time = batch["magic"] == batch_v2.MAGIC and batch["attributes"] & batch_v2.LOG_APPEND_TIME
-    timestamp = int(batch["max_timestamp"]) if append_time else int(batch["base_timestamp"]) + timestamp_delta
-    return Shown(
-        wrapped(int(batch["base_offset"]) + offset_delta),
-        wrapped(timestamp),
-        -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
-        key[0],
-        value[0],
-        headers,
-        key[1],
-        value[1],
-        cut_headers,
-    )
-
-
-def wrapped(value: int) -> int:
-    """As Java adds: what does not fit wraps."""
-    return (value + 2**63) % 2**64 - 2**63

@@ -1,14 +1,16 @@
-"""Walks one ``.log`` batch by batch and record by record, all formats and codecs, in windows of constant memory.
+"""Reads the batches and records of one ``.log``: all formats and codecs, in windows of constant memory.
 
-Behind damage the walk goes on at the next valid batch. Batches with a wrong checksum are shown when the next header
-stands where their length says; else they are part of the damage.
+Behind damage the reading resumes at the next valid batch. A batch with a wrong checksum is given when the next header
+stands where its length says; otherwise it is part of the damage.
+
+One reading serves all that look at records: ``dump`` prints its parts, ``groups`` and ``transactions`` fold them,
+``compare`` hashes them, ``check --deep`` asks only what cannot be read.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,116 +20,206 @@ from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
 from krepair.formats.codec import DEFAULT_MAX_BYTES, Codec
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import MAX_OFFSET
+from krepair.formats.java_numbers import LARGEST_FILE_BYTES, wrapped_int64
 from krepair.formats.words import count_text
 from krepair.kernels import compact_keys as k
 from krepair.kernels import dump_rows as r
-from krepair.kernels.columns import BAD_COUNTS, BAD_OFFSETS, MOST_ROWS, OK, BatchWalk, copy_of
+from krepair.kernels.columns import (
+    BAD_COUNTS,
+    BAD_CRC,
+    BAD_OFFSETS,
+    MOST_ROWS,
+    OK,
+    Batches,
+    BatchWalk,
+    copy_of,
+)
 from krepair.kernels.resync import find_batch, search_budget
 from krepair.kernels.scan import ReadInto, fill
-from krepair.look.dump.record import DEFAULT_CUT, MOST_HEADERS, Shown, Style, of_fields, wrapped
-from krepair.rewrite.damage import LARGEST_LOG_BYTES
 from krepair.scan.byte_stream import ByteStream, StoredBytes
 from krepair.scan.unpacked_batches import UnpackedBatches
 
-KR307: Final = "KR307"
 WINDOW_BYTES: Final = 1 << 20
+LOWEST_OFFSET: Final = -(2**63)
+"""A damaged base offset may be negative; a batch with one is given like any other."""
+MOST_HEADERS: Final = 1000
+DEFAULT_CUT: Final = 1 << 20
+"""Bytes kept of a key or a value: more than max.message.bytes allows, unless somebody raised it."""
+
 _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
-LOWEST_OFFSET: Final = -(2**63)
-"""A damaged base offset may be negative: a batch with one is shown like any other."""
 
 # how the batches of a window are read
 _ALONE, _PLAIN, _PACKED = range(3)
 
-Walk = Generator[bytes | memoryview, None, int]
 
-
-@dataclass
-class Wanted:
-    """What is read of logs; one for a whole run, since it counts.
+class LogRecord(NamedTuple):
+    """One record or message.
 
     Attributes:
-        style: how damage is written.
-        batches: whether batches are taken.
-        records: whether records are.
-        lowest: offsets below are not.
-        highest: offsets above are not.
-        left: how many lines may still be written.
-        cut: at most so many bytes of a key or a value of a record larger than the buffer.
-        searched: whether batches are taken only with a record that is.
-        damages: damaged ranges found so far.
-        batches_read: batches read so far.
+        offset: its offset in the log.
+        timestamp: milliseconds since the epoch.
+        sequence: sequence number of its producer; -1 for none.
+        key: its first bytes, see ``RecordOptions.cut``; None for null.
+        value: likewise.
+        headers: (key, value) in order.
+        key_size: bytes of the whole key, -1 for null.
+        value_size: bytes of the whole value, -1 for null.
+        cut_headers: number of headers that are left out.
     """
 
-    style: Style
-    batches: bool = True
+    offset: int
+    timestamp: int
+    sequence: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes, bytes | None], ...]
+    key_size: int
+    value_size: int
+    cut_headers: int = 0
+
+
+class BatchesRead(NamedTuple):
+    """Batches whose records are not read, or follow in parts.
+
+    Attributes:
+        batches: ``columns.BATCH``[B]; valid until the next part is asked for.
+    """
+
+    batches: Batches
+
+
+class RecordsRead(NamedTuple):
+    """Records that lie uncompressed in a buffer; all of it is valid until the next part is asked for.
+
+    Attributes:
+        buffer: uint8[W + SLACK].
+        batches: ``columns.BATCH``[B], as they lie in the log.
+        counts: int64[B], number of records of each batch in this part.
+        records: int64[N, ``dump_rows.RECORD_COLUMNS``].
+        are_whole: whether the batches are given here for the first time, each with all its records. If not, a
+            ``BatchesRead`` gave the one batch.
+    """
+
+    buffer: Any
+    batches: Batches
+    counts: Any
+    records: Any
+    are_whole: bool
+
+
+class LargeRecordRead(NamedTuple):
+    """One record or message that is larger than the buffer.
+
+    Attributes:
+        batch: row of its batch; a ``BatchesRead`` gave it.
+        record: the record, its key and value cut.
+    """
+
+    batch: Any
+    record: LogRecord
+
+
+class DamageRead(NamedTuple):
+    """Bytes that could not be read.
+
+    Attributes:
+        damage: position, length, and what was expected and found there.
+        batch: row of the batch whose content is damaged; None where no batch could be read.
+        is_compressed: whether the content is compressed.
+    """
+
+    damage: Damage
+    batch: Any = None
+    is_compressed: bool = False
+
+
+LogPart = BatchesRead | RecordsRead | LargeRecordRead | DamageRead
+
+_Parts = Generator[LogPart, None, int]
+
+
+class RecordOptions(NamedTuple):
+    """What is read of a log.
+
+    Attributes:
+        records: whether records are read, or only batches.
+        compressed_only: whether only compressed content is read.
+        wrong_crc: whether batches with a wrong checksum are given; their damage is always given.
+        lowest: offsets below are not read.
+        highest: offsets above are not read.
+        cut: bytes that are kept of the key and the value of a record larger than the buffer.
+        most_content_bytes: a batch that unpacks to more counts as damaged.
+        select: given ``columns.BATCH``[B], returns uint8[B], which batches are read; None for all.
+        before_key: called before the key of a large record is read, with the stream, which stands before the key, and
+            the key's bytes, negative for null.
+    """
+
     records: bool = True
+    compressed_only: bool = False
+    wrong_crc: bool = False
     lowest: int = LOWEST_OFFSET
     highest: int = MAX_OFFSET
-    left: int = 2**62
     cut: int = DEFAULT_CUT
-    searched: bool = False
-    damages: int = 0
-    batches_read: int = 0
-
-    def key_begins(self, stream: ByteStream, size: int) -> None:
-        """Called before the key of a record that is read by itself.
-
-        Args:
-            stream: stands before the key.
-            size: bytes of the key; negative if it is null.
-        """
-
-    def damage(self, found: Damage, rule: str = "") -> bytes:
-        """Count a damaged range and write its line; no limit holds it back."""
-        self.damages += 1
-        return self.style.damage(found, rule)
+    most_content_bytes: int = DEFAULT_MAX_BYTES
+    select: Callable[[Batches], Any] | None = None
+    before_key: Callable[[ByteStream, int], None] | None = None
 
 
-class LogWalk:
-    """One log; what becomes of its batches and records is a subclass's to say.
+class LogRecords:
+    """The batches and records of one log.
 
     Args:
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
         file_size: bytes of the log.
-        base_offset: of the segment.
-        wanted: what is shown.
+        base_offset: base offset of the segment.
+        options: what is read.
         window_bytes: size of the window.
 
     Attributes:
-        most_content_bytes: a batch that unpacks to more is damaged.
+        batches_read: number of batches read so far, also of those outside of the wanted offsets.
+        window_rows: most records of one ``RecordsRead``.
     """
 
-    most_content_bytes: int = DEFAULT_MAX_BYTES
+    window_rows: Final = _RECORD_ROWS
 
     def __init__(
         self,
         read_into: ReadInto,
         file_size: int,
         base_offset: int,
-        wanted: Wanted,
+        options: RecordOptions,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self._read_into = read_into
         self._declared_size = file_size
-        self._size = min(file_size, LARGEST_LOG_BYTES)
-        self._wanted = wanted
+        self._size = min(file_size, LARGEST_FILE_BYTES)
+        self._options = options
         self._window_bytes = window_bytes
         self._window: Any = None
         self._last_offset = base_offset - 1
         self._records: Any = np.empty((_RECORD_ROWS, r.RECORD_COLUMNS), np.int64)
         self._counts: Any = np.zeros(MOST_ROWS, np.int64)
-        self._say_batches = wanted.batches
-        self._unsaid: Any = None
         self._buffer: Any = np.empty(WINDOW_BYTES + _SLACK, np.uint8)
         self._packed: Any = np.zeros((MOST_ROWS, k.PACKED_COLUMNS), np.int64)
         self._unpacked = UnpackedBatches(MOST_ROWS, MOST_ROWS)
         self._search_left = search_budget(self._size)
-        self._past = False
+        self._stopped = False
+        self.batches_read = 0
 
-    # -- the walk ---------------------------------------------------------------------------------
-    def lines(self) -> Iterator[bytes | memoryview]:
-        """Pieces of output, each whole lines; a piece is valid until the next one is asked for."""
+    def stop(self) -> None:
+        """End the reading after the current part; damage that belongs to it is still given."""
+        self._stopped = True
+
+    def _is_done(self) -> bool:
+        return self._stopped
+
+    def parts(self) -> Iterator[LogPart]:
+        """Give the parts of the log in order, damaged ranges among them.
+
+        Raises:
+            OSError: the log cannot be read.
+        """
         position = 0
         while position < self._size and not self._is_done():
             walk = BatchWalk(
@@ -143,41 +235,36 @@ class LogWalk:
                 position = yield from self._suspect(walk.suspect, walk.origin)
             elif position < self._size and not len(walk.rest):
                 gone = Damage(position, self._size - position, f"a file of {self._size} bytes", "its end")
-                yield self._wanted.damage(gone)
+                yield DamageRead(gone)
                 return
             elif position < self._size:
                 position = yield from self._no_batch(position)
         if self._declared_size > self._size and not self._is_done():
             more = self._declared_size - self._size
-            found = Damage(
-                self._size, more, f"a log of at most {self._size} bytes", "more, which was not read"
-            )
-            yield self._wanted.damage(found)
+            found = f"a log of at most {self._size} bytes"
+            yield DamageRead(Damage(self._size, more, found, "more, which was not read"))
 
-    def _is_done(self) -> bool:
-        return self._past or self._wanted.left <= 0
-
-    def _suspect(self, row: Any, origin: int) -> Walk:
-        """A batch with a wrong checksum; returns where to go on."""
+    def _suspect(self, row: Any, origin: int) -> _Parts:
+        """Give a batch with a wrong checksum; returns the position at which the reading resumes."""
         start = int(row["position"])
         end = start + int(row["size"])
         wrong = _wrong_crc(row)
         if not self._could_be(end, int(row["base_offset"])):
             return (yield from self._damaged(start, *wrong))
         yield from self._one_batch(row, origin)
-        yield self._wanted.damage(Damage(start, end - start, *wrong))
+        yield DamageRead(Damage(start, end - start, *wrong))
         self._last_offset = max(self._last_offset, int(row["base_offset"]))
         return end
 
     def _could_be(self, position: int, offset_before: int) -> bool:
-        """Whether the log ends at a position, or what begins there looks like a batch of later offsets."""
+        """Return whether the log ends at a position, or what begins there looks like a batch of later offsets."""
         if position == self._size:
             return True
         front = batch_front(self._read(position, FRONT_BYTES))
         return front is not None and front.fits(self._size - position) and front.offset > offset_before
 
-    def _no_batch(self, position: int) -> Walk:
-        """What stands where no batch can; returns where to go on."""
+    def _no_batch(self, position: int) -> _Parts:
+        """Give bytes that cannot be a batch; returns the position at which the reading resumes."""
         head = self._read(position, batch_v2.HEADER_SIZE)
         left = self._size - position
         if not any(head):
@@ -191,12 +278,11 @@ class LogWalk:
         if front.size < least:
             expected = f"a batch of at least {least} bytes"
             return (yield from self._damaged(position, expected, f"{front.size} bytes"))
-        return (
-            yield from self._damaged(position, f"a batch of {front.size} bytes", f"{left} bytes to the end")
-        )
+        expected = f"a batch of {front.size} bytes"
+        return (yield from self._damaged(position, expected, f"{left} bytes to the end"))
 
-    def _damaged(self, position: int, expected: str, found: str) -> Walk:
-        """Find the next valid batch and show what lies before it as damage; returns its position, or the end."""
+    def _damaged(self, position: int, expected: str, found: str) -> _Parts:
+        """Give the range up to the next valid batch as damaged; returns the position of that batch, or the end."""
         lowest = self._last_offset + 1
         search = find_batch(
             self._read_into, position + 1, self._size, lowest, MAX_OFFSET, budget=self._search_left
@@ -205,24 +291,23 @@ class LogWalk:
         end = search.position if search.position >= 0 else self._size
         if not search.complete:
             found += "; krepair stopped its search for the next batch"
-        yield self._wanted.damage(Damage(position, end - position, expected, found))
+        yield DamageRead(Damage(position, end - position, expected, found))
         return end
-
-    def _fill(self, view: memoryview, position: int) -> int:
-        return fill(self._read_into, view, position, self._size)
 
     def _read(self, position: int, count: int) -> bytes:
         data = bytearray(min(count, self._size - position))
-        return bytes(data[: self._fill(memoryview(data), position)])
+        return bytes(data[: fill(self._read_into, memoryview(data), position, self._size)])
 
-    # -- batches ----------------------------------------------------------------------------------
-    def _batches(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Lines of batches; those side by side that are read in the same way go together."""
-        self._wanted.batches_read += len(rows)
-        if len(rows) and rows["base_offset"][0] > self._wanted.highest:
-            self._past = True
+    # -- the batches of a window -------------------------------------------------------------------
+    def _batches(self, rows: Any, origin: int) -> Iterator[LogPart]:
+        """Read batches; neighbours that are read in the same way go together."""
+        self.batches_read += len(rows)
+        if len(rows) and rows["base_offset"][0] > self._options.highest:
+            self._stopped = True
             return
         chosen = self._in_range(rows)
+        if self._options.select is not None:
+            chosen &= self._options.select(rows).astype(bool)
         if not chosen.all():
             rows = rows.take(np.flatnonzero(chosen))
         ways = self._ways(rows, origin)
@@ -232,64 +317,48 @@ class LogWalk:
             if self._is_done() or not len(some):
                 return
             if ways[first] == _PLAIN:
-                yield from self._together(some, origin)
+                yield from self._plain(some, origin)
             elif ways[first] == _PACKED:
                 yield from self._unpacked_together(some, origin)
             else:
                 yield from self._alone(some, origin)
 
     def _ways(self, rows: Any, origin: int) -> Any:
-        """How each batch is read."""
+        """Return how each batch is read, int64[B]."""
         ways = np.full(len(rows), _PLAIN)
-        if self._wanted.records and origin < 0:
+        if self._options.records and origin < 0:
             ways[:] = _ALONE
-        elif self._wanted.records:
+        elif self._options.records:
             packed = rows["attributes"] & batch_v2.CODEC_MASK != Codec.NONE
             new = rows["magic"] == batch_v2.MAGIC
             ways[packed & ~new] = _ALONE
-            if (
-                packed & new
-            ).any():  # beside compressed batches the others are copied too, to be read together
+            if (packed & new).any():
+                # The uncompressed neighbours are copied too, so that all of them are read in one call.
                 ways[new] = _PACKED
         return np.where(rows["problem"] == OK, ways, _ALONE)
 
-    def _alone(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
+    def _alone(self, rows: Any, origin: int) -> Iterator[LogPart]:
         for row in rows:
             if self._is_done():
                 return
             yield from self._one_batch(row, origin)
-            yield from self._problem(row)
+            yield from _problem(row)
 
     def _in_range(self, rows: Any) -> Any:
-        """Batches of which an offset may be wanted; of a wrapper of v0 or v1 only the last offset is known."""
-        below = rows["base_offset"] <= self._wanted.highest
+        """Return which batches may have wanted offsets; of a wrapper of v0 or v1 only the last offset is known."""
+        below = rows["base_offset"] <= self._options.highest
         return (below | (rows["magic"] < batch_v2.MAGIC)) & (
-            np.maximum(rows["last_offset"], rows["base_offset"]) >= self._wanted.lowest
+            np.maximum(rows["last_offset"], rows["base_offset"]) >= self._options.lowest
         )
 
-    def _problem(self, row: Any) -> Iterator[bytes]:
-        if row["problem"] == BAD_COUNTS:
-            delta = int(row["last_offset"]) - int(row["base_offset"])
-            expected, found = (
-                "last offset delta and record count of 0 or more",
-                f"{delta} and {int(row['record_count'])}",
-            )
-        elif row["problem"] == BAD_OFFSETS:
-            expected, found = "an offset above those before", f"{int(row['base_offset'])}"
-        else:
-            return
-        yield self._wanted.damage(Damage(int(row["position"]), int(row["size"]), expected, found))
+    def _plain(self, rows: Any, origin: int) -> Iterator[LogPart]:
+        if not self._options.records:
+            yield BatchesRead(rows)
+        elif not self._options.compressed_only:
+            yield from self._side_by_side(self._window, origin, rows, rows, origin)
 
-    def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if not self._wanted.records:
-            yield from self._batch_lines(rows)
-            return
-        yield from self._side_by_side(self._window, origin, rows, rows, origin)
-
-    def _side_by_side(
-        self, buf: Any, start: int, rows: Any, stored: Any, origin: int
-    ) -> Iterator[bytes | memoryview]:
-        """Batches whose records lie uncompressed in a buffer.
+    def _side_by_side(self, buf: Any, start: int, rows: Any, stored: Any, origin: int) -> Iterator[LogPart]:
+        """Read batches whose records lie uncompressed in a buffer.
 
         Args:
             buf: uint8[W]; place 0 is position ``start`` of ``rows``.
@@ -301,14 +370,17 @@ class LogWalk:
         while len(rows) and not self._is_done():
             read = int(r.window_records(buf, start, rows, self._records, self._counts))
             if read:
-                yield from self._record_lines(buf, stored[:read], self._counts, self._records)
+                count = int(self._counts[:read].sum())
+                yield RecordsRead(
+                    buf, stored[:read], self._counts[:read], self._records[:count], are_whole=True
+                )
             else:  # its records do not fill it, or are more than there are rows for
                 yield from self._one_batch(stored[0], origin)
                 read = 1
             rows, stored = rows[read:], stored[read:]
 
-    def _unpacked_together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """Compressed v2 batches: unpacked one behind the other, many at once. Large ones are read in pieces."""
+    def _unpacked_together(self, rows: Any, origin: int) -> Iterator[LogPart]:
+        """Unpack many v2 batches one behind the other and read them. Large ones are read in pieces."""
         count, packed, unpacked = len(rows), self._packed, self._unpacked
         packed[:count, k.P_PLACE] = rows["position"] - origin
         packed[:count, k.P_SIZE] = rows["size"]
@@ -330,53 +402,21 @@ class LogWalk:
             yield from self._side_by_side(unpacked.bytes, 0, some, rows[first:after], origin)
             first = after
 
-    # -- what a batch and its records become -------------------------------------------------------
-    def _batch_lines(self, rows: Any) -> Iterator[bytes]:
-        """Take batches."""
-        yield from ()
-
-    def _record_lines(self, buf: Any, rows: Any, counts: Any, records: Any) -> Iterator[bytes | memoryview]:
-        """Take records or messages, and their batches if ``_say_batches`` is set.
-
-        Args:
-            buf: uint8[W], where they lie.
-            rows: ``columns.BATCH``[B].
-            counts: int64[B], records of each.
-            records: int64[N, RECORD_COLUMNS].
-        """
-        yield from ()
-
-    def _one_record(self, row: Any, shown: Shown) -> Iterator[bytes]:
-        """Take one record or message that is too large for the buffer."""
-        yield from ()
-
     # -- one batch at a time ----------------------------------------------------------------------
-    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        """A batch that is a wrapper, damaged, or larger than the window, or whose content is large or broken."""
-        wanted = self._wanted
-        late = wanted.searched and wanted.records
-        if wanted.batches and not late:
-            yield from self._batch_lines(row.reshape(1))
-        if not wanted.records or row["record_count"] == 0 or self._is_done():
+    def _one_batch(self, row: Any, origin: int) -> Iterator[LogPart]:
+        """Read a batch that is a wrapper, damaged, or larger than the window, or whose content is large or broken."""
+        del origin
+        options = self._options
+        if row["problem"] == BAD_CRC and not options.wrong_crc:
             return
-        keep, self._say_batches = self._say_batches, False
-        self._unsaid = row if wanted.batches and late else None
-        try:
-            for piece in self._records_of(row):
-                if piece:
-                    yield from self._say()
-                yield piece
-        finally:
-            self._say_batches, self._unsaid = keep, None
+        if options.compressed_only and not row["attributes"] & batch_v2.CODEC_MASK:
+            return
+        yield BatchesRead(row.reshape(1))
+        if options.records and row["record_count"] and not self._is_done():
+            yield from self._records_of(row)
 
-    def _say(self) -> Iterator[bytes]:
-        """Take the batch that waited for a record that is taken, or for damage."""
-        if self._unsaid is not None:
-            row, self._unsaid = self._unsaid, None
-            yield from self._batch_lines(row.reshape(1))
-
-    def _records_of(self, row: Any) -> Iterator[bytes | memoryview]:
-        """All records or messages of a batch, in pieces that fit into the buffer."""
+    def _records_of(self, row: Any) -> Iterator[LogPart]:
+        """Read all records or messages of a batch, in pieces that fit into the buffer."""
         content = self._content_of(row)
         stream, left = content.stream, content.expected
         buf, end = self._buffer, 0
@@ -391,60 +431,51 @@ class LogWalk:
             if count:
                 left -= count
                 self._counts[0] = count
-                yield from self._record_lines(buf, row.reshape(1), self._counts[:1], self._records[:count])
+                yield RecordsRead(
+                    buf, row.reshape(1), self._counts[:1], self._records[:count], are_whole=False
+                )
                 buf[: end - place] = buf[place:end].copy()
                 end -= place
                 if status != r.BAD_RECORD:
                     continue
-            # what stands there now is larger than the buffer, or broken
-            one: Shown | Damage
+            # What stands here now is larger than the buffer, or broken.
+            one: LogRecord | Damage
             if content.wrapper is None and (status == r.BAD_RECORD or end < WINDOW_BYTES):
                 one = _why_bad(buf[:end].tobytes(), left)
             else:
                 stream.put_back(buf[:end].tobytes())
                 end = 0
-                one = _large_one(row, content, self._wanted)
+                one = _large_one(row, content, self._options)
             if isinstance(one, Damage):
-                yield self._bad_records(row, content, one)
+                yield _bad_records(row, content, one)
                 return
             left -= 1
-            yield from self._one_record(row, one)
+            yield LargeRecordRead(row, one)
         if self._is_done():
             return
         if end or stream.some(1):
             expected = f"the end after {count_text(int(row['record_count']), 'record')}"
-            yield self._bad_records(row, content, Damage(0, 0, expected, "more bytes"))
+            yield _bad_records(row, content, Damage(0, 0, expected, "more bytes"))
         elif stream.damage is not None:
-            yield self._bad_records(row, content, stream.damage)
+            yield _bad_records(row, content, stream.damage)
         elif left == _ALL:
             none = Damage(0, 0, "a run of messages in the wrapper", "no message at all")
-            yield self._bad_records(row, content, none)
+            yield _bad_records(row, content, none)
 
-    def _bad_records(self, row: Any, content: _Content, wrong: Damage) -> bytes:
-        """Damage of a batch's content; its range is all of it."""
-        if content.stream.damage is not None:
-            wrong = content.stream.damage
-        size = int(row["position"]) + int(row["size"]) - content.start
-        rule = KR307 if row["attributes"] & batch_v2.CODEC_MASK else ""
-        return self._damage_of(row, wrong._replace(position=content.start, length=size), rule)
-
-    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
-        """Note damage of a batch's content; gives its line."""
-        del row  # of whom it is matters to ``ContentWalk``
-        return self._wanted.damage(found, rule)
-
-    # -- what a batch holds -----------------------------------------------------------------------
+    # -- the content of a batch ---------------------------------------------------------------------
     def _stored(self, row: Any, start: int) -> StoredBytes:
         position = int(row["position"])
         return StoredBytes(self._read_into, position + start, position + int(row["size"]))
 
     def _unpack(self, row: Any, codec: int, stored: StoredBytes) -> ByteStream:
         return ByteStream(
-            compression.chunks(codec, stored, magic=int(row["magic"]), max_bytes=self.most_content_bytes)
+            compression.chunks(
+                codec, stored, magic=int(row["magic"]), max_bytes=self._options.most_content_bytes
+            )
         )
 
     def _content_of(self, row: Any) -> _Content:
-        """The records of a v2 batch, the messages in a wrapper, or a plain message."""
+        """Return the records of a v2 batch, the messages in a wrapper, or a plain message."""
         magic, position = int(row["magic"]), int(row["position"])
         codec = int(row["attributes"]) & batch_v2.CODEC_MASK
         if magic == batch_v2.MAGIC:
@@ -460,7 +491,7 @@ class LogWalk:
         base = 0
         if value is None:
             wrong = Damage(0, 0, "a run of messages in the wrapper", "null, or more than there is")
-        elif magic and offset:  # some librdkafka wrote wrappers of offset 0; what is in them is absolute
+        elif magic and offset:  # wrappers of offset 0, by some versions of librdkafka, hold absolute offsets
             stream = self._unpack(row, codec, value)
             base = offset - _last_offset(stream)
             if base < 0 and stream.damage is None:
@@ -473,7 +504,7 @@ class LogWalk:
         return _Content(stream, _ALL, _words(base - offset, time, by_log), position + header)
 
     def _value_of(self, row: Any, header: int) -> StoredBytes | None:
-        """The compressed messages of a wrapper; None if its lengths say that there are none."""
+        """Return the compressed messages of a wrapper; None if its lengths say that there are none."""
         content = self._stored(row, header)
         value_at = message_set.LENGTH.size + max(_int32(bytes(content[0:4])), 0)
         start = value_at + message_set.LENGTH.size
@@ -482,17 +513,17 @@ class LogWalk:
 
 
 _ALL: Final = 2**62
-"""As many messages as there are."""
+"""The number of messages in a wrapper is not recorded."""
 
 
 class _Content(NamedTuple):
-    """What a batch holds.
+    """The content of a batch.
 
     Attributes:
         stream: its records or messages, not compressed.
-        expected: how many, or ``_ALL``.
-        wrapper: of messages, as for ``message_rows``; None of records.
-        start: position of the content, from which on it is damaged if it cannot be read.
+        expected: their number, or ``_ALL``.
+        wrapper: of messages, the argument of ``message_rows``; None for records.
+        start: position of the content; it is damaged from there on if it cannot be read.
     """
 
     stream: ByteStream
@@ -501,12 +532,93 @@ class _Content(NamedTuple):
     start: int
 
 
+def _problem(row: Any) -> Iterator[DamageRead]:
+    """Give the damage of a header whose counts or offsets cannot be."""
+    if row["problem"] == BAD_COUNTS:
+        delta = int(row["last_offset"]) - int(row["base_offset"])
+        expected = "last offset delta and record count of 0 or more"
+        found = f"{delta} and {int(row['record_count'])}"
+    elif row["problem"] == BAD_OFFSETS:
+        expected, found = "an offset above those before", f"{int(row['base_offset'])}"
+    else:
+        return
+    yield DamageRead(Damage(int(row["position"]), int(row["size"]), expected, found))
+
+
+def _bad_records(row: Any, content: _Content, wrong: Damage) -> DamageRead:
+    """Return the damage of a batch's content; its range is the whole content."""
+    if content.stream.damage is not None:
+        wrong = content.stream.damage
+    size = int(row["position"]) + int(row["size"]) - content.start
+    is_compressed = bool(row["attributes"] & batch_v2.CODEC_MASK)
+    return DamageRead(wrong._replace(position=content.start, length=size), row, is_compressed)
+
+
+def record_at(batch: Any, row: Any, buf: Any) -> LogRecord:
+    """Return a record that lies whole in a buffer.
+
+    Args:
+        batch: row of its batch.
+        row: int64[RECORD_COLUMNS], its places in the buffer.
+        buf: uint8[W].
+    """
+    values = row.tolist()
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
+    if values[r.R_HEADER_COUNT]:
+        data = buf[values[r.R_START] : values[r.R_START] + values[r.R_SIZE]].tobytes()
+        read = next(record.records(data, 1))
+        assert isinstance(read, record.Record), read
+        headers = tuple((header.key, header.value) for header in read.headers[:MOST_HEADERS])
+    key, value = (
+        (None if size < 0 else buf[place : place + size].tobytes(), size)
+        for place, size in (
+            (values[r.R_KEY], values[r.R_KEY_SIZE]),
+            (values[r.R_VALUE], values[r.R_VALUE_SIZE]),
+        )
+    )
+    return _of_fields(
+        batch,
+        values[r.R_OFFSET_DELTA],
+        values[r.R_TIMESTAMP_DELTA],
+        key,
+        value,
+        headers,
+        values[r.R_HEADER_COUNT] - len(headers),
+    )
+
+
+def _of_fields(
+    batch: Any,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: tuple[bytes | None, int],
+    value: tuple[bytes | None, int],
+    headers: tuple[tuple[bytes, bytes | None], ...],
+    cut_headers: int,
+) -> LogRecord:
+    """Build a record or message. The time of a message is its own, also where a broker set it."""
+    base_sequence = int(batch["base_sequence"])
+    append_time = batch["magic"] == batch_v2.MAGIC and batch["attributes"] & batch_v2.LOG_APPEND_TIME
+    timestamp = int(batch["max_timestamp"]) if append_time else int(batch["base_timestamp"]) + timestamp_delta
+    return LogRecord(
+        wrapped_int64(int(batch["base_offset"]) + offset_delta),
+        wrapped_int64(timestamp),
+        -1 if base_sequence < 0 else (base_sequence + offset_delta) & 0x7FFFFFFF,
+        key[0],
+        value[0],
+        headers,
+        key[1],
+        value[1],
+        cut_headers,
+    )
+
+
 def _words(offset: int, time: int, by_log: int) -> Any:
-    return np.array([wrapped(offset), time, by_log], np.int64)
+    return np.array([wrapped_int64(offset), time, by_log], np.int64)
 
 
 def _last_offset(stream: ByteStream) -> int:
-    """The offset of the last message in a wrapper, as it stands there; -1 if there is none."""
+    """Return the offset stored in the last message of a wrapper; -1 if there is none."""
     last = -1
     while len(head := stream.take(message_set.LOG_OVERHEAD)) == message_set.LOG_OVERHEAD:
         last, size = int.from_bytes(head[:8], "big", signed=True), _int32(head[8:12])
@@ -515,22 +627,26 @@ def _last_offset(stream: ByteStream) -> int:
     return last
 
 
-def _large_one(row: Any, content: _Content, wanted: Wanted) -> Shown | Damage:
-    """Read a record or message of any size, keeping only as much of it as is shown."""
+def _large_one(row: Any, content: _Content, options: RecordOptions) -> LogRecord | Damage:
+    """Read a record or message of any size; keep only the first bytes of its key and value."""
     if content.wrapper is None:
-        return _large_record(row, content.stream, wanted)
-    return _large_message(row, content.stream, content.wrapper.tolist(), wanted)
+        return _large_record(row, content.stream, options)
+    return _large_message(row, content.stream, content.wrapper.tolist(), options)
 
 
-def _large_message(row: Any, stream: ByteStream, wrapper: list[int], wanted: Wanted) -> Shown | Damage:
-    """Its key and value say where it ends; a size that is wrong does not hide the next one."""
+def _large_message(
+    row: Any, stream: ByteStream, wrapper: list[int], options: RecordOptions
+) -> LogRecord | Damage:
+    """Read a message. Its key and value say where it ends, so a wrong size does not hide the next message."""
     head = stream.take(message_set.HEADER_V0.size)
     size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
-    # each by its own format (KAFKA-4298)
+    # Each message in a wrapper has a format of its own (KAFKA-4298).
     header = message_set.HEADERS.get(head[16]) if size >= 0 else None
     if header is None or size < header.size + 2 * message_set.LENGTH.size - message_set.LOG_OVERHEAD:
         return Damage(0, 0, "a message of format v0 or v1", "something else")
-    offset = wrapped(int.from_bytes(head[:8], "big", signed=True) + wrapper[0] + int(row["base_offset"]))
+    offset = wrapped_int64(
+        int.from_bytes(head[:8], "big", signed=True) + wrapper[0] + int(row["base_offset"])
+    )
     time = message_set.NO_TIMESTAMP
     if header is message_set.HEADER_V1:
         stored = int.from_bytes(stream.take(8), "big", signed=True)
@@ -539,19 +655,19 @@ def _large_message(row: Any, stream: ByteStream, wrapper: list[int], wanted: Wan
     for name in ("key", "value"):
         length = stream.take(message_set.LENGTH.size)
         size = _int32(length) if len(length) == message_set.LENGTH.size else -2
-        if name == "key":
-            wanted.key_begins(stream, size)
-        data = stream.take(min(size, wanted.cut)) if size >= 0 else None
+        if name == "key" and options.before_key is not None:
+            options.before_key(stream, size)
+        data = stream.take(min(size, options.cut)) if size >= 0 else None
         there = 0 if data is None else len(data) + stream.skip(size - len(data))
         if size < -1 or there < max(size, 0):
             return Damage(0, 0, f"a {name} of {size} bytes", f"{there} bytes")
         parts.append((data, size))
     stream.on_bytes = None
     (key, key_size), (value, value_size) = parts
-    return Shown(offset, time, -1, key, value, (), key_size, value_size)
+    return LogRecord(offset, time, -1, key, value, (), key_size, value_size)
 
 
-def _large_record(row: Any, stream: ByteStream, wanted: Wanted) -> Shown | Damage:
+def _large_record(row: Any, stream: ByteStream, options: RecordOptions) -> LogRecord | Damage:
     size = stream.varint()
     if size is None or size < 1:
         return Damage(0, 0, "a record", "no length")
@@ -564,9 +680,9 @@ def _large_record(row: Any, stream: ByteStream, wanted: Wanted) -> Shown | Damag
         length = body.varint()
         if length is None:
             return Damage(0, 0, "a record", f"no length of the {name} before the record's end")
-        if name == "key":
-            wanted.key_begins(body, length)
-        data = None if length < 0 else body.take(min(length, wanted.cut))
+        if name == "key" and options.before_key is not None:
+            options.before_key(body, length)
+        data = None if length < 0 else body.take(min(length, options.cut))
         if data is not None and len(data) + body.skip(length - len(data)) < length:
             return Damage(0, 0, "a record", f"a {name} of {length} bytes that is cut")
         parts.append((data, max(length, -1)))
@@ -575,19 +691,15 @@ def _large_record(row: Any, stream: ByteStream, wanted: Wanted) -> Shown | Damag
         return Damage(0, 0, "a record", "fields that do not fit into it")
     headers: list[tuple[bytes, bytes | None]] = []
     for _ in range(min(count, MOST_HEADERS)):
-        pair = _large_header(body, wanted.cut)
+        pair = _large_header(body, options.cut)
         if pair is None:
             return Damage(0, 0, "a record", "a header that does not fit into it")
         headers.append(pair)
-    _pass_over(body)
-    return of_fields(
-        row, offset_delta, timestamp_delta, parts[0], parts[1], tuple(headers), count - len(headers)
-    )
-
-
-def _pass_over(body: ByteStream) -> None:
     while body.some(WINDOW_BYTES):
         pass
+    return _of_fields(
+        row, offset_delta, timestamp_delta, parts[0], parts[1], tuple(headers), count - len(headers)
+    )
 
 
 def _large_header(body: ByteStream, cut: int) -> tuple[bytes, bytes | None] | None:

@@ -4,58 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import LogItem
 from krepair.engine.place import in_its_place
 from krepair.engine.progress import shown
-from krepair.formats import batch_v2
 from krepair.formats.batch_v2 import CODEC_MASK, HEADER_SIZE, headers_of
 from krepair.formats.compression import decompress
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import log_name
 from krepair.formats.varint import read_varint
-from krepair.kernels.columns import BAD_CRC
 from krepair.kernels.scan import ReadInto
 from krepair.logdir.reading import opened_for_reading, read_exactly_from, read_into_from
-from krepair.look.dump.log_walk import KR307, LogWalk, Wanted
-from krepair.look.dump.record import Style
+from krepair.scan.log_records import DamageRead, LogRecords, RecordOptions
 
 MOST_PROBLEMS = 100
 
 
-class ContentWalk(LogWalk):
-    """Reads all compressed content of a log and shows nothing of it; iterate ``problems``.
+def unreadable_contents(
+    read_into: ReadInto, file_size: int, base_offset: int
+) -> Iterator[tuple[int, Damage]]:
+    """Decompress and parse all compressed content of a log.
 
     Args:
-        read_into: as of ``LogWalk``.
+        read_into: fills a buffer from a file position, see ``LogRecords``.
         file_size: bytes of the log.
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
+
+    Yields:
+        (codec, range) of each content that cannot be read though the checksum of its batch is right.
     """
-
-    def __init__(self, read_into: ReadInto, file_size: int, base_offset: int) -> None:
-        super().__init__(read_into, file_size, base_offset, Wanted(Style(as_json=True), batches=False))
-        self._found: list[tuple[int, Damage]] = []
-
-    def problems(self) -> Iterator[tuple[int, Damage]]:
-        """(codec, range) of each content that cannot be read though the batch's checksum is right."""
-        for _ in self.lines():
-            yield from self._found
-            self._found.clear()
-        yield from self._found
-
-    def _together(self, rows: Any, origin: int) -> Iterator[bytes | memoryview]:
-        yield from ()
-
-    def _one_batch(self, row: Any, origin: int) -> Iterator[bytes | memoryview]:
-        if row["problem"] != BAD_CRC and row["attributes"] & batch_v2.CODEC_MASK:
-            yield from super()._one_batch(row, origin)
-
-    def _damage_of(self, row: Any, found: Damage, rule: str) -> bytes:
-        if rule == KR307:
-            self._found.append((int(row["attributes"]) & batch_v2.CODEC_MASK, found))
-        return b""
+    for part in LogRecords(read_into, file_size, base_offset, RecordOptions(compressed_only=True)).parts():
+        if isinstance(part, DamageRead) and part.is_compressed:
+            yield int(part.batch["attributes"]) & CODEC_MASK, part.damage
 
 
 @shown("content")
@@ -67,8 +49,8 @@ def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
         (codec, range) of content that cannot be read, ascending, at most ``MOST_PROBLEMS``.
     """
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
-        walk = ContentWalk(read_into_from(descriptor), item.size, item.base_offset)
-        return tuple(islice(walk.problems(), MOST_PROBLEMS))
+        problems = unreadable_contents(read_into_from(descriptor), item.size, item.base_offset)
+        return tuple(islice(problems, MOST_PROBLEMS))
 
 
 class LargeRecordItem(LogItem, frozen=True, kw_only=True):

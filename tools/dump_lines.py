@@ -1,7 +1,7 @@
-"""What each line of ``krepair dump --json`` holds, for its published schema.
+"""The lines of ``krepair dump --json``, for their published schema.
 
-The lines are written without these types, by ``style`` and ``lines``; a test holds real output against them. A field
-that may be absent has ``UNSET`` as its default. Times are epoch milliseconds.
+The lines are written without these types, by ``krepair.look.dump``; a test holds real output against them. A field that
+may be absent has ``UNSET`` as its default. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
