@@ -359,8 +359,18 @@ def _check_logs_behind(
             and base_offset
             not in bases_touched(partition.changes)  # asked of all changes, so only where it matters
         )
-        if not may_have_grown:
+        if not may_have_grown and not _is_as_made(folder, partition, name):
             unchanged(folder, planned, name)
+
+
+def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) -> bool:
+    """Whether a log is what a change of the plan makes of it; such a change is carried out before groups are."""
+    found = folder.state(name)
+    return any(
+        file.name == name and found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
+        for change in partition.changes
+        for file in change.files
+    )
 
 
 def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None:

@@ -24,16 +24,18 @@ FIXES: Final[tuple[Fix, ...]] = (
     LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, RECOVERY, CHECKPOINTS,
 )  # fmt: skip
 
-# Small derived files go first: each state in between is one that a broker mends; and a .txnindex is made of all logs of
-# its partition, so before any of them loses a batch. What a broker left behind goes last, since a removal may be what
-# keeps a swap void; and after it the new segment at the log end, which needs all of it.
+# After each change a killed run leaves a log that every later change of the plan was decided for: a torn tail goes
+# first, since only then does a start find the log end up to which keys were compacted. Small derived files follow: a
+# broker mends each state in between. A .txnindex is made of all logs of its partition, so before any of them loses a
+# batch. What a broker left behind goes late, since a removal may be what keeps a swap void; and last comes the new
+# segment at the log end, which needs all of it.
 COMMIT_ORDER: Final[tuple[Fix, ...]] = (
+    TAIL,
+    INDEX,
     EPOCHS,
     SNAPSHOTS,
-    INDEX,
     MARKERS,
     COMPACT,
-    TAIL,
     LEFTOVERS,
     RECOVERY,
 )

@@ -76,3 +76,10 @@ def test_the_bytes_of_a_file_are_made_by_one_fix_alone(
     name: str, method: Method, rule: str, fix: str
 ) -> None:
     assert owner_of(replaced_file(name, method=method, rule=rule)).name == fix
+
+
+def test_a_log_loses_its_torn_tail_before_anything_that_was_decided_for_it_without() -> None:
+    """Killed in between, a start would find another log end than the one up to which keys were compacted."""
+    order = [fix.name for fix in COMMIT_ORDER]
+    behind = {fix.name for fix in FIXES if "tail" in fix.after} | {"compact", "markers"}
+    assert set(order[: order.index("tail")]) & behind == set()
