@@ -97,7 +97,7 @@ def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
 
         page_file = check_place(PAGE, options.html, log_dirs)
     if options.metrics:
-        from krepair.ops.metrics import METRICS
+        from krepair.cli.views.metrics import METRICS
 
         metrics_file = check_place(METRICS, options.metrics, log_dirs)
     return metrics_file, page_file
@@ -105,8 +105,8 @@ def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
 
 def _write_metrics(target: str, made: object, verb: str, code: int, duration_s: float) -> None:
     """The result of a run, however it ended. What the verb did is done: its exit code stays."""
+    from krepair.cli.views import metrics
     from krepair.durable import output_file
-    from krepair.ops import metrics
 
     ended = metrics.Ended(verb, code, time.time(), duration_s)
     try:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from krepair.cli.views import metrics
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import WritingError
 from krepair.errors import ExitCode
-from krepair.ops import metrics
 from tests import builders
 from tests.builders import NOW_MS, commit, data
 from tests.flips import flip

@@ -16,6 +16,7 @@ from krepair.checks import fetch_size
 from krepair.checks.catalogue import Finding, Severity
 from krepair.checks.side_by_side import SideBySide
 from krepair.cli.main import app
+from krepair.cli.views.metrics import Ended, families, render
 from krepair.durable.tree import Tree
 from krepair.errors import ExitCode
 from krepair.formats import batch_v2, message_set, record
@@ -23,7 +24,6 @@ from krepair.formats.compression import Codec
 from krepair.logdir import view
 from krepair.ops.by_rule import by_rule
 from krepair.ops.check import check
-from krepair.ops.metrics import Ended, families, render
 from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan
 from krepair.start.folders import said_of_both
