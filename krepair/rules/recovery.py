@@ -1,7 +1,7 @@
 """What a broker's recovery of an unclean log directory would leave, as far as it concerns several files. Pure.
 
 Source: ``Log.recoverLog``, ``LogSegment.recover`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1),
-``LeaderEpochFileCache.assign`` and ``truncateFromEnd``; KAFKA-9065 (fixed in 2.4) for the offsets topic.
+``LeaderEpochFileCache.assign`` and ``truncateFromEnd``; KAFKA-9065 (fixed in 2.4) for the topics of coordinators.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from krepair.formats.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     OFFSETS_TOPIC,
     RECOVERY_POINT_CHECKPOINT,
+    TRANSACTIONS_TOPIC,
     log_name,
 )
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
@@ -30,6 +31,7 @@ from krepair.rules.epochs import (
 from krepair.rules.model import LeftAlone, SegmentFacts
 
 LOADS_PAST_CLEANED_TAIL: Final = (2, 4, 0)
+_LOADED_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 _CONTRADICTIONS: Final = frozenset({EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.NEGATIVE})
 _FEW: Final = 3
 
@@ -75,13 +77,13 @@ def epochs_after_recovery(
 def why_not_rolled(topic: str, version: Version) -> str:
     """Why the log of a topic does not get a new active segment, or empty.
 
-    Up to 2.3 a broker that loads the offsets topic reads up to the log end. It loops forever if the cleaner has removed
+    Up to 2.3 a coordinator that loads its topic reads up to the log end. It loops forever if the cleaner has removed
     the last batches before an empty active segment (KAFKA-9065). The cleaner does not touch the active segment.
     """
-    if topic != OFFSETS_TOPIC or (version is not None and version >= LOADS_PAST_CLEANED_TAIL):
+    if topic not in _LOADED_TOPICS or (version is not None and version >= LOADS_PAST_CLEANED_TAIL):
         return ""
     who = "the version of the broker is not known" if version is None else "the broker is older than 2.4"
-    return f"it gets no new segment: {who}, and before 2.4 loading {OFFSETS_TOPIC} could loop forever (KAFKA-9065)"
+    return f"it gets no new segment: {who}, and before 2.4 loading {topic} could loop forever (KAFKA-9065)"
 
 
 class PointLine(NamedTuple):

@@ -191,16 +191,19 @@ def sums(plan: Plan) -> str:
 
 
 @pytest.mark.parametrize(("version", "who"), [("2.2.1", "the broker is older than 2.4"), ("", "not known")])
-@pytest.mark.parametrize("point", [250, 430, 450])
-def test_the_plan_names_what_a_start_still_reads_of_the_offsets_topic(
-    point: int, version: str, who: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("topic", "point"),
+    [("__consumer_offsets", 250), ("__transaction_state", 430), ("__consumer_offsets", 450)],
+)
+def test_the_plan_names_what_a_start_still_reads_of_a_topic_of_coordinators(
+    topic: str, point: int, version: str, who: str, tmp_path: Path
 ) -> None:
     path = write_unclean(tmp_path / "logs")
-    (path / "t-0").rename(path / "__consumer_offsets-0")
-    set_points(path, {"__consumer_offsets": point, "o": 0})
-    last = (path / "__consumer_offsets-0" / f"{400:020d}.log").stat().st_size
+    (path / "t-0").rename(path / f"{topic}-0")
+    set_points(path, {topic: point, "o": 0})
+    last = (path / f"{topic}-0" / f"{400:020d}.log").stat().st_size
     text = sums(Verbs(path, broker_version=version).plan())
-    assert f"afterwards it still reads {last:,} bytes of 1 partition: __consumer_offsets-0 (" in text
+    assert f"afterwards it still reads {last:,} bytes of 1 partition: {topic}-0 (" in text
     assert who in text
     assert "KAFKA-9065" in text
     assert f" bytes of {'1 partition' if point > 400 else '2 partitions'} that this plan makes ready" in text
