@@ -86,7 +86,11 @@ class SnapshotEntry:
 
 @dataclass(frozen=True)
 class Rules:
-    """Settings and choices. ``expiration_ms`` is the longer of the two producer expiry settings."""
+    """Settings and choices.
+
+    ``expiration_ms`` is the longer of the two producer expiry settings. ``ends_in_records``: the log of a transaction
+    coordinator, whose new segments end with records.
+    """
 
     now_ms: int
     horizon_ms: int
@@ -97,6 +101,7 @@ class Rules:
     expiration_ms: int = 604_800_000
     min_compaction_lag_ms: int = 0
     merge: bool = True
+    ends_in_records: bool = False
 
 
 @dataclass(frozen=True)
@@ -384,8 +389,12 @@ def groups_of(
     out: list[list[Segment]] = []
     bases = [s.base_offset for s, _ in sources] + [end]
     held = 0
-    for (segment, _), following in zip(sources, bases[1:], strict=True):
+    for (segment, batches), following in zip(sources, bases[1:], strict=True):
         size = sizes[segment.base_offset]
+        if rules.ends_in_records and out and ((batches and not size) or (not held and out[-1][0].log)):
+            out[-1].append(segment)
+            held += size
+            continue
         entries = (held + size) // (rules.index_interval_bytes + 1) + 1
         fits = (
             rules.merge
@@ -455,7 +464,8 @@ def compact(
     rest = tuple(s for s in segments if s.base_offset >= end)
     forced: set[tuple[int, int]] = set()
     last = [(s.base_offset, b[-1].position) for s, b in sources if b]
-    forced.update(last[-1:])
+    if not rules.ends_in_records or not any(segment.log for segment in rest):
+        forced.update(last[-1:])
     while True:
         decisions = decide(sources, needed, rules, frozenset(forced))
         sizes = {s.base_offset: 0 for s, _ in sources}
@@ -467,7 +477,7 @@ def compact(
         for group in groups:
             bases = {s.base_offset for s in group}
             lasts = [place for place in last if place[0] in bases]
-            if lasts and not any(sizes[b] for b in bases):
+            if lasts and not any(sizes[b] for b in bases) and not rules.ends_in_records:
                 more.add(lasts[-1])
         more -= forced
         if not more:

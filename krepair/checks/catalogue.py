@@ -176,6 +176,15 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                        "last value of a key. The originals stay until krepair purge, and the plan says before how many "
                        "records go",
          source="KIP-346; KAFKA-6854, KAFKA-8764, KAFKA-9826; Cleaner.shouldRetainRecord (2.2.1, 3.9, 4.3)"),
+    Rule("KR109", BROKER_DOWN, "Transaction log that a coordinator cannot load to its end", fix="compact",
+         lost_if_wrong=KEPT,
+         evidence="a segment that ends with an emptied batch, for a broker before 3.9.2; or offsets without a batch "
+                  "before an empty active segment, for a broker before 2.4. Told as information where the version is "
+                  "not known: cleaners of 3.9.2 and later leave such batches, and their brokers read on",
+         danger="the broker starts, but the coordinator of this partition of __transaction_state answers "
+                "COORDINATOR_LOAD_IN_PROGRESS for ever: none of its transactional ids can begin, and one core is busy",
+         source="KAFKA-17941, KAFKA-9065, KAFKA-17076; TransactionStateManager.loadTransactionMetadata; seen on 2.2.1, "
+                "3.7.2, 3.9.2"),
     # -- indexes
     Rule("KR201", DATA_LOSS, "Time index with a tail of zeros, or never written", fix="index",
          lost_if_wrong=FROM_THE_LOG,

@@ -220,6 +220,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
         make: True to build the indexes; False to verify existing ones.
         parts: contribution of each source to the new log, see ``krepair.checks.parts``; empty if unknown.
         made: digest of each new index as 32 hex digits, by name; empty if unknown.
+        ends_in_records: whether the last batch of the new log must have records, see ``rules.coordinator_load``.
     """
 
     place: Place
@@ -230,6 +231,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
     make: bool = True
     parts: tuple[tuple[int, int], ...] = ()
     made: dict[str, str] = field(default_factory=dict)
+    ends_in_records: bool = False
 
     @property
     def bytes_to_read(self) -> int:

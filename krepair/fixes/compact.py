@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
@@ -35,11 +35,13 @@ from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
+from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.formats.words import count_text
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.model import KeyCompaction
+from krepair.rules.coordinator_load import load_stops
 from krepair.rules.model import GroupDecision, LeftAlone
 from krepair.rules.outcome import CompactedSource
 from krepair.rules.own_policy import not_asked_for
@@ -93,8 +95,9 @@ class Compact(Fix):
         _decide(context, able)
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR108, and the segments that are written anew."""
-        findings, seen = _waiting(context, survey), survey.seen(COMPACT_SEEN)
+        """KR108, KR109, and the segments that are written anew."""
+        findings = (*_waiting(context, survey), *_load_stops(context, survey))
+        seen = survey.seen(COMPACT_SEEN)
         if seen is None:
             return Seen(findings)
         if isinstance(seen, LeftAlone):
@@ -148,6 +151,33 @@ def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
                 f"krepair plan --fix compact says how much{never}"
             ),
             bytes=size,
+        )
+
+
+def _load_stops(context: Context, survey: Survey) -> Iterator[Finding]:
+    """KR109, where a transaction coordinator does not get to the end of its log."""
+    if survey.partition.topic != TRANSACTIONS_TOPIC or survey.is_read_only:
+        return
+    stops = load_stops(survey.segments, survey.log_start, context.version)
+    for stop in stops:
+        what = (
+            f"offset {stop.offset}, the last one of this segment, has an emptied batch"
+            if stop.position >= 0
+            else f"nothing from offset {stop.offset} up to the log end {stop.base_offset}"
+        )
+        way = (
+            "no later segment has a batch, so nothing can take its place: start 3.9.2 or later"
+            if stop.is_end
+            else "--fix compact takes it out where it lies below the bound"
+        )
+        yield Finding(
+            rule="KR109",
+            partition=survey.partition.folder,
+            file=log_name(stop.base_offset),
+            position=stop.position,
+            evidence=f"{what}: a broker before {stop.fixed_in} reads it for ever; {way}",
+            severity=None if context.options.broker_version else Severity.INFORMATION,
+            fix="none" if stop.is_end else "",
         )
 
 

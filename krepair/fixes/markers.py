@@ -38,7 +38,7 @@ from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
-from krepair.formats.filenames import log_name, offset_name
+from krepair.formats.filenames import LOG, TRANSACTIONS_TOPIC, log_name, offset_name
 from krepair.formats.words import count_text, time_text
 from krepair.kernels import classes as c
 from krepair.logdir.reading import why
@@ -385,6 +385,7 @@ def _policy(context: Context, survey: Survey, others: OtherReplicas) -> MarkerPo
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
         held_markers=others.markers,
+        ends_in_records=survey.partition.topic == TRANSACTIONS_TOPIC,
     )
 
 
@@ -760,7 +761,16 @@ def finish_item(
         make=make,
         parts=known.parts,
         made=dict(known.made),
+        ends_in_records=_ends_in_records(staging, group),
     )
+
+
+def _ends_in_records(staging: Staging, group: RewriteSegments) -> bool:
+    """Return whether a new segment has to end with records: where the log of a coordinator goes on behind it."""
+    if staging.plan.topic != TRANSACTIONS_TOPIC:
+        return False
+    last = log_name(group.sources[-1].base_offset)
+    return any(name.endswith(LOG) and name > last and file.size for name, file in staging.planned.items())
 
 
 def _like(folder: PartitionFolder, group: RewriteSegments) -> str:

@@ -142,7 +142,8 @@ class RecordTally:
         stamp_past: tombstones that are the last of their key and whose stamp is past.
         stamp_to_come: tombstones that are the last of their key and whose stamp is still to come.
         stamp_past_bytes: bytes of those whose stamp is past, uncompressed.
-        held: tombstones that would go by their time, and stay because an older record of their key stays somewhere.
+        held: tombstones that would go by their time, and stay because an older record of their key stays somewhere, or
+            because the log has to end with records.
         rewritten: batches that lose some of their records.
         emptied: batches that lose all of their records.
     """

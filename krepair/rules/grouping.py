@@ -41,7 +41,7 @@ def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -
 def group(
     outcomes: Sequence[SourceSegment], last_offsets: Mapping[int, int], policy: MarkerPolicy
 ) -> list[GroupDecision]:
-    """Make groups of neighbouring segments; without ``policy.merge`` every segment is a group.
+    """Make groups of neighbouring segments; without ``policy.merge`` every segment with a batch left is a group.
 
     A group grows as long as the new ``.log`` has at most ``segment.bytes``, its indexes at most
     ``segment.index.bytes``, and its offsets are at most 2^31-1 above its base offset.
@@ -54,7 +54,7 @@ def group(
     groups: list[list[SourceSegment]] = []
     for outcome in outcomes:
         last_offset = last_offsets[outcome.base_offset]
-        if policy.merge and groups and _fits([*groups[-1], outcome], last_offset, policy):
+        if groups and _joins(groups[-1], outcome, last_offset, policy):
             groups[-1].append(outcome)
         else:
             groups.append([outcome])
@@ -64,6 +64,22 @@ def group(
 def _last_offset(sources: Sequence[SourceSegment], last_offsets: Mapping[int, int]) -> int:
     filled = [source for source in sources if source.batches]
     return last_offsets[filled[-1].base_offset] if filled else -1
+
+
+def _joins(
+    sources: Sequence[SourceSegment], outcome: SourceSegment, last_offset: int, policy: MarkerPolicy
+) -> bool:
+    """Whether a segment becomes one with the group before it.
+
+    Where a segment may not be left without records, one that keeps nothing joins its neighbour, whatever their sizes:
+    the new log then holds the batches of one of them.
+    """
+    if policy.ends_in_records:
+        if outcome.log_bytes and not outcome.kept_bytes:
+            return True
+        if not any(source.kept_bytes for source in sources) and any(source.log_bytes for source in sources):
+            return last_offset - sources[0].base_offset <= INT32_MAX
+    return policy.merge and _fits([*sources, outcome], last_offset, policy)
 
 
 def _fits(sources: Sequence[SourceSegment], last_offset: int, policy: MarkerPolicy) -> bool:

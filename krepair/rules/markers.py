@@ -25,6 +25,7 @@ from krepair.kernels import classes as c
 from krepair.kernels.scan_window import decision_delta
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.rules import span as spans
+from krepair.rules.coordinator_load import keeps_end_of, why_not_loaded
 from krepair.rules.grouping import group
 from krepair.rules.model import (
     GroupDecision,
@@ -154,7 +155,7 @@ def decide(
     if problem is not None:
         return problem
     span = spans.decide_span(segments, scan, broker, policy)
-    inside = segments[: span.segments]
+    inside, keeps_end = segments[: span.segments], keeps_end_of(segments, span, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     rescan = _rescan(inside, needs, protected)
     if rescan is not None:
@@ -168,18 +169,21 @@ def decide(
         if problem is not None:
             return problem
         before = _copies(corrected)
-        outcomes, groups, more = _outcomes(corrected, horizon_ms, policy)
+        outcomes, groups, more = _outcomes(corrected, horizon_ms, policy, keeps_end=keeps_end)
         if not more:
             break
         # Only the lowest one: its marker stays too. It may be in a later group, which then needs no other batch.
         lowest = min(more)
         last_data[lowest] = more[lowest]
+    problem = why_not_loaded(segments, groups) if policy.ends_in_records else None
+    if problem is not None:
+        return problem
     log_end_offset = max(segment.summary.last_offset + 1 for segment in segments)
     return PartitionDecision(
         log_end_offset=log_end_offset,
         span=span,
         horizon_ms=horizon_ms,
-        horizons=tuple(_horizon_result(before, policy, *choice) for choice in choices),
+        horizons=tuple(_horizon_result(before, policy, *choice, keeps_end=keeps_end) for choice in choices),
         outcomes=outcomes,
         groups=groups,
         active_producers=needs.active,
@@ -363,11 +367,19 @@ def _copies(corrected: Sequence[_Corrected]) -> list[_Corrected]:
 
 
 def _horizon_result(
-    corrected: Sequence[_Corrected], policy: MarkerPolicy, name: str, horizon_ms: int, chosen: bool
+    corrected: Sequence[_Corrected],
+    policy: MarkerPolicy,
+    name: str,
+    horizon_ms: int,
+    chosen: bool,
+    *,
+    keeps_end: bool,
 ) -> HorizonChoice:
     keeps_all = name == spans.NONE
     # what stays as the last of a group depends on what goes, too
-    outcomes, _, more = _outcomes(_copies(corrected), horizon_ms, replace(policy, keeps_all=keeps_all))
+    outcomes, _, more = _outcomes(
+        _copies(corrected), horizon_ms, replace(policy, keeps_all=keeps_all), keeps_end=keeps_end
+    )
     dropped = 0
     for one in corrected:
         times = _Times.of(one.facts, horizon_ms, keeps_all=keeps_all)
@@ -383,9 +395,11 @@ def _horizon_result(
 
 
 def _outcomes(
-    corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy
+    corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy, *, keeps_end: bool
 ) -> tuple[tuple[SourceSegment, ...], tuple[GroupDecision, ...], dict[int, int]]:
     """Outcomes and groups. The last batch of the span stays, and the last batch of a group that has no other.
+
+    Where each new segment has to end with records, neither does: such a group joins its neighbour.
 
     Returns:
         (outcomes, groups, emptied data batches that have to stay as the last of a group). If there are any of the last
@@ -396,11 +410,13 @@ def _outcomes(
         for one in corrected
     }
     filled = [one for one in corrected if one.facts.summary.batches]
-    if filled:
+    if filled and keeps_end:
         _keep_last(filled[-1], times[filled[-1].facts.base_offset])
     outcomes = [_outcome(one, times[one.facts.base_offset], policy) for one in corrected]
     last_offsets = {one.facts.base_offset: one.facts.summary.last_offset for one in corrected}
     groups = group(outcomes, last_offsets, policy)
+    if policy.ends_in_records:
+        return tuple(outcomes), tuple(groups), {}
     by_base = {one.facts.base_offset: one for one in corrected}
     last_data: dict[int, int] = {}
     for each in groups:

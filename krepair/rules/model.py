@@ -77,6 +77,8 @@ class MarkerPolicy:
         mixed_epochs: whether a partition with a transaction that has batches of two producer epochs may change.
         held_markers: int64[H], ascending offsets of markers that stay, since another replica has a batch of their
             transaction.
+        ends_in_records: whether each new segment has to end with a batch that has records, see
+            ``rules.coordinator_load``.
     """
 
     now_ms: int
@@ -97,6 +99,7 @@ class MarkerPolicy:
     latest_horizon_ms: int = 2**63 - 1
     mixed_epochs: bool = True
     held_markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64), compare=False)
+    ends_in_records: bool = False
 
 
 @dataclass(frozen=True)

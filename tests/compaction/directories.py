@@ -13,6 +13,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.errors import ExitCode
+from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
@@ -122,12 +123,14 @@ def _through_verbs(
     root: Path, folder: Path, policy: MarkerPolicy, more: Mapping[str, object]
 ) -> dict[int, bytes]:
     log_dir = root / "logs"
-    shutil.copytree(folder, log_dir / "t-0")
+    topic = TRANSACTIONS_TOPIC if policy.ends_in_records else "t"
+    shutil.copytree(folder, log_dir / f"{topic}-0")
     (log_dir / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-test-cluster00\n")
     mark = min(policy.high_watermark, 2**62)
-    (log_dir / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {mark}\n")
+    (log_dir / "replication-offset-checkpoint").write_text(f"0\n1\n{topic} 0 {mark}\n")
     given = options(
         root,
+        topic,
         settings={
             "segment.bytes": str(policy.segment_bytes),
             "segment.index.bytes": str(policy.segment_index_bytes),
@@ -155,7 +158,7 @@ def _through_verbs(
         assert verbs.verify(plan).problems == ()
         again = verbs.plan().partitions[0]
         assert (again.status, again.changes) == ("nothing", ())
-    made = logs(log_dir / "t-0")
+    made = logs(log_dir / f"{topic}-0")
     if plan.partitions[0].changes:
         assert verbs.undo(plan).exit_code is ExitCode.DONE
         assert visible(look(log_dir)) == visible(before)

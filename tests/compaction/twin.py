@@ -123,6 +123,10 @@ def compact(
         for batch, raw in batches:
             if base < end and not batch.control and batch.base_offset not in gone:
                 last.update({r.key: r.offset for r in records(raw) if r.key is not None})
+    with_records = [
+        b for base, each in parsed.items() if base < end for b, _ in each if b.records and not b.control
+    ]
+    held = with_records[-1].base_offset if with_records and rules.ends_in_records else -1
     counts = dict.fromkeys(("superseded", "tombstones", "aborted", "keyless"), 0)
 
     def stays(record: Record, batch: naive.Batch, segment: naive.Segment) -> bool:
@@ -132,6 +136,8 @@ def compact(
         if last[record.key] != record.offset:
             counts["superseded"] += 1
             return False
+        if batch.base_offset == held:
+            return True
         past = batch.base_timestamp <= rules.now_ms if batch.stamped else segment.mtime_ms <= rules.horizon_ms
         counts["tombstones"] += record.value is None and past
         return record.value is not None or not past

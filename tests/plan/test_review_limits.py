@@ -502,7 +502,7 @@ WRONG = [
     Case("P2 without fence for no number", unfenced("P2", "x"), ("RV04 order P2 without the fence",)),
     Case(
         "a file outside of a folder left alone",
-        lambda plan: replace(plan, partitions=(left_alone(files=(fingerprint("../x", 1),)),)),
+        refigured(left_alone(files=(fingerprint("../x", 1),), log_bytes_before=0)),
         ("RV09 file '../x'",),
     ),
     Case(

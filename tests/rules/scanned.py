@@ -83,6 +83,7 @@ def policy_of(rules: naive.Rules, partition: Held) -> MarkerPolicy:
         merge=rules.merge,
         snapshot_offset=offset,
         snapshot=states,
+        ends_in_records=rules.ends_in_records,
     )
 
 

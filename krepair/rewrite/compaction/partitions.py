@@ -23,6 +23,7 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.filenames import log_name
 from krepair.formats.offset_set import MOST_BYTES, as_text
 from krepair.kernels.scan import SegmentSummary
+from krepair.logdir.reading import why
 from krepair.next_command import COMPARE_REPLICAS, LOG_DIR, NOTHING, PLAN, Next
 from krepair.plan.model import CompactedSource, SourceSegment
 from krepair.rewrite.compaction.content import TOO_LARGE
@@ -94,7 +95,8 @@ class Prepared:
         bound: up to where, and what follows from the whole partition.
         aborted: int64[N, 3] of aborted transactions.
         stays: offsets of the last record of each key.
-        held: those of them of whose key an older record stays: here, or in another replica. A tombstone there stays.
+        held: those of them at which a tombstone stays: an older record of its key stays, here or in another replica; or
+            the log has to end with records.
         found: base offset -> keys of the segment.
         keys: how many distinct keys there are.
         keyless: base offset -> records without a key.
@@ -189,6 +191,7 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
     for each in prepared:
         each.scratch = scratch
     _join(engine, [each for each in prepared if each.problem is None])
+    _hold_last(engine, [each for each in prepared if each.problem is None and each.span])
     return prepared
 
 
@@ -273,6 +276,31 @@ def _join(engine: Engine, work: Sequence[Prepared]) -> None:
     for index in sorted(parts):
         owners[index].stays += (parts[index].offsets,)
         owners[index].held += (parts[index].held,)
+
+
+def _hold_last(engine: Engine, work: Sequence[Prepared]) -> None:
+    """Hold the tombstones of the last batch below the bound that has records, where a log has to end with some."""
+    from krepair.rewrite.compaction.tasks import find_last_records, offsets_between
+
+    work = [each for each in work if each.partition.policy.ends_in_records]
+    items = [
+        LogsItem(
+            place=each.partition.place,
+            segments=tuple((facts.base_offset, facts.summary.valid_bytes) for facts in each.span),
+        )
+        for each in work
+    ]
+    for index, found in engine.map(find_last_records, items):
+        each = work[index]
+        if isinstance(found, Failed):
+            each.problem = _failed(found.kind, found.why)
+            continue
+        try:
+            last = offsets_between(each.stays, *found)
+        except OSError as error:
+            each.problem = _failed("disk", f"{error.filename}: {why(error)}")
+            continue
+        each.held += (OffsetFile(data=last.tobytes()),)
 
 
 def _join_items(each: Prepared) -> Iterator[JoinItem]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from krepair.checks.walk import walk
 from krepair.derive.transactions import begins_as_indexed
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.scratch import write_scratch
@@ -22,6 +23,7 @@ from krepair.engine.items import Failed, FailureKind, LogsItem, ScanResult
 from krepair.engine.place import at_its_place, in_its_place, reached
 from krepair.engine.progress import shown
 from krepair.formats.arrays import Int32s, Int64s, Uint8s
+from krepair.formats.batch_v2 import CONTROL
 from krepair.formats.filenames import TXN_INDEX, log_name, segment_name
 from krepair.formats.offset_set import MOST_OFFSETS, OffsetSetError, packed, unpacked
 from krepair.kernels import compact_keys as k
@@ -112,6 +114,35 @@ def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
     ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
     return np.ascontiguousarray(ranges).tobytes(), unclear
+
+
+@shown("keys")
+@in_its_place
+def find_last_records(item: LogsItem, tree: Tree) -> tuple[int, int]:
+    """Find the last batch with data records.
+
+    Args:
+        item: logs of one partition.
+        tree: below which they are.
+
+    Returns:
+        (its base offset, the offset after its last one), (0, 0) if there is none.
+
+    Raises:
+        OSError: a log cannot be read.
+    """
+    for base_offset, size in reversed(item.segments):
+        found = (0, 0)
+        with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
+            for walked in walk(read_into_from(descriptor), size, check_crc=False):
+                headers = walked.headers
+                with_data = (headers["record_count"] > 0) & (headers["attributes"] & CONTROL == 0)
+                places = np.flatnonzero(with_data)
+                if len(places):
+                    found = int(walked.firsts[places[-1]]), int(walked.lasts[places[-1]]) + 1
+        if found[1]:
+            return found
+    return 0, 0
 
 
 @shown("keys")

@@ -62,7 +62,7 @@ class _SourceCounts:
         self.bases = np.array([source.base_offset for source in change.sources], np.int64)
         # batches, records, markers, emptied control batches
         self.found = np.zeros((len(self.bases), 4), np.int64)
-        self.last_offset = -1
+        self.last_offset = self.last_records = -1
 
     def add(self, walked: Walked) -> None:
         headers, base = walked.headers, walked.firsts
@@ -82,7 +82,7 @@ class _SourceCounts:
                     np.count_nonzero(of_markers & (counts > 0)),
                     np.count_nonzero(of_markers & (counts == 0)),
                 )
-        self.last_offset = int(walked.lasts[-1])
+        self.last_offset, self.last_records = int(walked.lasts[-1]), int(count[-1])
 
     def problem(self) -> str:
         for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
@@ -177,6 +177,11 @@ def read_new_log(
             counts.add(walked)
             feed(walked)
     problem = counts.problem() or parts.problem()
+    if item.ends_in_records and not counts.last_records:
+        problem = (
+            problem
+            or "its last batch has no records; a transaction coordinator before 3.9.2 never gets past it"
+        )
     return f"{log}: {problem}" if problem else ""
 
 
