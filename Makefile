@@ -28,7 +28,8 @@ install: $(STAMP) ## set up .venv from the locked requirements; the command is t
 
 # The stamp is written last: an interrupted installation is done again, in the same .venv if that works; another PYTHON
 # needs a new one (rm -r .venv). requirements-build.lock holds what builds the one
-# dependency that is published as source; with it in place nothing is ever fetched without a hash.
+# dependency that is published as source; with it in place nothing is ever fetched without a hash. --no-compile: of the
+# packages' modules krepair imports a tenth, and Python compiles these at their first import; all took half a minute.
 $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "krepair needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11" >&2; exit 1; }
@@ -37,7 +38,7 @@ $(STAMP): requirements.lock requirements-build.lock pyproject.toml
 	@rm -f $(STAMP)
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-build.lock
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --no-build-isolation -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps --no-build-isolation --no-compile -r requirements.lock
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-build-isolation --no-deps -e .
 	@touch $(STAMP)
 
