@@ -12,7 +12,8 @@ were written just now, the plan's own name and digest, and the version of krepai
 
 For changes that must not change what is planned. Ends with 1 if a plan differs, and shows the first lines that do.
 With ``--decisions`` only what is decided counts: status, codes, spans, tallies, and names, sizes and digests of what
-results. So plans of different forms can be compared, and of a refusal only its kind.
+results; of a partition without changes its status and code. So plans of different forms can be compared, and of a
+refusal only its kind.
 """
 
 from __future__ import annotations
@@ -168,6 +169,8 @@ def decisions(text: str) -> str:
 
 def _of_partition(partition: dict[str, Any]) -> dict[str, Any]:
     span, keys, evidence = (partition.get(name) or {} for name in ("span", "compaction", "evidence"))
+    if not partition.get("changes"):
+        return _only(partition, ("status", "code", "uncleanable_bytes"))
     return _only(partition, OF_PARTITION) | {
         "span": _only(span, ("start_offset", "end_offset", "limit")),
         "keys": _only(keys, OF_KEYS),
@@ -255,12 +258,19 @@ def comparable(text: str, began: int) -> str:
     return json.dumps(plain(json.loads(text)), indent=1)
 
 
-def _planned(make: Callable[[], Any]) -> str:
-    from krepair.errors import KrepairError
+def _text(plan: Any) -> str:
+    """A plan with every field, whatever the tree's form of a plan file leaves out."""
     from krepair.plan import planfile
 
+    written: bytes = getattr(planfile, "in_full", planfile.dumps)(plan)
+    return written.decode()
+
+
+def _planned(make: Callable[[], Any]) -> str:
+    from krepair.errors import KrepairError
+
     try:
-        return planfile.dumps(make()).decode()
+        return _text(make())
     except KrepairError as error:
         return f"{type(error).__name__}: {error.message}"
 
@@ -277,11 +287,10 @@ def _of_corpus(work: Path) -> Iterator[tuple[str, str]]:
 
 
 def _of_scenes(work: Path) -> Iterator[tuple[str, str]]:
-    from krepair.plan import planfile
     from tools.torture.scenes import SCENES, build, every_keep
 
     for name in every_keep(SCENES):
-        yield name, planfile.dumps(build(name).plan).decode()
+        yield name, _text(build(name).plan)
 
 
 def _of_fixtures(work: Path) -> Iterator[tuple[str, str]]:

@@ -26,6 +26,7 @@ from krepair.ops.reports import (
 )
 from krepair.ops.transactions import TransactionsReport
 from krepair.ops.warm import WarmReport
+from krepair.plan.document import PlanDocument
 from krepair.plan.model import FORMAT_VERSION as PLAN_VERSION
 from krepair.plan.model import Plan
 from krepair.rules.evidence import Way
@@ -67,13 +68,14 @@ def reports() -> dict[str, tuple[Any, ...]]:
 
 def plan_schema() -> dict[str, Any]:
     """Of a plan file."""
-    (plan,), components = components_of((Plan,))
+    (plan,), components = components_of((PlanDocument,))
     return head_of("A krepair plan file", PLAN_VERSION) | plan | {"$defs": components}
 
 
 def document_schema(verb: str, types: tuple[Any, ...]) -> dict[str, Any]:
     """Of the document that one verb prints: a report, or an error."""
     (head, error, *found), components = components_of((Head, ErrorBody, *types))
+    components = {name: _as_object(schema) for name, schema in components.items()}
     report = found[0] if len(found) == 1 else {"anyOf": found}
     return head_of(f"What krepair {verb} --json prints", DOCUMENT_VERSION) | {
         "allOf": [head],
@@ -113,10 +115,29 @@ def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], d
             continue
         schema["description"] = plain((inspect.getdoc(struct) or "").partition("\n\nAttributes:")[0])
         words = attributes_of(struct)
+        names = struct.__struct_fields__ if "prefixItems" in schema else ()
+        for field, shape in zip(names, schema.get("prefixItems", ()), strict=True):
+            shape["title"], shape["description"] = field, words[field]
         for field, shape in schema.get("properties", {}).items():
             if field in words:
                 shape["description"] = words[field]
     return references, dict(sorted(components.items()))
+
+
+def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a plan file has as an array of fields, as a report spells it out."""
+    fields = schema.get("prefixItems")
+    if fields is None:
+        return schema
+    return {
+        "title": schema["title"],
+        "description": schema["description"],
+        "type": "object",
+        "properties": {
+            one["title"]: {key: value for key, value in one.items() if key != "title"} for one in fields
+        },
+        "required": [one["title"] for one in fields if "default" not in one],
+    }
 
 
 def _as_text(kind: type) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from krepair.durable.scratch import Scratch
@@ -13,6 +14,7 @@ from krepair.fixes.survey import Sights, Survey
 from krepair.formats.broker_version import Version, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
+from krepair.logdir.space import read_space
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.rules.evidence import Evidence
@@ -96,6 +98,11 @@ class Context:
     def survey_all(self, partitions: Iterable[Partition]) -> list[Survey]:
         """One survey per partition."""
         return [self.survey(partition) for partition in partitions]
+
+    @cached_property
+    def block_bytes(self) -> int:
+        """Bytes of a block of the file system that holds the log directory."""
+        return read_space(self.view.path).block_bytes
 
     @property
     def broker_id(self) -> int:

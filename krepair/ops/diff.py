@@ -16,6 +16,7 @@ from krepair.errors import ExitCode, UsageError
 from krepair.formats.words import count_text, names_text, time_text
 from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
+from krepair.plan.planfile import spelled_out
 from krepair.plan.view import asked_horizon, expected_text, horizon_text, size_text
 from krepair.rules.reasons import told_of
 
@@ -184,11 +185,11 @@ def _parts(plan: Plan) -> dict[str, PartitionPlan | RootPlan]:
 def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
     """A plan without its partitions, on one level. The fields in ``unknown`` are left out."""
     fields = {
-        name: msgspec.to_builtins(getattr(plan, name))
+        name: spelled_out(getattr(plan, name))
         for name in plan.__struct_fields__
         if name not in _APART | unknown and getattr(plan, name) is not UNSET
     }
-    policy: dict[str, Any] = msgspec.to_builtins(plan.policy)
+    policy: dict[str, Any] = spelled_out(plan.policy)
     options = Options.of_words(plan.asked)
     fields["asked"] = {name: msgspec.to_builtins(getattr(options, name)) for name in _ONLY_ASKED}
     if "commit" in fields:
@@ -207,7 +208,7 @@ def _partition(
         return PartitionDiff(folder=folder, where="second" if first is None else "first")
     if first == second:
         return None
-    before, after = msgspec.to_builtins(first), msgspec.to_builtins(second)
+    before, after = spelled_out(first), spelled_out(second)
     changes = tuple(_changes(before.pop("changes"), after.pop("changes")))
     fields = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     same = not changes and not fields & _DECIDED

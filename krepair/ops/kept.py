@@ -4,7 +4,8 @@ Found by the private sub-folders alone, so that it works without any plan file. 
 writes.
 
 A copy of the plan stays with what the plan keeps, so that undo can do without the plan file: the file ``plan`` in the
-private sub-folders, with the bytes of the plan file. It is one file with several names. So no partition has to be the
+private sub-folders, which is the plan file without the partitions that do not change, and proves the same plan id. It
+is one file with several names. So no partition has to be the
 last one that is undone or purged: each takes its own name away, and the bytes go with the last name. Where a file
 system makes no link, the partition gets a file of its own. Whoever may write the log directory may also write such a
 file. So what is read back is checked as any plan is, and it is carried out in the directory in which it lies, and
@@ -43,7 +44,7 @@ from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, Next, by_id, of_error
 from krepair.ops.reports import KeptPlan, KeptReport, KeptState
 from krepair.plan.model import PartitionPlan, Plan
-from krepair.plan.planfile import MAX_PLAN_BYTES, dumps, loads
+from krepair.plan.planfile import MAX_PLAN_BYTES, kept_copy, loads
 
 _LOOKED_INTO_BYTES: Final = 64 << 20
 """A larger copy of a plan is not read just to list it; undo reads it."""
@@ -389,7 +390,7 @@ class PlanKeeper:
         if self._copy is not None and not self._disk.tree.is_there(self._copy[0]):
             self._copy = None  # the partition that had it has failed, and what was staged there is gone
         if self._copy is None:
-            self._data = self._data or dumps(self._plan)
+            self._data = self._data or kept_copy(self._plan)
             self._copy = next((copy for copy in map(self._copy_if_right, self._places) if copy), None)
         return self._copy
 

@@ -41,7 +41,6 @@ from krepair.logdir.cluster import ClusterView, configs_of
 from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.lock import is_locked
-from krepair.logdir.space import read_space
 from krepair.logdir.values import FileRef, LogDir, Partition, deleted_files, why_changed, without_deleted
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next
@@ -57,6 +56,7 @@ from krepair.plan.build import build_plan
 from krepair.plan.changes import changes_logs, names_removed
 from krepair.plan.keep import AUTO
 from krepair.plan.model import (
+    WHOLE_BLOCKS,
     ChangeLines,
     Commit,
     FileFingerprint,
@@ -345,7 +345,9 @@ def _root_plan(
     files = [one.file for one in checkpoints if one.file is not None and one.file.name in names]
     return RootPlan(
         keeper=keeper,
-        files=tuple(_fingerprint(file, "") for file in sorted(files, key=lambda file: file.name)),
+        files=tuple(
+            _fingerprint(file, "", context.block_bytes) for file in sorted(files, key=lambda file: file.name)
+        ),
         changes=changes,
         notes=(*(note for one in seen for note in one.notes), *later),
     )
@@ -403,7 +405,7 @@ def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
         settings=recorded,
         accepted_losses=options.accepted_losses,
         room=room_of(view) if options.keep == AUTO else UNSET,
-        block_bytes=read_space(view.path).block_bytes,
+        block_bytes=context.block_bytes,
         others=others_of(context),
     )
 
@@ -439,7 +441,7 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
         log_end_offset=max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)]),
         high_watermark=survey.high_watermark,
-        files=fingerprints(survey),
+        files=fingerprints(survey, context.block_bytes) if changes or raised else (),
         log_bytes_before=partition.log_bytes,
         changes=changes,
         notes=(*_private_notes(partition), *left_notes, *notes),
@@ -503,7 +505,7 @@ def _private_notes(partition: Partition) -> tuple[str, ...]:
     )
 
 
-def fingerprints(survey: Survey) -> tuple[FileFingerprint, ...]:
+def fingerprints(survey: Survey, block_bytes: int) -> tuple[FileFingerprint, ...]:
     """Fingerprints of every regular file of the partition."""
     digests = {log_name(facts.base_offset): facts.summary.headers for facts in survey.segments}
     digests |= survey.digests
@@ -512,16 +514,19 @@ def fingerprints(survey: Survey) -> tuple[FileFingerprint, ...]:
             segment_name(base, ".txnindex"): digest_bytes(data)
             for base, data in survey.log.txn_entries.items()
         }
-    return tuple(_fingerprint(file, digests.get(file.name, "")) for file in survey.partition.files())
+    return tuple(
+        _fingerprint(file, digests.get(file.name, ""), block_bytes) for file in survey.partition.files()
+    )
 
 
-def _fingerprint(file: FileRef, digest: str) -> FileFingerprint:
+def _fingerprint(file: FileRef, digest: str, block_bytes: int) -> FileFingerprint:
+    disk = file.blocks if file.nlink == 1 else 0
     return FileFingerprint(
         name=file.name,
         size=file.size,
         mtime_ns=file.mtime_ns,
         digest=digest,
-        disk=file.blocks if file.nlink == 1 else 0,
+        disk=WHOLE_BLOCKS if disk == -(-file.size // block_bytes) * block_bytes else disk,
     )
 
 

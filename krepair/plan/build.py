@@ -10,6 +10,8 @@ from msgspec import UNSET
 from krepair import __version__
 from krepair.formats.words import all_printable
 from krepair.logdir.values import LogDir
+from krepair.plan.changes import trusted_after
+from krepair.plan.document import for_the_reader
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import (
     Commit,
@@ -57,7 +59,13 @@ def build_plan(
         asked: the options that were given, as words.
         preview: set if the plan is made while a broker is running.
     """
-    figured = [with_figures(partition, policy) for partition in partitions]
+    raised = trusted_after(() if root is None else root.changes)
+    figured = [
+        with_figures(one, policy)
+        if one.changes or (one.topic, one.partition) in raised
+        else for_the_reader(one)
+        for one in partitions
+    ]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
     damaged = [partition for partition in figured if partition.uncleanable_bytes]
     plan = Plan(
@@ -86,7 +94,9 @@ def build_plan(
     )
     plan = _encodable(plan)
     if policy.keep != INPLACE:
-        figured = [with_figures(partition, policy) for partition in decided(plan)]
+        figured = [
+            with_figures(partition, policy) if partition.changes else partition for partition in decided(plan)
+        ]
         freed = sum(partition.freed_at_apply for partition in figured)
         plan = msgspec.structs.replace(plan, partitions=tuple(figured), freed_at_apply=freed)
     return seal(msgspec.structs.replace(plan, peak_extra_bytes=plan_peak_bytes(plan)))

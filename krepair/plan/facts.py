@@ -10,7 +10,7 @@ from typing import Final
 
 from krepair.errors import StalePlanError
 from krepair.logdir.config import DEFAULT
-from krepair.plan.model import FileFingerprint, PartitionPlan, Policy, Setting
+from krepair.plan.model import WHOLE_BLOCKS, FileFingerprint, PartitionPlan, Policy, Setting
 from krepair.rules.own_policy import COMPACTED_INTERNAL_TOPICS
 
 LOG_NAME: Final = re.compile(r"([0-9]{20})\.log")
@@ -57,10 +57,14 @@ class OnDisk:
 
     @classmethod
     def of(cls, files: Sequence[FileFingerprint], policy: Policy) -> OnDisk:
-        """Of the files of one folder."""
-        names = {file.name: (file.size, file.disk) for file in files}
-        sizes = {name: size for name, (size, _) in names.items()}
-        return cls(sizes, {name: disk for name, (_, disk) in names.items()}, policy.block_bytes)
+        """Build the figures of one folder's files."""
+        block = policy.block_bytes
+        sizes, comes_back = dict[str, int](), dict[str, int]()
+        for file in files:
+            whole = -(-file.size // block) * block
+            sizes[file.name] = file.size
+            comes_back[file.name] = whole if file.disk == WHOLE_BLOCKS else file.disk
+        return cls(sizes, comes_back, block)
 
     def takes(self, *sizes: int) -> int:
         """Bytes of the blocks that new files of these sizes take."""

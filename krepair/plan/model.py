@@ -42,6 +42,7 @@ from krepair.rules.outcome import (
 
 __all__ = [
     "FORMAT_VERSION",
+    "WHOLE_BLOCKS",
     "Change",
     "ChangeLines",
     "Commit",
@@ -78,7 +79,9 @@ __all__ = [
     "Undo",
 ]
 
-FORMAT_VERSION = "2.0"
+FORMAT_VERSION = "2.1"
+"""Since 2.1 a field with its default value is left out of the structs below that say so, and partitions without changes
+are written by what they have in common (``krepair.plan.document``)."""
 
 
 class SearchedDir(Struct, frozen=True, kw_only=True):
@@ -167,11 +170,17 @@ class Policy(Struct, frozen=True, kw_only=True):
     block_bytes: Annotated[int, Meta(ge=1)] = 4096
 
 
-class FileFingerprint(Struct, frozen=True, kw_only=True):
+WHOLE_BLOCKS = -1
+"""The blocks of a file are its size, rounded up."""
+
+
+class FileFingerprint(Struct, frozen=True, kw_only=True, array_like=True):
     """The state of a file when the plan was made. ``apply`` refuses the partition if anything in it differs.
 
     One file may have grown: the log of the active segment, if no change touches it. Then ``apply`` computes under the
     lock again what depends on it: open transactions, producer state, high watermark, order of commit.
+
+    In a plan file it is an array of its fields, in this order; in a report, and in format 2.0, an object.
 
     Attributes:
         name: file name inside the partition folder.
@@ -180,14 +189,15 @@ class FileFingerprint(Struct, frozen=True, kw_only=True):
         digest: 32 hex digits. For a ``.log`` it covers position and header (which holds the CRC) of each batch; for
             every other file its bytes. Empty if the file was not read: the preallocated indexes of the active segment,
             and files that no change touches.
-        disk: bytes of the disk that are free once the file is gone (reader only): its blocks; 0 if it has other names.
+        disk: bytes of the disk that are free once the file is gone (reader only): its blocks; 0 if it has other names;
+            ``WHOLE_BLOCKS`` if they are what its size takes.
     """
 
     name: str
     size: int
     mtime_ns: int
-    digest: str
-    disk: int = 0
+    digest: str = ""
+    disk: int = WHOLE_BLOCKS
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -206,8 +216,10 @@ class Span(Struct, frozen=True, kw_only=True):
     limit_text: str
 
 
-class PartitionPlan(Struct, frozen=True, kw_only=True):
+class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One partition: its changes, or why there are none.
+
+    Of one without changes, whose recovery point stays, only what tells its reader why is known.
 
     Attributes:
         topic: topic name.
@@ -371,7 +383,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         risks: risks for the reviewer.
         asked: the options that it was made with, as words of a command line; its clock is in the policy.
         preview: set if the plan was made while a broker was running; otherwise absent.
-        digest: 64 hex digits over the canonical bytes of the plan with ``digest`` and ``plan_id`` empty.
+        unchanged_digest: 64 hex digits over the partitions without changes, as they are written; absent if there are
+            none, and in plans of older versions.
+        digest: 64 hex digits over the canonical bytes of the plan without its ``unchanged`` part, with ``digest`` and
+            ``plan_id`` empty. So the copy that is kept for undo, which has no such part, proves the same id.
     """
 
     format_version: str = FORMAT_VERSION
@@ -395,6 +410,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     risks: tuple[Risk, ...] = ()
     asked: tuple[str, ...] = ()
     preview: Preview | UnsetType = UNSET
+    unchanged_digest: str | UnsetType = UNSET
     digest: str = ""
 
     @property

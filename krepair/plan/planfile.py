@@ -1,7 +1,11 @@
 """The plan file: canonical JSON, its digest, and the messages for a file that was changed.
 
-Canonical means: UTF-8, sorted keys, indentation by two blanks, one newline at the end. The same plan always gives the
-same bytes. So two people can compare files, and the digest can be computed from the values.
+Canonical means: UTF-8, sorted keys, a line for each field of the plan and for each of its partitions, one newline at
+the end. The same plan always gives the same bytes. So two people can compare files, and the digest can be computed from
+the values.
+
+What is kept for undo is the same file without the partitions that do not change. The digest, and so the plan id, is
+over that part; it holds a digest of the rest.
 """
 
 from __future__ import annotations
@@ -10,9 +14,11 @@ import hashlib
 import os
 import re
 import stat
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from krepair.durable.disk import Disk, put_whole_or_nothing
 from krepair.durable.output_file import OutputKind, not_written, place_of
@@ -21,10 +27,11 @@ from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageE
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there, kind_of, why
 from krepair.next_command import LOG_DIR, PLAN, Next
-from krepair.plan.model import FORMAT_VERSION, Plan
+from krepair.plan.document import PlanDocument, Unchanged, joined, parted
+from krepair.plan.model import FORMAT_VERSION, FileFingerprint, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
-"""Larger files are refused without reading. A plan has about 1 kB per segment and 200 B per file."""
+"""Larger files are refused without reading. A plan has less than 1 kB per segment that changes."""
 
 PLAN_ID_DIGITS: Final = 8
 _DIGEST_FORM: Final = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +43,9 @@ _PLANS: Final = OutputKind(
 )
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
-_decoder: Final = msgspec.json.Decoder(Plan)
+_decoder: Final = msgspec.json.Decoder(PlanDocument)
+_IN_FULL: Final = "2.0"
+"""The format of krepair 1.0.0: every field is written, and the digest is over the whole plan."""
 
 
 class _Head(msgspec.Struct):
@@ -60,25 +69,90 @@ class _Applied(_Head):
 _applied_decoder: Final = msgspec.json.Decoder(_Applied)
 
 
-def dumps(plan: msgspec.Struct) -> bytes:
+def dumps(plan: Plan) -> bytes:
     """Canonical bytes of a plan."""
-    return msgspec.json.format(_encoder.encode(plan), indent=2) + b"\n"
+    if plan.format_version == _IN_FULL:
+        return in_full(plan)
+    return _written(*parted(plan))
+
+
+def kept_copy(plan: Plan) -> bytes:
+    """Canonical bytes of what is kept of a plan for undo: its head, the root, and the partitions that change."""
+    if plan.format_version == _IN_FULL:
+        return in_full(plan)
+    return _written(parted(plan)[0])
+
+
+def in_full(plan: Plan) -> bytes:
+    """A plan with every field of every partition, as krepair 1.0.0 wrote it."""
+    return msgspec.json.format(_encoder.encode(spelled_out(plan)), indent=2) + b"\n"
+
+
+def spelled_out(value: Any) -> Any:
+    """A plan, or a part of it, as plain values with every field."""
+    if isinstance(value, msgspec.Struct):
+        config = type(value).__struct_config__
+        fields = {} if config.tag is None else {str(config.tag_field): config.tag}
+        for name in value.__struct_fields__:
+            if (field := getattr(value, name)) is not UNSET:
+                fields[name] = spelled_out(field)
+        return fields
+    if isinstance(value, dict):
+        return {name: spelled_out(one) for name, one in value.items()}
+    return [spelled_out(one) for one in value] if isinstance(value, tuple | list) else value
+
+
+def of_full(document: Any) -> Plan:
+    """Make the plan of the values that ``in_full`` writes; they are changed.
+
+    Raises:
+        msgspec.ValidationError: they are none.
+        KeyError, TypeError, AttributeError: likewise.
+    """
+    for one in (*document["partitions"], *filter(None, (document.get("root"),))):
+        one["files"] = [[file[name] for name in FileFingerprint.__struct_fields__] for file in one["files"]]
+    return msgspec.convert(document, Plan)
+
+
+def _written(plan: Plan, unchanged: Sequence[Unchanged] = ()) -> bytes:
+    fields: dict[str, bytes] = {}
+    for name in plan.__struct_fields__:
+        if (value := getattr(plan, name)) is not UNSET:
+            fields[name] = _lines(value) if name == "partitions" else _encoder.encode(value)
+    if unchanged:
+        fields["unchanged"] = _lines(unchanged)
+    return (
+        b"{\n"
+        + b",\n".join(b'"%b": %b' % (name.encode(), fields[name]) for name in sorted(fields))
+        + b"\n}\n"
+    )
+
+
+def _lines(values: Sequence[msgspec.Struct]) -> bytes:
+    return b"[\n" + b",\n".join(map(_encoder.encode, values)) + b"\n]" if values else b"[]"
 
 
 def digest_of(plan: Plan) -> str:
-    """64 hex digits: SHA-256 of the canonical bytes with ``digest`` and ``plan_id`` empty."""
+    """64 hex digits: SHA-256 of the canonical bytes of what is kept for undo, with ``digest`` and ``plan_id`` empty."""
     bare = msgspec.structs.replace(plan, digest="", plan_id="")
-    return hashlib.sha256(dumps(bare)).hexdigest()
+    return hashlib.sha256(kept_copy(bare)).hexdigest()
+
+
+def _digest_of_unchanged(unchanged: Sequence[Unchanged]) -> str | UnsetType:
+    return hashlib.sha256(_lines(unchanged)).hexdigest() if unchanged else UNSET
 
 
 def seal(plan: Plan) -> Plan:
     """The plan with computed ``digest`` and ``plan_id``."""
+    if plan.format_version != _IN_FULL:
+        unchanged = _digest_of_unchanged(parted(plan)[1])
+        plan = msgspec.structs.replace(plan, unchanged_digest=unchanged)
     digest = digest_of(plan)
     return msgspec.structs.replace(plan, digest=digest, plan_id=digest[:PLAN_ID_DIGITS])
 
 
 def loads(data: bytes, name: str) -> Plan:
-    """Read a plan and check that it was not changed.
+    """Read a plan, or the copy of one that is kept for undo, and check that it was not changed.
 
     Args:
         data: the whole file.
@@ -93,18 +167,28 @@ def loads(data: bytes, name: str) -> Plan:
         raise _too_large(name, len(data))
     head = _read_head(data, name)
     _check_version(head, name)
+    is_whole = False
     try:
-        plan = _decoder.decode(data)
+        if head.format_version == _IN_FULL:
+            plan = of_full(msgspec.json.decode(data))
+        else:
+            document = _decoder.decode(data)
+            plan, is_whole = joined(document), document.unchanged is not UNSET
     except UnicodeDecodeError:
         raise StalePlanError(
             f"{name}: a plan that was edited or damaged: byte {_not_utf8(data)} is no UTF-8 text",
             next_command=_MAKE_ANEW,
         ) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise StalePlanError(
             f"{name}: a plan that was edited or damaged: {_one_line(error)}", next_command=_MAKE_ANEW
         ) from None
     _check_digest(plan, data, name)
+    if is_whole and plan.unchanged_digest != _digest_of_unchanged(parted(plan)[1]):
+        raise StalePlanError(
+            f"{name}: the plan was edited: its partitions without changes are not those that it was made with",
+            next_command=_MAKE_ANEW,
+        )
     return plan
 
 

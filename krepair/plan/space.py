@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES
 from krepair.plan.facts import OnDisk
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_freed_by_apply, undo_for
 from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Policy, ReasonTally, Room
-from krepair.plan.planfile import dumps
+from krepair.plan.planfile import kept_copy
 from krepair.rules.reasons import Reason
 
 ROUNDING_BYTES: Final = 4096
@@ -28,8 +28,8 @@ REMOVAL_BYTES: Final = 1024
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
 """Bytes for journal, folder and fence files of one partition during apply."""
 
-PLAN_COPY_STEP_BYTES: Final = 64 * 1024
-"""The size of a plan's copy is rounded up to a multiple of this, so that a plan can contain its own size."""
+_OF_FIGURES: Final = 256
+"""Bytes of the copy of a plan for the fields that depend on its size, and are left out where it is worked out."""
 
 
 class Space(NamedTuple):
@@ -215,14 +215,15 @@ def root_on_top(plan: Plan) -> OnTop:
 
 
 def plan_copy_bytes(plan: Plan) -> int:
-    """Largest size of the copy of the plan beside the kept originals; 0 if the plan changes nothing.
+    """Bytes that the copy of the plan beside the kept originals takes at most; 0 if the plan changes nothing.
 
-    Fields that depend on this figure are left out. ``ROUNDING_BYTES`` has room for them.
+    Fields that depend on this figure are left out.
     """
     if plan.root is None and not any(partition.changes for partition in plan.partitions):
         return 0
-    size = len(dumps(replace(plan, peak_extra_bytes=0, digest="", plan_id="")))
-    return -(-(size + ROUNDING_BYTES) // PLAN_COPY_STEP_BYTES) * PLAN_COPY_STEP_BYTES
+    block = plan.policy.block_bytes
+    bare = replace(plan, peak_extra_bytes=0, freed_at_apply=0, digest="", plan_id="", unchanged_digest=UNSET)
+    return -(-(len(kept_copy(bare)) + _OF_FIGURES) // block) * block
 
 
 def parts_on_top(plan: Plan) -> OnTop:

@@ -45,7 +45,7 @@ class OtherLog(Struct, frozen=True, kw_only=True):
     digest: str
 
 
-class Evidence(Struct, frozen=True, kw_only=True):
+class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why markers and tombstones of one partition may go, or why they stay.
 
     Attributes:

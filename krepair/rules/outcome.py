@@ -55,7 +55,7 @@ class CompactedSource(Struct, frozen=True, kw_only=True):
         return self.superseded + self.tombstones + self.aborted
 
 
-class SourceSegment(Struct, frozen=True, kw_only=True):
+class SourceSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One segment that a change reads, and the decisions for it.
 
     With key compaction, the records that go are first taken out of the segment, which gives a stream. Sizes, counts and
@@ -93,12 +93,12 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
     kept_markers: int
     reasons: tuple[ReasonTally, ...]
     drop_unstamped: bool
-    carried_open: tuple[int, ...]
-    keep_positions: tuple[int, ...]
-    protected: tuple[tuple[int, int], ...]
-    last_position: int
+    carried_open: tuple[int, ...] = ()
+    keep_positions: tuple[int, ...] = ()
+    protected: tuple[tuple[int, int], ...] = ()
+    last_position: int = -1
     decisions: str
-    aborted_kept: tuple[int, ...]
+    aborted_kept: tuple[int, ...] = ()
     compacted: CompactedSource | UnsetType = UNSET
     keeps_all: bool | UnsetType = UNSET
     held_markers: tuple[int, ...] | UnsetType = UNSET
@@ -130,7 +130,7 @@ class SourceSegment(Struct, frozen=True, kw_only=True):
         return gone > 0 or self.kept_bytes != self.log_bytes
 
 
-class HorizonChoice(Struct, frozen=True, kw_only=True):
+class HorizonChoice(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of one choice of the delete horizon. It is only for the reader; apply does not use it.
 
     Attributes:
@@ -144,8 +144,8 @@ class HorizonChoice(Struct, frozen=True, kw_only=True):
     name: str
     horizon_ms: int
     log_bytes_after: int
-    markers_dropped: int
-    chosen: bool
+    markers_dropped: int = 0
+    chosen: bool = False
 
 
 class TombstoneHorizon(Struct, frozen=True):

@@ -18,7 +18,7 @@ from krepair.errors import RefusedError
 from krepair.formats.filenames import root_private_folder
 from krepair.ops.kept import PlanCopy, PlanKeeper, find_copy, load_copy, private_folders
 from krepair.plan.model import Plan, RootPlan
-from krepair.plan.planfile import dumps, seal
+from krepair.plan.planfile import dumps, kept_copy, seal
 from tests.durable.disks import NAME_CHANGING, FailingDisk, RecordingDisk
 from tests.ops.stops import each_stop
 from tests.plan.plans import FOLDER, good_plan, partition
@@ -69,7 +69,7 @@ def keep(plan: Plan, disk: object = None) -> None:
 
 def test_every_partition_names_the_same_file_and_the_plan_is_read_back(plan: Plan):
     keep(plan)
-    assert [path.read_bytes() for path in copies(plan)] == [dumps(plan)] * 2
+    assert [path.read_bytes() for path in copies(plan)] == [kept_copy(plan)] * 2
     assert len({path.stat().st_ino for path in copies(plan)}) == 1
     assert found(plan) == plan
 
@@ -99,7 +99,7 @@ def test_a_partition_that_has_none_gets_the_name_of_the_one_that_is_there(plan: 
 def test_a_torn_copy_is_replaced(plan: Plan, damaged: bytes):
     copies(plan)[0].write_bytes(damaged)
     keep(plan)
-    assert [path.read_bytes() for path in copies(plan)] == [dumps(plan)] * 2
+    assert [path.read_bytes() for path in copies(plan)] == [kept_copy(plan)] * 2
 
 
 def test_where_no_link_can_be_made_each_partition_has_a_file_of_its_own(plan: Plan):
@@ -131,7 +131,7 @@ def test_after_a_crash_at_any_call_the_copy_is_whole_or_not_there_and_the_next_r
         with stop as disk:
             keep(plan, disk)
         if stop.happened:
-            assert all(path.read_bytes() == dumps(plan) for path in copies(plan) if path.exists())
+            assert all(path.read_bytes() == kept_copy(plan) for path in copies(plan) if path.exists())
         keep(plan)
         assert found(plan) == plan
         assert {name for folder in folders(plan) for name in os.listdir(folder.private)} == {COPY_NAME}
@@ -145,11 +145,11 @@ def resealed(plan: Plan, **fields: object) -> bytes:
 
 BAD: list[tuple[str, Callable[[Plan], bytes], str]] = [
     ("empty", lambda plan: b"", "empty, not a plan"),
-    ("cut", lambda plan: dumps(plan)[:-40], "cut off"),
-    ("flipped", lambda plan: dumps(plan).replace(b'"broker-1"', b'"broker-2"'), "the plan was edited"),
+    ("cut", lambda plan: kept_copy(plan)[:-40], "cut off"),
+    ("flipped", lambda plan: kept_copy(plan).replace(b'"broker-1"', b'"broker-2"'), "the plan was edited"),
     (
         "another version",
-        lambda plan: dumps(plan).replace(b'"format_version": "', b'"format_version": "9'),
+        lambda plan: kept_copy(plan).replace(b'"format_version": "', b'"format_version": "9'),
         "reads 2.x",
     ),
     ("another id", lambda plan: resealed(plan, tool_version="other"), "was expected"),
@@ -169,14 +169,14 @@ def test_a_copy_that_is_not_as_it_was_written_is_refused_with_its_path(
 
 def test_one_good_copy_is_enough_beside_damaged_ones(plan: Plan):
     copies(plan)[0].write_bytes(b"damaged")
-    copies(plan)[1].write_bytes(dumps(plan))
+    copies(plan)[1].write_bytes(kept_copy(plan))
     assert found(plan) == plan
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
 def test_what_is_no_regular_file_is_never_opened(plan: Plan, tmp_path: Path, kind: str):
     path = copies(plan)[0]
-    (tmp_path / "elsewhere").write_bytes(dumps(plan))
+    (tmp_path / "elsewhere").write_bytes(kept_copy(plan))
     match kind:
         case "link":
             path.symlink_to(tmp_path / "elsewhere")

@@ -26,11 +26,12 @@ class Schema:
 
     Args:
         root: the schema.
-        closed: fields that the schema does not know are faults, too, as are fields that are not there.
+        closed: fields that the schema does not know are faults, too.
+        spelled_out: of a closed one, fields that are not there are faults, too.
     """
 
-    def __init__(self, root: dict[str, Any], *, closed: bool = False) -> None:
-        self._root, self._closed = root, closed
+    def __init__(self, root: dict[str, Any], *, closed: bool = False, spelled_out: bool = True) -> None:
+        self._root, self._closed, self._spelled_out = root, closed, spelled_out
 
     def faults(self, value: Any) -> list[str]:
         """Where a value is not as the schema says."""
@@ -99,7 +100,7 @@ class Schema:
             yield from (
                 f"{at}.{name}: has a default, but is not written"
                 for name in rule.keys() - value.keys()
-                if "default" in rule[name]
+                if "default" in rule[name] and self._spelled_out
             )
 
     def _required(self, value: Any, rule: list[str], _: Any, at: str) -> Iterator[str]:

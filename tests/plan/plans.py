@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -219,6 +220,21 @@ def nothing(**fields: object) -> PartitionPlan:
         "log_bytes_before": 10,
     }
     return PartitionPlan(**(values | fields))  # type: ignore[arg-type]
+
+
+def laid_out(document: dict[str, Any]) -> bytes:
+    """The file of a plan's JSON: a line for each field, and for each partition."""
+
+    def text(value: Any) -> str:
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
+    def field(name: str, value: Any) -> str:
+        if name in ("partitions", "unchanged") and value:
+            return f'"{name}": [\n' + ",\n".join(map(text, value)) + "\n]"
+        return f'"{name}": {text(value)}'
+
+    rows = (field(name, value) for name, value in sorted(document.items()))
+    return ("{\n" + ",\n".join(rows) + "\n}\n").encode()
 
 
 def policy(**fields: object) -> Policy:

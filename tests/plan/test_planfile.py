@@ -25,17 +25,18 @@ from krepair.errors import (
     UnwritableError,
     UsageError,
 )
+from krepair.formats.filenames import SEGMENT_SUFFIXES
 from krepair.formats.words import printable
 from krepair.plan import planfile
-from krepair.plan.planfile import check_place, digest_of, dumps, loads, read_plan, seal
-from tests.plan.plans import good_plan, left_alone, write_plan
+from krepair.plan.planfile import check_place, digest_of, dumps, kept_copy, loads, read_plan, seal
+from tests.plan.plans import fingerprint, good_plan, laid_out, left_alone, partition, write_plan
 
 
 def edited(change: object) -> bytes:
     """The good plan's file after a change of its JSON."""
     document = json.loads(dumps(good_plan()))
     change(document)  # type: ignore[operator]
-    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    return laid_out(document)
 
 
 def test_what_is_written_is_read_back_equal():
@@ -43,15 +44,14 @@ def test_what_is_written_is_read_back_equal():
     assert loads(dumps(plan), "p") == plan
 
 
-def test_bytes_are_sorted_indented_and_end_in_one_newline():
+def test_bytes_are_sorted_with_a_line_for_each_partition_and_end_in_one_newline():
     data = dumps(good_plan())
-    document = json.loads(data)
-    assert (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode() == data
+    assert laid_out(json.loads(data)) == data
 
 
-def test_plan_id_is_the_beginning_of_the_sha256_of_the_bare_bytes():
+def test_plan_id_is_the_beginning_of_the_sha256_of_the_bare_bytes_of_what_is_kept():
     plan = good_plan()
-    bare = dumps(msgspec.structs.replace(plan, digest="", plan_id=""))
+    bare = kept_copy(msgspec.structs.replace(plan, digest="", plan_id=""))
     digest = hashlib.sha256(bare).hexdigest()
     assert (plan.digest, plan.plan_id) == (digest, digest[:8])
 
@@ -116,7 +116,15 @@ def test_a_plan_without_its_last_newline_is_edited():
     ("change", "words"),
     [
         (lambda d: d.update(host="other"), "the plan was edited: its values have digest"),
-        (lambda d: d["partitions"][1]["changes"][0].update(log_bytes=1), "the plan was edited"),
+        (lambda d: d["partitions"][0]["changes"][0].update(log_bytes=1), "the plan was edited"),
+        (
+            lambda d: d["unchanged"][0].update(why="it is well"),
+            "its partitions without changes are not those",
+        ),
+        (lambda d: d["unchanged"].pop(), "its partitions without changes are not those"),
+        (lambda d: d["unchanged"][0].update(extra=1), "fields were added"),
+        (lambda d: d["unchanged"].reverse(), "its partitions without changes|fields were added"),
+        (lambda d: d.update(unchanged_digest="0" * 64), "the plan was edited"),
         (lambda d: d["policy"].update(now_ms=5), "the plan was edited"),
         (lambda d: d.update(extra=1), "fields were added"),
         (lambda d: d["partitions"][0].update(extra=1), "fields were added"),
@@ -125,7 +133,7 @@ def test_a_plan_without_its_last_newline_is_edited():
         (lambda d: d.update(plan_id="00000000"), "plan_id is '00000000'"),
         (lambda d: d.pop("policy"), "edited or damaged"),
         (lambda d: d.update(peak_extra_bytes="many"), "edited or damaged"),
-        (lambda d: d["partitions"][1]["changes"][0].update(type="delete everything"), "edited or damaged"),
+        (lambda d: d["partitions"][0]["changes"][0].update(type="delete everything"), "edited or damaged"),
     ],
 )
 def test_an_edited_plan_is_stale(change: object, words: str):
@@ -135,7 +143,7 @@ def test_an_edited_plan_is_stale(change: object, words: str):
 
 
 def test_a_key_that_is_there_twice_is_an_edit():
-    data = dumps(good_plan()).replace(b'  "host": "broker-1"', b'  "host": "x",\n  "host": "broker-1"', 1)
+    data = dumps(good_plan()).replace(b'"host": "broker-1"', b'"host": "x",\n"host": "broker-1"', 1)
     with pytest.raises(StalePlanError):
         loads(data, "p")
 
@@ -143,6 +151,58 @@ def test_a_key_that_is_there_twice_is_an_edit():
 def test_a_newer_minor_version_with_a_right_digest_is_read():
     plan = seal(msgspec.structs.replace(good_plan(), format_version="2.9"))
     assert loads(dumps(plan), "p") == plan
+
+
+def test_what_is_kept_for_undo_has_the_partitions_that_change_and_proves_the_same_id():
+    plan = good_plan()
+    kept = loads(kept_copy(plan), "p")
+    assert (kept.plan_id, kept.digest) == (plan.plan_id, plan.digest)
+    assert kept.partitions == tuple(plan.changing)
+    assert kept_copy(kept) == dumps(kept) == kept_copy(plan)
+    with pytest.raises(StalePlanError, match="the plan was edited"):
+        loads(kept_copy(plan).replace(b'"host": "broker-1"', b'"host": "broker-2"'), "p")
+
+
+def test_a_partition_that_is_left_alone_costs_its_name_and_equal_reasons_stand_once():
+    def size(count: int) -> int:
+        parts = [
+            left_alone(
+                partition=number,
+                folder=f"__consumer_offsets-{number}",
+                why=f"__consumer_offsets-{number}: the .txnindex differs",
+                next_command=f"krepair check LOGDIR --partition __consumer_offsets-{number}",
+                files=(fingerprint(f"{0:020d}.log", 4096),),
+            )
+            for number in range(100, 100 + count)
+        ]
+        plan = good_plan(partition(), *parts)
+        assert loads(dumps(plan), "p") == plan
+        return len(dumps(plan))
+
+    assert size(101) - size(100) <= len('"__consumer_offsets-100",')
+
+
+@pytest.mark.parametrize("text", ["{partition}", "{partition} of __consumer_offsets-7", "-7", ""])
+def test_a_reason_is_read_back_whatever_is_in_it(text: str):
+    odd = left_alone(topic="odd", folder="odd-name", why=text, notes=(text, f"{text}odd-name"))
+    plan = good_plan(partition(), left_alone(why=text, next_command=text), odd)
+    assert loads(dumps(plan), "p") == plan
+
+
+def test_a_partition_of_three_segments_that_are_cleaned_takes_at_most_three_kilobytes():
+    names = [f"{base:020d}{suffix}" for base in (0, 100, 200) for suffix in SEGMENT_SUFFIXES]
+    three = partition(files=tuple(fingerprint(name, 4096) for name in names))
+    assert len(msgspec.json.encode(three)) <= 3000
+
+
+def test_a_plan_of_1_0_0_is_written_as_it_was():
+    plan = seal(msgspec.structs.replace(good_plan(), format_version="2.0"))
+    data = dumps(plan)
+    document = json.loads(data)
+    assert (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode() == data
+    assert [one["why"] for one in document["partitions"]] == [one.why for one in plan.partitions]
+    assert loads(data, "p") == plan
+    assert kept_copy(plan) == data
 
 
 def test_a_plan_has_at_most_one_gibibyte():

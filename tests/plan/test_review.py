@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError
 from krepair.plan.change_review import REVIEWS
+from krepair.plan.document import PlanDocument, joined
 from krepair.plan.facts import setting
 from krepair.plan.model import (
     ChangeLines,
@@ -34,6 +35,7 @@ from tests.plan.plans import (
     FOLDER,
     fingerprint,
     good_plan,
+    laid_out,
     left_alone,
     partition,
     policy,
@@ -204,7 +206,7 @@ def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 DOCUMENT = json.loads(dumps(good_plan()))
-CHANGES = numbers_of(DOCUMENT["partitions"][1]["changes"], ("partitions", 1, "changes"))
+CHANGES = numbers_of(DOCUMENT["partitions"][0]["changes"], ("partitions", 0, "changes"))
 
 
 def mutated(path: tuple[Any, ...], delta: int) -> Any:
@@ -219,7 +221,7 @@ def mutated(path: tuple[Any, ...], delta: int) -> Any:
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(numbers_of(DOCUMENT)), st.integers(-(2**40), 2**40).filter(bool))
 def test_no_number_of_the_file_can_be_changed_unnoticed(path: tuple[Any, ...], delta: int):
-    data = (json.dumps(mutated(path, delta), indent=2, sort_keys=True) + "\n").encode()
+    data = laid_out(mutated(path, delta))
     with pytest.raises(KrepairError):
         loads(data, "p")
 
@@ -232,7 +234,7 @@ def test_the_review_of_any_number_ends_without_an_error(value: int, path: tuple[
     for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = value
-    plan = msgspec.convert(document, Plan)
+    plan = joined(msgspec.convert(document, PlanDocument))
     assert all(objection.text for objection in review(plan))
 
 

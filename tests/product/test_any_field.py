@@ -40,7 +40,7 @@ def test_a_changed_field_is_objected_to_or_does_no_harm(
 ) -> None:
     scene = build(name)
     sound = sound_of(scene, memory_dir)
-    values = list(wrong_values(msgspec.json.decode(planfile.dumps(scene.plan)), 1))
+    values = list(wrong_values(msgspec.json.decode(planfile.in_full(scene.plan)), 1))
     new = [one for one in values if EVERY or kind_of(one[0]) not in tried]
     tried.update(kind_of(path) for path, _ in values)
     harmful = []

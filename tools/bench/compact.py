@@ -1,6 +1,10 @@
 """Part ``compact``: plan, apply and verify in one warm process, against one pass of Kafka's own cleaner.
 
-CPU time is that of this process, and of the cleaning thread as its JVM counts it: its collector is left out.
+Two more lines need no Kafka to be understood: ``plan`` against ``cat`` of the same files, and ``apply`` against ``cp``
+of the bytes that stay, with ``fsync``.
+
+CPU time is that of this process and its children, and of the cleaning thread as its JVM counts it, without its garbage
+collector.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import random
 import re
 import shutil
 import struct
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -195,6 +200,16 @@ class Logs(NamedTuple):
         """Name of the line of all three verbs."""
         return f"{self.kind.name}: krepair plan + apply + verify"
 
+    @property
+    def cat(self) -> str:
+        """Name of the line of ``cat``."""
+        return f"{self.kind.name}: cat of the same files"
+
+    @property
+    def cp(self) -> str:
+        """Name of the line of ``cp``."""
+        return f"{self.kind.name}: cp of the bytes that stay, with fsync"
+
 
 def compact(table: Table, setting: Setting) -> None:
     """Each kind of log: krepair and each peer in turns."""
@@ -213,11 +228,20 @@ def compact(table: Table, setting: Setting) -> None:
             _tasks(table, room, logs)
             for version in VERSIONS:
                 table.against(logs.ours, f"{kind.name}: cleaner of {version}")
+            table.against(f"{kind.name}: krepair plan", logs.cat)
+            table.against(f"{kind.name}: krepair apply", logs.cp)
 
 
 def _in_turns(table: Table, room: Path, logs: Logs, judges: Sequence[Judge], *, cold: bool) -> None:
     with _copy(room, logs, cold=cold) as copy:
+        table.note(logs.cat, logs.size, spent_by(lambda: _cat(copy / logs.folder)), cold=cold)
+        if cold:
+            make_cold(copy)
         verbs = one_round(copy, logs.options)
+        if cold:
+            make_cold(copy)
+        table.note(logs.cp, logs.size, spent_by(lambda: _cp(copy / logs.folder, room / "kept")), cold=cold)
+        shutil.rmtree(room / "kept")
     table.note(logs.ours, logs.size, verbs[0].more(verbs[1]).more(verbs[2]), cold=cold)
     for verb, spent in zip(VERBS, verbs, strict=True):
         table.note(f"{logs.kind.name}: krepair {verb}", logs.size, spent, cold=cold)
@@ -225,6 +249,17 @@ def _in_turns(table: Table, room: Path, logs: Logs, judges: Sequence[Judge], *, 
         with _copy(room, logs, cold=False) as copy:
             spent = peer_round(judge, copy / logs.folder, half=logs.kind.half, cold=cold)
             table.note(f"{logs.kind.name}: cleaner of {judge.version}", logs.size, spent, cold=cold)
+
+
+def _cat(folder: Path) -> None:
+    with Path(os.devnull).open("wb") as nowhere:
+        subprocess.run(["cat", *sorted(folder.glob("*.log"))], stdout=nowhere, check=True)
+
+
+def _cp(folder: Path, target: Path) -> None:
+    target.mkdir()
+    subprocess.run(["cp", *sorted(folder.glob("*.log")), target], check=True)
+    subprocess.run(["sync", *sorted(target.iterdir())], check=True)
 
 
 def _tasks(table: Table, room: Path, logs: Logs) -> None:

@@ -168,11 +168,11 @@ def _texts(value: Any) -> Iterator[str]:
 
 def crafted_plan(plan: Plan, rng: random.Random, outside: str) -> tuple[bytes, str]:
     """Bytes of a plan with one or two other values, sealed where it still is a plan."""
-    document = msgspec.json.decode(planfile.dumps(plan))
+    document = msgspec.json.decode(planfile.in_full(plan))
     done = "; ".join(craft(document, rng, outside) for _ in range(rng.choice([1, 1, 2])))
     try:
-        return planfile.dumps(planfile.seal(msgspec.convert(document, Plan))), done
-    except (msgspec.ValidationError, UnicodeEncodeError, OverflowError):
+        return planfile.dumps(planfile.seal(planfile.of_full(document))), done
+    except (msgspec.ValidationError, UnicodeEncodeError, OverflowError, KeyError, TypeError, AttributeError):
         return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n", done
 
 

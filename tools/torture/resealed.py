@@ -188,7 +188,7 @@ def other_names(document: Any) -> Iterator[_Changes]:
 
 def changed(plan: Plan, changes: Sequence[tuple[Sequence[Any], Any]]) -> Plan | None:
     """The plan with other values, sealed; None where it is none any more, or the same one."""
-    document = msgspec.json.decode(planfile.dumps(plan))
+    document = msgspec.json.decode(planfile.in_full(plan))
     try:
         for path, value in changes:
             holder = _holder(document, path)
@@ -196,8 +196,16 @@ def changed(plan: Plan, changes: Sequence[tuple[Sequence[Any], Any]]) -> Plan | 
                 del holder[path[-1]]
             else:
                 holder[path[-1]] = value
-        found = planfile.seal(msgspec.convert(document, Plan))
-    except (msgspec.ValidationError, KeyError, IndexError, TypeError, UnicodeEncodeError, OverflowError):
+        found = planfile.seal(planfile.of_full(document))
+    except (
+        msgspec.ValidationError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        UnicodeEncodeError,
+        OverflowError,
+    ):
         return None
     return None if found.digest == plan.digest else found
 
@@ -371,7 +379,7 @@ def of_scene(
 ) -> Iterator[Tried]:
     """Every wrong plan of a scene."""
     sound = sound_of(scene, work)
-    document = msgspec.json.decode(planfile.dumps(scene.plan))
+    document = msgspec.json.decode(planfile.in_full(scene.plan))
     rng = random.Random(name)
     everything = list(wrong_values(document, 0))
     pairs = [rng.sample(everything, 2) for _ in range(PAIRS)]

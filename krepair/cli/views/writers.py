@@ -17,6 +17,8 @@ from krepair import __version__
 from krepair.errors import EXIT_CODE_MEANING, ExitCode
 from krepair.formats.words import all_printable, json_for_terminals
 from krepair.next_command import Next
+from krepair.plan.model import Plan
+from krepair.plan.planfile import spelled_out
 from krepair.plan.view import PARTS, Section, Table, View, typable, unbroken, visible, wrapped
 
 COLUMNS: Final = 110
@@ -251,6 +253,8 @@ def _head(verb: str, exit_code: ExitCode) -> dict[str, Any]:
 
 
 def _builtins(report: Any) -> Any:
+    if isinstance(report, Plan):  # a plan's file leaves out what has its default; a report never has
+        return all_printable(spelled_out(report))
     return all_printable(msgspec.to_builtins(report, str_keys=True, enc_hook=str))
 
 
