@@ -6,7 +6,7 @@ broker may have gone on with the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -42,6 +42,7 @@ from krepair.plan.changes import (
     MendLog,
     RewriteSegments,
     bases_touched,
+    names_removed,
 )
 from krepair.plan.model import FileFingerprint, PartitionPlan
 from krepair.rules.checkpoint_lines import lines_in, lines_left, with_lines
@@ -113,7 +114,7 @@ def check_before(target: Target, changes: Sequence[Change]) -> None:
             check_fresh(target.folder, target.partition, change)
     # A removal never touches a file that a pending swap needs, and may take away what makes the swap void.
     if are_together(changes[0]) and any(file.how == "made" for change in changes for file in change.files):
-        _check_no_swap(target.folder)
+        _check_no_swap(target.folder, names_removed(target.partition.changes))
 
 
 def check_not_gone_on(
@@ -320,11 +321,11 @@ def check_fresh(
     )
 
 
-def _check_no_swap(folder: PartitionFolder) -> list[FileName]:
-    """Checks that no swap is pending; gives what is in the folder."""
+def _check_no_swap(folder: PartitionFolder, but: Collection[str] = ()) -> list[FileName]:
+    """Checks that no swap is pending but those that the plan removes; gives what is in the folder."""
     present = [parse_file_name(name) for name in folder.file_names()]
     for name in present:
-        if name.state in {NameState.SWAP, NameState.CLEANED}:
+        if name.state in {NameState.SWAP, NameState.CLEANED} and name.name not in but:
             raise StalePlanError(
                 f"{folder.at(name.name)}: was not there when the plan was made; krepair begins no swap while another "
                 "one is pending"

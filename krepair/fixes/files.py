@@ -12,7 +12,7 @@ from krepair.errors import StalePlanError, VerifyFailedError
 from krepair.fixes.staging import Staging, Work
 from krepair.formats import producer_snapshot
 from krepair.formats.checkpoint import decode_epochs, decode_offsets, is_as_written
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name
+from krepair.formats.filenames import INDEX_KINDS, LEADER_EPOCH_CHECKPOINT, FileKind, parse_file_name
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import FileRef, Partition
@@ -131,9 +131,11 @@ def wrong_form(name: str, data: bytes) -> str:
     """How a small file, decoded and encoded again, is not what it was; or empty.
 
     Args:
-        name: of a leader epoch checkpoint, a producer snapshot, or an offset checkpoint of the root.
+        name: of a leader epoch checkpoint, a producer snapshot, an index, or an offset checkpoint of the root.
         data: its bytes.
     """
+    if parse_file_name(name).kind in INDEX_KINDS:
+        return ""  # held against its log
     if parse_file_name(name).kind is FileKind.SNAPSHOT:
         damage = producer_snapshot.damage(data)
         same = not damage and producer_snapshot.encode_table(producer_snapshot.table(data)) == data

@@ -8,30 +8,33 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from krepair.checks.catalogue import Finding, Severity
 from krepair.commit.status import half_done
 from krepair.engine.engine import Engine
-from krepair.engine.items import Place
+from krepair.engine.items import Failed, Place
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.files import removed
+from krepair.fixes.files import Made, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen
-from krepair.fixes.logs import read_logs
-from krepair.fixes.second_readings import SecondReading, gone
+from krepair.fixes.logs import read_logs, scan_item
+from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import txn_index
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
+    INDEX,
     INDEX_KINDS,
     INDEX_SUFFIXES,
     LOG,
     SWAP,
+    TIME_INDEX,
     FileKind,
     log_name,
     offset_name,
     parse_file_name,
 )
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
 from krepair.kernels.classes import D_NONE
-from krepair.logdir.reading import read_whole
-from krepair.logdir.values import FileRef, Leftover, Partition
+from krepair.logdir.reading import read_whole, why
+from krepair.logdir.values import FileRef, Leftover, Partition, Segment
 from krepair.next_command import Next
 from krepair.plan.model import CompleteSwap, KeepOriginal, NewFile, ReplaceFile
 from krepair.rules.leftovers import (
@@ -47,6 +50,7 @@ from krepair.rules.leftovers import (
 from krepair.rules.model import LeftAlone
 
 if TYPE_CHECKING:
+    from krepair.rewrite.indexes.segment import LookResult
     from krepair.rewrite.swaps import SwapItem
 
 
@@ -71,6 +75,7 @@ class SeenLeftovers(NamedTuple):
         removals: files that go, in the order in which they go.
         left: why nothing was done in this partition, or empty.
         damaged: base offsets of live segments that are not valid to their ends.
+        renames: index swaps without their log that take the place of an index that is missing.
         copies: names of segments that the next start deletes, and that stay -> why.
     """
 
@@ -79,7 +84,20 @@ class SeenLeftovers(NamedTuple):
     removals: tuple[Removal, ...] = ()
     left: str = ""
     damaged: frozenset[int] = frozenset()
+    renames: tuple[FileRef, ...] = ()
     copies: dict[str, str] = {}  # noqa: RUF012
+
+
+class IndexSwaps(NamedTuple):
+    """The index swaps of one partition that have no log swap, and whose segment is there.
+
+    Attributes:
+        renames: true ones whose index is missing.
+        left: why the partition is left as it is, or empty.
+    """
+
+    renames: tuple[FileRef, ...] = ()
+    left: str = ""
 
 
 LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
@@ -120,9 +138,11 @@ class Leftovers(Fix):
             for swap in log_swaps(one.partition)
         ]
         read = _look_at_swaps(items, context.engine)
+        alone = _look_at_index_swaps(context, touched)
         for survey in touched:
-            swaps = read.get(survey.partition.folder, [])
-            survey.put(LEFTOVERS_SEEN, _see(survey, swaps, context.version))
+            folder = survey.partition.folder
+            swaps, indexes = read.get(folder, []), alone.get(folder, IndexSwaps())
+            survey.put(LEFTOVERS_SEEN, _see(survey, swaps, indexes, context.version))
 
     def look(self, context: Context, survey: Survey) -> Seen:
         """KR601; swaps to finish, and files to remove."""
@@ -133,15 +153,27 @@ class Leftovers(Fix):
         if seen.left:
             notes = (*sides, f"its leftovers are left alone: {seen.left}")
             return Seen(findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True))
-        completions = (_completion(survey, seen, one) for one in seen.swaps.completions)
-        removals = (removed(survey.partition.folder, one.file, RULE, one.why) for one in seen.removals)
+        folder = survey.partition.folder
+        # A killed broker can leave the .deleted of an earlier cleaning beside a swap of the same name. Both are kept
+        # only if the .deleted is taken out first: finishing a swap sweeps up the .deleted that it may have caused.
+        before = [removed(folder, one.file, RULE, one.why) for one in seen.removals if one.kind == "deleted"]
+        behind = [removed(folder, one.file, RULE, one.why) for one in seen.removals if one.kind != "deleted"]
+        completions = [_completion(survey, seen, one) for one in seen.swaps.completions]
+        try:
+            renames = [_renamed(folder, swap) for swap in seen.renames]
+        except OSError as error:
+            return Seen(findings, left=LeftAlone("unreadable", f"{folder}: {why(error)}", damaged=True))
         stays = (f"leftovers: {name} stays: {why}" for name, why in seen.copies.items())
-        return Seen(findings, (*completions, *removals), (*sides, *stays))
+        return Seen(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
+
+    def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
+        return Made(read_whole(staging.folder.at(change.name + SWAP), change.size_after + 1, work.disk.tree))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """The indexes of swaps are made again; nothing is staged for a removal."""
         from krepair.rewrite.swaps import StageSwapItem, stage_swap
 
+        super().stage(work, stagings)
         jobs: list[tuple[Staging, StageSwapItem]] = []
         for staging in stagings:
             with staging.taking_problems():
@@ -175,9 +207,10 @@ class Leftovers(Fix):
                     mtime_ns=staging.planned[f"{log_name(change.base_offset)}{SWAP}"].mtime_ns,
                 )
                 yield SecondReading(change, SWAPS, verify_swap, (item,))
-            else:
-                assert isinstance(change, ReplaceFile)
-                yield gone(staging, change, (change.name,))
+                continue
+            assert isinstance(change, ReplaceFile)
+            is_removal = change.method == "remove"
+            yield gone(staging, change, (change.name,)) if is_removal else as_planned(staging, change)
 
 
 LEFTOVERS = Leftovers()
@@ -189,7 +222,7 @@ def holds_leftovers(partition: Partition) -> bool:
     return not partition.unreadable and (left or bool(partition.orphan_indexes))
 
 
-def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLeftovers:
+def _see(survey: Survey, swaps: Sequence[SeenSwap], indexes: IndexSwaps, version: Version) -> SeenLeftovers:
     partition = survey.partition
     makes = {swap.pending.base_offset: swap.makes for swap in swaps}
     decision, damaged = SwapDecision(), frozenset[int]()
@@ -199,14 +232,14 @@ def _see(survey: Survey, swaps: Sequence[SeenSwap], version: Version) -> SeenLef
         decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned_bases(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
-    left = _why_left_alone(partition) or decision.left
+    left = _why_left_alone(partition) or decision.left or indexes.left
     if left:
         return SeenLeftovers(decision, makes, (), left, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
     removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
     copies = _only_copies(survey, decision)
     goes = tuple(one for one in removals if one.file.name not in copies)
-    return SeenLeftovers(decision, makes, goes, damaged=damaged, copies=copies)
+    return SeenLeftovers(decision, makes, goes, damaged=damaged, renames=indexes.renames, copies=copies)
 
 
 def _live(survey: Survey) -> list[LiveSegment]:
@@ -270,6 +303,86 @@ def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[
         )
         seen.setdefault(item.place.folder, []).append(SeenSwap(pending, found.makes))
     return seen
+
+
+def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]]:
+    """The segment, the ``.swap`` and the suffix of each index swap without its log that a start would use."""
+    logs = {swap.base_offset for swap in log_swaps(partition)}
+    lowest = min(_cleaned_bases(partition), default=INT64_MAX)
+    segments = {segment.base_offset: segment for segment in partition.segments}
+    for leftover in partition.leftovers:
+        suffix = leftover.file.name.removesuffix(SWAP)[20:]
+        segment = segments.get(leftover.base_offset)
+        waits = leftover.kind == "swap" and suffix in {INDEX, TIME_INDEX}
+        if (
+            waits
+            and segment is not None
+            and leftover.base_offset not in logs
+            and leftover.base_offset < lowest
+        ):
+            yield segment, leftover, suffix
+
+
+def _look_at_index_swaps(context: Context, surveys: Sequence[Survey]) -> dict[str, IndexSwaps]:
+    """Partition folder -> what becomes of its index swaps. Their logs are read, which alone tell if they are true."""
+    work = [(survey, *one) for survey in surveys for one in _index_swaps(survey.partition)]
+    if not work:
+        return {}
+    from krepair.rewrite.indexes.segment import InspectItem, LookItem, look_at_segment
+
+    asked = (
+        (
+            (survey, segment, swap, suffix),
+            LookItem(
+                scan=scan_item(context, survey, segment),
+                inspect=InspectItem(
+                    place=place_of(context.view, survey.partition),
+                    base_offset=segment.base_offset,
+                    log_bytes=segment.log.size,
+                    interval_bytes=survey.settings.index_interval_bytes,
+                    active=segment is survey.partition.segments[-1],
+                    depth="check",
+                    swapped=(suffix,),
+                ),
+            ),
+        )
+        for survey, segment, swap, suffix in work
+    )
+    found: dict[str, IndexSwaps] = {}
+    for (survey, segment, swap, suffix), result in context.engine.each(look_at_segment, asked):
+        folder = survey.partition.folder
+        known = found.get(folder, IndexSwaps())
+        is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
+        left = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
+        renames = (*known.renames, swap.file) if is_missing and not left else known.renames
+        found[folder] = IndexSwaps(renames, known.left or left)
+    return found
+
+
+def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_missing: bool) -> str:
+    """Why an index swap without its log is neither renamed nor removed, or empty."""
+    scanned, inspected = result.scan, result.inspect
+    later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"
+    if isinstance(scanned, Failed) or isinstance(inspected, Failed) or not scanned.summary.is_whole:
+        return f"{name}: the log of its segment is damaged, so it cannot be told whether it is true; {later}"
+    problem = next((text for of, _, _, text in inspected.problems if of == suffix), "")
+    if problem and is_missing:
+        return (
+            f"{name}: it is not true ({problem}), and the index that it would become is missing; move it out of the "
+            "folder, then --fix index=regenerate"
+        )
+    return ""
+
+
+def _renamed(folder: str, swap: FileRef) -> ReplaceFile:
+    """The index that a swap becomes; the swap is removed behind it.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    data = read_whole(swap.path, swap.size + 1)
+    why_made = "an index swap without its log, of an index that is missing: a broker since 3.0 renames it"
+    return made_anew(folder, swap.name.removesuffix(SWAP), None, data, RULE, why_made)
 
 
 def _cleaned_bases(partition: Partition) -> list[int]:
@@ -453,13 +566,16 @@ def _evidence(survey: Survey, leftover: Leftover) -> str:
         if leftover.file.name in seen.copies:
             more = f"; left alone: {seen.copies[leftover.file.name]}"
         return f"{size}; the next start deletes it{more}"
+    if leftover.file in seen.renames:
+        return f"{size}; becomes {leftover.file.name.removesuffix(SWAP)}, which is missing"
     removed = _why_removed(seen, leftover)
     if removed:
         return f"{size}; {removed}"
     alone = f"; left alone: {seen.left}" if seen.left else ""
     name = f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     if leftover.file.name != name:
-        return f"{size}; belongs to {name}{alone}"
+        has_log = any(swap.file.name == name for swap in log_swaps(survey.partition))
+        return f"{size}; belongs to {name}{alone}" if has_log else f"{size}{alone}"
     side = dict(seen.swaps.sides).get(name, size)
     return f"{side}{alone or '; the next start finishes it, as --fix leftovers does'}"
 

@@ -19,6 +19,7 @@ from tests.corpus.case import (
     Damage,
     all_of,
     case_of,
+    in_batch,
     on_segment,
     rewrite,
     unclean,
@@ -77,6 +78,16 @@ def _swap_of_a_segment(made: Made) -> None:
     (made.folder / f"{log.name}.swap").write_bytes(log.read_bytes())
 
 
+def _becomes_swap(base_offset: int, suffix: str) -> Damage:
+    """The cleaner was killed between the renames of the log and of its index."""
+
+    def damage(made: Made) -> None:
+        path = made.file(base_offset, suffix)
+        path.rename(f"{path}.swap")
+
+    return damage
+
+
 def _left(name: str, content: bytes = b"x" * 40) -> Damage:
     return lambda made: (made.folder / name).write_bytes(content) and None
 
@@ -107,6 +118,52 @@ LEFTOVERS = (
         "plain",
         _left(f"{10:020d}.log.swap", b"\xa5" * 200),
         "KR601",
+        "leftovers",
+        UNKNOWN,
+        mended=False,
+    ),
+    case_of(
+        "left-swap-beside-its-deleted",
+        "plain",
+        all_of(
+            _swap_of_a_segment,
+            _left(f"{10:020d}.log.deleted"),
+            lambda made: _left(f"{10:020d}.index.deleted", made.file(10, ".index").read_bytes())(made),
+        ),
+        "KR601 KR701",
+        "leftovers",
+    ),
+    case_of(
+        "left-index-swap-of-a-missing-index",
+        "plain",
+        _becomes_swap(10, ".index"),
+        "KR203 KR601 KR801",
+        "leftovers",
+        Before("start", "recover", "recover"),
+        restores=f"{10:020d}.index",
+    ),
+    case_of(
+        "left-timeindex-swap-of-a-missing-one",
+        "plain",
+        _becomes_swap(10, ".timeindex"),
+        "KR201 KR601",
+        "leftovers",
+        restores=f"{10:020d}.timeindex",
+    ),
+    case_of(
+        "left-index-swap-of-a-damaged-log",
+        "plain",
+        all_of(_becomes_swap(10, ".index"), in_batch(10, 1, 40, b"!")),
+        "KR202 KR203 KR302 KR601",
+        "leftovers",
+        UNKNOWN,
+        mended=False,
+    ),
+    case_of(
+        "left-untrue-index-swap-of-a-missing-index",
+        "plain",
+        all_of(_becomes_swap(10, ".index"), on_segment(10, ".index.swap", lambda data: data[8:] + data[:8])),
+        "KR203 KR601",
         "leftovers",
         UNKNOWN,
         mended=False,

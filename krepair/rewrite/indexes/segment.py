@@ -33,7 +33,7 @@ from krepair.engine.place import in_its_place, reached
 from krepair.engine.progress import shown
 from krepair.formats import time_index, txn_index
 from krepair.formats.arrays import Int32s, Uint8s
-from krepair.formats.filenames import INDEX, TIME_INDEX, TXN_INDEX, log_name, offset_name
+from krepair.formats.filenames import INDEX, SWAP, TIME_INDEX, TXN_INDEX, log_name, offset_name
 from krepair.kernels.columns import BatchWalk
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import opened_for_reading, read_into_from, status_of, why
@@ -56,6 +56,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
         interval_bytes: ``index.interval.bytes``.
         active: whether it is the last of its partition.
         clean: whether the broker was cleanly stopped.
+        swapped: suffixes of the indexes that wait as a ``.swap``, which are read in the place of their targets.
         depth: ``check``: every entry against the whole log. ``truncate``: the entries against the log at the places
             they point to. ``auto``: the same, and the whole log where that is not enough. ``regenerate``: the whole
             log, and new bytes for every file that is not true.
@@ -68,6 +69,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
     active: bool
     depth: Depth
     clean: bool = False
+    swapped: tuple[str, ...] = ()
 
     @property
     def bytes_to_read(self) -> int:
@@ -135,7 +137,10 @@ class _Segment:
         self.tree = tree
         self.stem = f"{item.place.path}/{offset_name(item.base_offset)}"
         self.files = {
-            suffix: read_index(self.stem + suffix, suffix, item.log_bytes, tree) for suffix in SUFFIXES
+            suffix: read_index(
+                self.stem + suffix + SWAP * (suffix in item.swapped), suffix, item.log_bytes, tree
+            )
+            for suffix in SUFFIXES
         }
         self.judged = SegmentIndexes(item.base_offset, self.files, active=item.active)
         self.largest = -1
