@@ -43,6 +43,8 @@ class StartEffect(StrEnum):
     """What the next start makes of a finding. A later one is worse."""
 
     NONE = "none"
+    UNKNOWN = "unknown"
+    """krepair cannot tell what the start does: something could not be read, or not be understood."""
     ASIDE = "aside"
     """The broker renames the partition's folder to ``-stray`` and begins an empty one."""
     DIRECTORY = "directory"
@@ -590,6 +592,13 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          lost_if_wrong="records that the disk reported as written but did not write: the start no longer checks them",
          source="LogLoader.recoverLog (4.0.0 to 4.3.1); seen with whole brokers of 4.3.1 in a folder of another user "
                 "and on a full disk, and not on 3.9.2"),
+    Rule("KR805", BROKER_DOWN, "A version of Kafka cannot read the log directory", start=StartEffect.ENDS,
+         evidence="the file; the level of a feature, or the version of a record or file, that it needs; what the "
+                  "version of --broker-version reads instead, and which versions can read the directory",
+         danger="the broker does not start. Downgrade metadata.version with kafka-features.sh before an older version "
+                "starts, and raise it before 4.0 starts",
+         source="MetadataVersion, FeatureControlManager.replay, BootstrapDirectory, BrokerMetadataCheckpoint (3.3 to "
+                "4.4); seen on 2.2.1, 3.3.2, 3.6.2, 3.7.2, 3.9.2, 4.4.0"),
     # -- what krepair keeps
     Rule("KR901", INFORMATION, "An earlier plan still keeps originals",
          evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",

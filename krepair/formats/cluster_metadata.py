@@ -81,8 +81,17 @@ PartitionChangeRecord 0-2 api_key=5 flexible=0+
   eligible_leader_replicas []int32 2+ nullable=2+ tag=6 | ELR; null: as before
   last_known_elr           []int32 2+ nullable=2+ tag=7 | last known ELR; null: as before
   directories              []uuid  1+ nullable=1+ tag=8 | log directory of each replica; null: as before
+FenceBrokerRecord 0 api_key=7 flexible=0+
+  id    int32 | broker
+  epoch int64 | given by the controller when the broker registered
+UnfenceBrokerRecord 0 api_key=8 flexible=0+
+  id    int32 | broker
+  epoch int64 | given by the controller when the broker registered
 RemoveTopicRecord 0 api_key=9 flexible=0+
   topic_id uuid | topic
+FeatureLevelRecord 0 api_key=12 flexible=0+
+  name          string | feature, such as metadata.version
+  feature_level int16  | level; 0: not in use
 BrokerRegistrationChangeRecord 0-3 api_key=17 flexible=0+
   broker_id              int32                       | broker
   broker_epoch           int64                       | given by the controller when the broker registered
@@ -121,6 +130,9 @@ CONFIG: Final = _MESSAGES["ConfigRecord"]
 PARTITION_CHANGE: Final = _MESSAGES["PartitionChangeRecord"]
 REMOVE_TOPIC: Final = _MESSAGES["RemoveTopicRecord"]
 BROKER_CHANGE: Final = _MESSAGES["BrokerRegistrationChangeRecord"]
+FENCE_BROKER: Final = _MESSAGES["FenceBrokerRecord"]
+UNFENCE_BROKER: Final = _MESSAGES["UnfenceBrokerRecord"]
+FEATURE_LEVEL: Final = _MESSAGES["FeatureLevelRecord"]
 BEGIN_TRANSACTION: Final = _MESSAGES["BeginTransactionRecord"]
 END_TRANSACTION: Final = _MESSAGES["EndTransactionRecord"]
 ABORT_TRANSACTION: Final = _MESSAGES["AbortTransactionRecord"]
@@ -132,11 +144,8 @@ TYPES: Final = {number: schema for schema in _MESSAGES.values() for number in sc
 
 PASSED_OVER: Final = {
     6: "AccessControlRecord",
-    7: "FenceBrokerRecord",
-    8: "UnfenceBrokerRecord",
     10: "DelegationTokenRecord",
     11: "UserScramCredentialRecord",
-    12: "FeatureLevelRecord",
     14: "ClientQuotaRecord",
     15: "ProducerIdsRecord",
     16: "RemoveFeatureLevelRecord",
@@ -163,11 +172,15 @@ class MetadataRecord(NamedTuple):
         schema: schema of the record type; None for a type that krepair does not read.
         values: field values by name; empty for a type that krepair does not read.
         later: description of a record whose type krepair does not know; else empty.
+        kind: number of the record type.
+        version: version of the record type.
     """
 
     schema: Schema | None
     values: dict[str, Any]
     later: str = ""
+    kind: int = -1
+    version: int = -1
 
 
 def decode_record(value: Bytes | None) -> MetadataRecord | Damage:
@@ -190,6 +203,6 @@ def decode_record(value: Bytes | None) -> MetadataRecord | Damage:
             actual = f"version {version}, {LATER_KAFKA}"
             return Damage(0, len(value), f"version 0 to {schema.latest} of {schema.name}", actual)
         values = decode(schema, version, value, position)
-        return values if isinstance(values, Damage) else MetadataRecord(schema, values)
+        return values if isinstance(values, Damage) else MetadataRecord(schema, values, "", kind, version)
     later = "" if kind in PASSED_OVER else f"a record of type {kind}, {LATER_KAFKA}"
-    return MetadataRecord(None, {}, later)
+    return MetadataRecord(None, {}, later, kind, version)

@@ -39,6 +39,7 @@ from krepair.formats.control import ControlType, decode_key
 from krepair.formats.damage import Damage, shown
 from krepair.formats.describe_topics import Description, WrongLine
 from krepair.formats.filenames import META_PROPERTIES, partition_folder
+from krepair.formats.kafka_versions import Used
 from krepair.formats.message_schema import decode
 from krepair.formats.record import Record, batch_records
 from krepair.logdir.config import ClusterConfigs
@@ -101,6 +102,9 @@ class MetadataImage:
         voters: ids of the controllers that vote; empty where only their configurations say it (KIP-853).
         later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
             says does not count, so that nothing about replicas is proven.
+        epochs: broker epoch of each registered broker.
+        used: levels of features and versions of records that a start replays, each once; see
+            ``krepair.formats.kafka_versions``.
     """
 
     topics: dict[str, str] = field(default_factory=dict)
@@ -114,6 +118,8 @@ class MetadataImage:
     files: tuple[str, ...] = ()
     voters: tuple[int, ...] = ()
     later: str = ""
+    epochs: dict[int, int] = field(default_factory=dict)
+    used: dict[tuple[str, int], Used] = field(default_factory=dict)
 
 
 class _NoProofError(Exception):
@@ -133,6 +139,8 @@ class Fault(StrEnum):
     """A batch has a version that is none, and a right CRC: recovery leaves it, and who reads it fails."""
     CONTENT = "content"
     """The bytes are right; krepair does not understand what they say."""
+    REPLAY = "replay"
+    """A record is about a broker, topic or partition that is not there, so that no node can replay it."""
 
 
 class Examined(NamedTuple):
@@ -329,9 +337,12 @@ class _ImageBuilder:
             raise _NoProofError(f"{name}: the batch at position {position}: {_text(found)}")
         if found.later and not self.result.later:
             self.result.later = f"{name}: the batch at position {position}: {found.later}"
+        for used in used_by(found, f"{name}: the batch at position {position}"):
+            self.result.used.setdefault((used.what, used.level), used)
         try:
             self._take_known(found)
         except _NoProofError as problem:
+            self.fault = Fault.REPLAY
             raise _NoProofError(f"{name}: the batch at position {position}: {problem}") from None
 
     def _take_known(self, record: metadata.MetadataRecord) -> None:
@@ -350,6 +361,13 @@ class _ImageBuilder:
             self.pending.append(record)
         else:
             replay(self.result, record)
+
+
+def used_by(record: metadata.MetadataRecord, where: str) -> Iterator[Used]:
+    """Yield what a version has to understand to replay a record."""
+    yield Used(f"record {record.kind}", record.version, where)
+    if record.schema is metadata.FEATURE_LEVEL:
+        yield Used(record.values["name"], record.values["feature_level"], where)
 
 
 def _has_only_a_wrong_magic(read: Callable[[int, int], bytes], position: int, rest: int) -> bool:
@@ -395,10 +413,12 @@ def _add_partition(image: MetadataImage, values: dict[str, Any]) -> None:
 
 def _add_broker(image: MetadataImage, values: dict[str, Any]) -> None:
     image.brokers[values["broker_id"]] = tuple(values.get("log_dirs") or ())
+    image.epochs[values["broker_id"]] = values["broker_epoch"]
 
 
 def _remove_broker(image: MetadataImage, values: dict[str, Any]) -> None:
     image.brokers.pop(values["broker_id"], None)
+    image.epochs.pop(values["broker_id"], None)
 
 
 def _topic_of(image: MetadataImage, values: dict[str, Any]) -> str:
@@ -468,10 +488,25 @@ def _configure(image: MetadataImage, values: dict[str, Any]) -> None:
 
 def _change_broker(image: MetadataImage, values: dict[str, Any]) -> None:
     broker_id = values["broker_id"]
-    if broker_id not in image.brokers:
-        raise _NoProofError(f"broker {broker_id} is not known")
+    _check_registered(image, broker_id, values["broker_epoch"])
     if values.get("log_dirs") is not None:
         image.brokers[broker_id] = tuple(values["log_dirs"])
+
+
+def _fence_broker(image: MetadataImage, values: dict[str, Any]) -> None:
+    _check_registered(image, values["id"], values["epoch"])
+
+
+def _check_registered(image: MetadataImage, broker_id: int, epoch: int) -> None:
+    """Check that a broker is registered with an epoch, as ``ClusterDelta.getBrokerOrThrow`` (3.9.0) does."""
+    if broker_id not in image.brokers:
+        raise _NoProofError(f"broker {broker_id} is not known")
+    if epoch != image.epochs[broker_id]:
+        raise _NoProofError(f"broker {broker_id} has broker epoch {image.epochs[broker_id]}, not {epoch}")
+
+
+def _keep_as_it_is(image: MetadataImage, values: dict[str, Any]) -> None:
+    """Change nothing: a level of a feature says nothing of replicas."""
 
 
 _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
@@ -483,6 +518,9 @@ _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
     metadata.REGISTER_BROKER.name: _add_broker,
     metadata.UNREGISTER_BROKER.name: _remove_broker,
     metadata.BROKER_CHANGE.name: _change_broker,
+    metadata.FENCE_BROKER.name: _fence_broker,
+    metadata.UNFENCE_BROKER.name: _fence_broker,
+    metadata.FEATURE_LEVEL.name: _keep_as_it_is,
 }
 
 

@@ -22,6 +22,7 @@ from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, asked, command_for
 from krepair.fixes.untouched import waits_for_leftovers
+from krepair.formats.kafka_versions import release_of
 from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
@@ -39,6 +40,7 @@ from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import StartingNode, metadata_of, node_of
 from krepair.start.metadata_log import SeenMetadata, see_metadata_log
 from krepair.start.needs import held_by_start, start_space
+from krepair.start.readable import Readable, readable_of
 from krepair.start.refusal import RootFacts
 
 _FREEING: Final = ("--keep", "auto")
@@ -58,7 +60,9 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     """
     views = [read_log_dir(path) for path in log_dirs]
     metadata_log = see_metadata_log(views)
-    node = node_of(views, options, () if metadata_log is None else metadata_log.voters)
+    readable = readable_of(views, metadata_log)
+    voters = () if metadata_log is None else metadata_log.voters
+    node = node_of(views, options, voters, readable.releases)
     recorded = None if metadata_log is None else metadata_log.configs(node.node_id)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     check_named(views, options)
@@ -70,7 +74,7 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
     ):
         grounds = [Context(view, settings, options, engine, scratch) for view in views]
-        looked = [_check_one(context, views, node, metadata_log) for context in grounds]
+        looked = [_check_one(context, views, node, metadata_log, readable) for context in grounds]
     reports = tuple(_with_others(looked, number) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
     return CheckReport(
@@ -78,6 +82,8 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         engine=engine.why,
         next_command=_as_a_reader(views) or _next_command(reports, best_ways),
         left_out=log_dirs_left_out([view.path for view in views], options.config),
+        oldest_version=release_of(readable.releases[0]) if readable.releases else "",
+        newest_version=release_of(readable.releases[-1]) if readable.releases else "",
     )
 
 
@@ -163,13 +169,17 @@ def _with_others(looked: Sequence[_Looked], number: int) -> LogDirReport:
 
 
 def _check_one(
-    context: Context, views: Sequence[LogDir], node: StartingNode, metadata_log: SeenMetadata | None
+    context: Context,
+    views: Sequence[LogDir],
+    node: StartingNode,
+    metadata_log: SeenMetadata | None,
+    readable: Readable,
 ) -> _Looked:
     view, options = context.view, context.options
     others = [other for other in views if other is not view]
     surveys, root = look_at_everything(context)
     going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
-    starting = starting_of(context, others, surveys, root, node, metadata_log)
+    starting = starting_of(context, others, surveys, root, node, metadata_log, readable)
     lines = tuple(forecast(view, surveys, going, root, context.version, starting))
     seen = SeenDir(
         context=context,

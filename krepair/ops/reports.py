@@ -188,10 +188,14 @@ class CheckReport(Report, frozen=True, kw_only=True):
     Attributes:
         log_dirs: one entry per log directory, in the order given.
         left_out: log directories that the broker's configuration names and that were not looked at.
+        oldest_version: the oldest release that can read all of them, of those that krepair knows; empty if none can.
+        newest_version: the newest one.
     """
 
     log_dirs: tuple[LogDirReport, ...] = ()
     left_out: tuple[str, ...] = ()
+    oldest_version: str = ""
+    newest_version: str = ""
 
     @property
     def exit_code(self) -> ExitCode:

@@ -12,7 +12,7 @@ from krepair.engine.items import Failed
 from krepair.fixes.context import Context
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
-from krepair.formats.broker_version import VersionNumber
+from krepair.formats.broker_version import VersionNumber, version_of
 from krepair.formats.filenames import offset_name
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.cluster import Fault
@@ -25,6 +25,7 @@ from krepair.start.line import ForecastLine
 from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_findings, strays
 from krepair.start.needs import causes_of_limits, limits_of_host
 from krepair.start.ownership import nodes_of, ownership_findings
+from krepair.start.readable import Readable, readable_findings
 from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
 
 _NAMED_AT_MOST: Final = 3
@@ -60,6 +61,7 @@ class Starting(NamedTuple):
         aside: folder -> why it is put aside.
         all_aside: why the partitions of all its directories are put aside, or empty.
         cuts_metadata: whether the start cuts the metadata log.
+        not_known: why nothing is known of the start, or empty.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -68,6 +70,7 @@ class Starting(NamedTuple):
     aside: Mapping[str, str] = {}
     all_aside: str = ""
     cuts_metadata: bool = False
+    not_known: str = ""
 
 
 def starting_of(
@@ -77,6 +80,7 @@ def starting_of(
     root: RootFacts,
     node: StartingNode,
     metadata_log: SeenMetadata | None,
+    readable: Readable,
 ) -> Starting:
     """Look for all that ends a start, or puts folders aside.
 
@@ -87,12 +91,14 @@ def starting_of(
         root: what was seen in its root.
         node: which node starts.
         metadata_log: its metadata log, in whichever directory; None if none was given.
+        readable: what its directories need of a version.
     """
     view = context.view
     image = known_image(node, metadata_log)
     aside = {} if image is None else strays(view, node, image, root.metadata)
     partitions = sum(len(one.partitions) for one in (view, *others))
     found = [
+        *readable_findings(view, readable, version_of(context.options.broker_version)),
         *meta_findings(view, others, root.metadata, node),
         *metadata_log_findings(view, node, metadata_log, partitions),
         *metadata_findings(view, root.metadata, node, image, aside),
@@ -119,6 +125,7 @@ def starting_of(
         },
         all_aside=by_effect[StartEffect.ASIDE],
         cuts_metadata=examined is not None and examined.fault is Fault.CUT,
+        not_known=by_effect[StartEffect.UNKNOWN],
     )
 
 

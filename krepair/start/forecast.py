@@ -59,6 +59,9 @@ def forecast(
         if starting.refused:
             yield refusal_line(folder, starting.refused)
             continue
+        if starting.not_known:
+            yield unknown_line(folder, starting.not_known)
+            continue
         if survey.partition.topic == METADATA_TOPIC:
             yield _of_metadata(folder, cuts=starting.cuts_metadata)
             continue
@@ -76,7 +79,7 @@ def forecast(
             continue
         deleted = going.get(folder)
         yield _with_deletions(line, deleted) if deleted and deleted.expected else line
-    if not starting.refused:
+    if not starting.refused and not starting.not_known:
         for folder, expected, text in marked_forecast(view, version):
             yield ForecastLine(partition=folder, expected=expected, text=text)
 
@@ -85,7 +88,8 @@ def _of_metadata(folder: str, *, cuts: bool) -> ForecastLine:
     if cuts:
         text = "recovery, which a node of KRaft does at every start, cuts it at its first damaged batch"
         return ForecastLine(partition=folder, expected="truncate", text=text)
-    return ForecastLine(partition=folder, expected="start", text="a node of KRaft recovers it at every start")
+    text = "a node of KRaft recovers it at every start; its records are not replayed here"
+    return ForecastLine(partition=folder, expected="start", text=text)
 
 
 def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
@@ -122,6 +126,8 @@ def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -
         line, text = refusal_line, f"{other.ends_all} (in {log_dir})"
     elif other.all_aside:
         line, text = aside_line, f"{other.all_aside} (in {log_dir})"
+    elif other.not_known:
+        line, text = unknown_line, f"{other.not_known} (in {log_dir})"
     else:
         return tuple(lines)
     return tuple(one if one.expected in {"refuse", "stray"} else line(one.partition, text) for one in lines)
@@ -130,6 +136,11 @@ def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -
 def refusal_line(folder: str, why: str) -> ForecastLine:
     """The line of a partition that is not even loaded."""
     return ForecastLine(partition=folder, expected="refuse", text=f"the broker does not start: {why}")
+
+
+def unknown_line(folder: str, why: str) -> ForecastLine:
+    """The line of a partition of which nothing is foretold, since nothing is known of the start."""
+    return ForecastLine(partition=folder, expected="unknown", text=f"not known: {why}")
 
 
 def aside_line(folder: str, why: str) -> ForecastLine:

@@ -53,13 +53,19 @@ class StartingNode(NamedTuple):
     metadata_dir: str
 
 
-def node_of(views: Sequence[LogDir], options: Options, voters: Sequence[int] = ()) -> StartingNode:
+def node_of(
+    views: Sequence[LogDir],
+    options: Options,
+    voters: Sequence[int] = (),
+    readable_by: Sequence[VersionNumber] = (),
+) -> StartingNode:
     """What is known of the node.
 
     Args:
         views: the log directories that were given.
         options: with the configuration and the version, where they were typed.
         voters: ids of the controllers that vote by its metadata log; empty where that does not say it.
+        readable_by: releases that can read the directories; empty where none is known to.
 
     Raises:
         UsageError: the configuration cannot be read.
@@ -73,7 +79,7 @@ def node_of(views: Sequence[LogDir], options: Options, voters: Sequence[int] = (
     configured = configured_id(config)
     node_id = configured or next((view.broker_id for view in views if view.broker_id), "")
     return StartingNode(
-        versions=_versions(views, options),
+        versions=_versions(views, options, readable_by),
         kraft=_is_kraft(views, bool(roles), "zookeeper.connect" in given, version_of(options.broker_version)),
         controller=("controller" in roles) if roles else None,
         alone="controller" in roles and voting == [node_id],
@@ -88,12 +94,16 @@ def metadata_log_of(view: LogDir) -> Partition | None:
     return next((one for one in view.partitions if one.topic == METADATA_TOPIC), None)
 
 
-def _versions(views: Sequence[LogDir], options: Options) -> tuple[VersionNumber, ...]:
+def _versions(
+    views: Sequence[LogDir], options: Options, readable_by: Sequence[VersionNumber]
+) -> tuple[VersionNumber, ...]:
     typed = version_of(options.broker_version)
     if typed is not None:
         return (typed,)
     oldest = max((version_of(told_version(view)) or (0, 0, 0) for view in views), default=(0, 0, 0))
-    return tuple(one for one in PROVEN_VERSIONS if one >= oldest)
+    later = tuple(one for one in PROVEN_VERSIONS if one >= oldest)
+    known = tuple(one for one in later if (*one[:2], 0) in readable_by)
+    return known or later
 
 
 def _is_kraft(

@@ -17,11 +17,21 @@ from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity, StartEffect
 from krepair.formats.batch_v2 import batches
+from krepair.formats.cluster_metadata import decode_record
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import METADATA_TOPIC
+from krepair.formats.kafka_versions import QUORUM_STATE, Used
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
+from krepair.formats.record import batch_records
 from krepair.formats.words import count_text
-from krepair.logdir.cluster import Examined, Fault, MetadataImage, configs_of_image, examine_metadata_log
+from krepair.logdir.cluster import (
+    Examined,
+    Fault,
+    MetadataImage,
+    configs_of_image,
+    examine_metadata_log,
+    used_by,
+)
 from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
@@ -52,6 +62,7 @@ class SeenMetadata(NamedTuple):
         trouble: why not, or empty.
         quorum_state: what is wrong with ``quorum-state``, or empty.
         bootstrap: what is wrong with ``bootstrap.checkpoint`` in the root, or empty.
+        used: what a version has to understand of ``quorum-state`` and ``bootstrap.checkpoint``.
     """
 
     place: str
@@ -60,6 +71,7 @@ class SeenMetadata(NamedTuple):
     trouble: str
     quorum_state: str = ""
     bootstrap: str = ""
+    used: tuple[Used, ...] = ()
 
     @property
     def image(self) -> MetadataImage | None:
@@ -84,48 +96,64 @@ def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
             continue
         try:
             examined = examine_metadata_log(log.path)
-            return SeenMetadata(view.path, log, examined, "", _quorum_state(log), _bootstrap(view))
+            quorum, wrong_quorum = _quorum_state(log)
+            bootstrap, wrong_bootstrap = _bootstrap(view)
+            used = (*quorum, *bootstrap)
+            return SeenMetadata(view.path, log, examined, "", wrong_quorum, wrong_bootstrap, used)
         except OSError as error:
             return SeenMetadata(view.path, log, None, f"{error.filename or log.path}: {why(error)}")
     return None
 
 
-def _quorum_state(log: Partition) -> str:
+def _quorum_state(log: Partition) -> tuple[tuple[Used, ...], str]:
+    """Return the version of ``quorum-state``, and what is wrong with it; a later version is not wrong."""
     file = next((one.file for one in log.leftovers if one.file.name == _QUORUM_STATE), None)
     if file is None:
-        return ""
+        return (), ""
     try:
         # a broker reads one line, and nothing behind the object in it
         line, _, _ = read_whole(file.path, _MAX_BYTES).decode("utf-8").partition("\n")
         found, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:
-        return f"expected JSON of a quorum state in the first line, found {'nothing' if not file.size else 'none'}"
+        what = "nothing" if not file.size else "none"
+        return (), f"expected JSON of a quorum state in the first line, found {what}"
     if not isinstance(found, dict) or "data_version" not in found:
-        return "expected an object with data_version, found none"
+        return (), "expected an object with data_version, found none"
     said = found["data_version"]
     version = said if type(said) is int else 0  # a broker reads what is no number as 0
+    used = (Used(QUORUM_STATE, version, f"{_QUORUM_STATE}: data_version"),)
     if version not in _FIELDS:
-        return f"expected data_version 0 or 1, found {shown(str(version))}"
+        return used, f"expected data_version 0 or 1, found {shown(str(version))}"
     wrong = [key for key in _NUMBERS if type(found.get(key)) is not int]
     wrong += [key for key in _FIELDS[version] if found.get(key) is None]
-    return (
-        f"expected the fields {', '.join((*_NUMBERS, *_FIELDS[version]))}; wrong: {', '.join(wrong)}"
-        if wrong
-        else ""
-    )
+    fields = ", ".join((*_NUMBERS, *_FIELDS[version]))
+    return used, f"expected the fields {fields}; wrong: {', '.join(wrong)}" if wrong else ""
 
 
-def _bootstrap(view: LogDir) -> str:
-    """What is wrong with the metadata of an empty cluster, which every start reads if the file is there (3.3)."""
+def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
+    """Return what the metadata of an empty cluster need, and what is wrong with it.
+
+    Every start reads the file if it is there (``BootstrapDirectory`` 3.3.2).
+    """
     try:
         data = read_whole(f"{view.path}/{_BOOTSTRAP}", _MAX_BYTES)
     except OSError:
-        return ""  # not there; or no file, or not readable, which other findings tell
-    if any(
-        not isinstance(one, Damage) and not one.header.is_control for one in batches(data, check_crc=False)
-    ):
-        return ""
-    return f"expected a batch with the level of metadata.version, found {'none' if data else 'nothing'}"
+        return (), ""  # not there; or no file, or not readable, which other findings tell
+    found = [one for one in batches(data, check_crc=False) if not isinstance(one, Damage)]
+    of_data = [one for one in found if not one.header.is_control]
+    if not of_data:
+        return (
+            (),
+            f"expected a batch with the level of metadata.version, found {'none' if data else 'nothing'}",
+        )
+    records = (
+        decode_record(record.value)
+        for one in of_data
+        for record in batch_records(data[one.position : one.position + one.header.size_bytes])
+        if not isinstance(record, Damage)
+    )
+    uses = (used_by(one, _BOOTSTRAP) for one in records if not isinstance(one, Damage))
+    return tuple(used for each in uses for used in each if not used.what.startswith("record ")), ""
 
 
 def metadata_log_findings(
@@ -150,7 +178,7 @@ def metadata_log_findings(
     if seen is None or seen.place != view.path:
         return
     if seen.trouble:
-        yield _finding(log, "", seen.trouble, StartEffect.NONE)
+        yield _finding(log, "", seen.trouble, StartEffect.UNKNOWN)
     if seen.quorum_state:
         text = (
             f"{seen.quorum_state}; no node of KRaft starts on it. Without this file a node starts: {RESTORE}"
@@ -166,8 +194,8 @@ def metadata_log_findings(
         text, effect = _FAULTS[seen.examined.fault](node)
         yield _finding(log, "", f"{seen.examined.why}; {text}", effect)
     elif seen.examined is not None and seen.examined.image.later:
-        text = f"{seen.examined.image.later}: {_NOT_WHICH}"
-        yield _finding(log, "", text, StartEffect.NONE, Severity.INFORMATION)
+        text = f"{seen.examined.image.later}: {_NOT_WHICH}, nor whether it starts"
+        yield _finding(log, "", text, StartEffect.UNKNOWN)
 
 
 _NOT_WHICH: Final = "krepair cannot say which partitions this node keeps"
@@ -176,7 +204,7 @@ _NOT_WHICH: Final = "krepair cannot say which partitions this node keeps"
 def _finding(
     log: Partition, file: str, text: str, effect: StartEffect, harmless: Severity = Severity.CONFUSING
 ) -> Finding:
-    severity = None if effect is not StartEffect.NONE else harmless
+    severity = harmless if effect in {StartEffect.NONE, StartEffect.UNKNOWN} else None
     # what puts folders aside is no partition's, but the directory's
     partition = "" if effect is StartEffect.ASIDE else log.folder
     return Finding(
@@ -236,7 +264,14 @@ def _cut(node: StartingNode) -> tuple[str, StartEffect]:
 
 
 def _content(node: StartingNode) -> tuple[str, StartEffect]:
-    return _NOT_WHICH, StartEffect.NONE
+    return f"{_NOT_WHICH}, nor whether it starts", StartEffect.UNKNOWN
+
+
+def _replay(node: StartingNode) -> tuple[str, StartEffect]:
+    return (
+        f"no node of KRaft that loads this record starts; whether a start loads it is not known; {RESTORE}",
+        StartEffect.UNKNOWN,
+    )
 
 
 _FAULTS: Final = {
@@ -245,6 +280,7 @@ _FAULTS: Final = {
     Fault.SNAPSHOT: _snapshot,
     Fault.CUT: _cut,
     Fault.CONTENT: _content,
+    Fault.REPLAY: _replay,
 }
 
 

@@ -11,13 +11,10 @@ import pytest
 
 from krepair.errors import RefusedError, UsageError
 from krepair.formats import cluster_metadata as metadata
-from krepair.formats.batch_v2 import BatchHeader, PlacedBatch, batches, decode_header, encode_batch
-from krepair.formats.message_schema import Schema
-from krepair.formats.record import Record
+from krepair.formats.batch_v2 import PlacedBatch, batches, decode_header
 from krepair.logdir import cluster
 from krepair.logdir.cluster import Assignment, ClusterView, MetadataImage, read_cluster_file
-from tests.encoders import encode_fields as encode
-from tests.encoders import encode_record
+from tests.logdir.metadata_records import batch, value
 
 LOGS = Path(__file__).parent / "metadata_logs"
 """Logs of the active controllers of real clusters, copied at the moment of the text of the same name."""
@@ -163,20 +160,6 @@ class TestNoProof:
     def test_a_path_that_is_not_there_is_wrong_use(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="--cluster"):
             read_cluster_file(str(tmp_path / "none"))
-
-
-def value(schema: Schema, values: dict[str, object], version: int | None = None) -> bytes:
-    number = next(number for number, one in metadata.TYPES.items() if one is schema)
-    level = schema.latest if version is None else version
-    return bytes([metadata.FRAME_VERSION, number, level]) + encode(schema, level, values)
-
-
-def batch(base_offset: int, values: list[bytes], time_ms: int = 1000) -> bytes:
-    records = b"".join(encode_record(Record(offset_delta=n, value=one)) for n, one in enumerate(values))
-    header = BatchHeader(
-        base_offset, 0, 1, 2, 0, 0, len(values) - 1, time_ms, time_ms, -1, -1, -1, len(values)
-    )
-    return encode_batch(header, records)
 
 
 PARTITION = {

@@ -13,6 +13,7 @@ from krepair.checks.recovery_time import recovery_text
 from krepair.checks.retention import WHAT_TELLS
 from krepair.cli.views.reports import place_text
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
+from krepair.formats.kafka_versions import RELEASES, release_of
 from krepair.formats.words import count_text, names_text
 from krepair.next_command import NOTHING, Next
 from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
@@ -347,12 +348,22 @@ def verdict(report: CheckReport) -> tuple[str, ...]:
         *_start_fails(report.log_dirs),
         _worst(rules),
         *_next_start(report.log_dirs),
+        *_versions(report),
         *_uncleanable(report.log_dirs),
     ]
     if report.left_out:
         many = count_text(len(report.left_out), "log directory", "log directories")
         lines.append(f"Not looked at: {many} of the configuration, see --all.")
     return tuple(lines)
+
+
+def _versions(report: CheckReport) -> Iterator[str]:
+    """The oldest and the newest version that can read the directories."""
+    oldest, newest = report.oldest_version, report.newest_version
+    if oldest:
+        versions = f"Kafka {oldest}" if oldest == newest else f"Kafka {oldest} to {newest}"
+        known = f"of {release_of(RELEASES[0])} to {release_of(RELEASES[-1])}"
+        yield f"Versions: {versions} can read it, {known}."
 
 
 def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:

@@ -1,0 +1,198 @@
+"""What each version of Kafka can read of a log directory: the one table, and the questions that are asked of it. Pure.
+
+A line holds from its version on, until a later line for the same thing. Files and tags are of apache/kafka; lines from
+4.0 on were read from the classes of the released jars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Final, NamedTuple
+
+from krepair.formats.broker_version import VersionNumber
+from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
+
+METADATA_VERSION: Final = "metadata.version"
+META_PROPERTIES: Final = "meta.properties"
+QUORUM_STATE: Final = "quorum-state"
+KRAFT_SINCE: Final = (3, 3, 0)
+"""KIP-833: before it KRaft was a preview, and its directories are not foretold."""
+ZOOKEEPER_UNTIL: Final = (4, 0, 0)
+IGNORES_UNKNOWN_KEYS_SINCE: Final = (3, 4, 1)
+"""``UnknownKey`` of ``GroupMetadataManager.scala`` and ``TransactionLog.scala`` (3.4.1)."""
+COMPARES_META_PROPERTIES: Final = ((3, 0, 0), (3, 7, 0))
+"""``BrokerMetadataCheckpoint.scala`` (3.6.2): from the first on, before the second, all lines must agree."""
+
+
+class VersionLine(NamedTuple):
+    """What versions from one on read.
+
+    Attributes:
+        since: the first version.
+        what: ``metadata.version`` or another feature; ``record N`` of the metadata log, N its type; a value in a
+            coordinator's topic; a setting of a topic.
+        least: the lowest level or version that it reads.
+        most: the highest one; below ``least`` nothing is read.
+        source: file and tag.
+    """
+
+    since: VersionNumber
+    what: str
+    least: int
+    most: int
+    source: str
+
+
+NOTHING_READ: Final = (0, -1)
+_MV: Final = "MetadataVersion.java"
+_METADATA: Final = "metadata/common/metadata"
+_OFFSETS: Final = "GroupMetadataManager.scala"
+_GROUPS: Final = "group-coordinator/common/message"
+_CONFIG: Final = "LogConfig.java"
+
+# fmt: off
+LINES: Final = (
+    # features: levels that a controller applies (FeatureControlManager.replay 3.9.0), and bootstrap.checkpoint
+    VersionLine((3, 3, 0), METADATA_VERSION, 1, 7, f"{_MV} 3.3.2"),
+    VersionLine((3, 4, 0), METADATA_VERSION, 1, 8, f"{_MV} 3.4.0"),
+    VersionLine((3, 5, 0), METADATA_VERSION, 1, 11, f"{_MV} 3.5.0"),
+    VersionLine((3, 6, 0), METADATA_VERSION, 1, 14, f"{_MV} 3.6.2"),
+    VersionLine((3, 7, 0), METADATA_VERSION, 1, 19, f"{_MV} 3.7.1"),
+    VersionLine((3, 8, 0), METADATA_VERSION, 1, 20, f"{_MV} 3.8.0"),
+    VersionLine((3, 9, 0), METADATA_VERSION, 1, 21, f"{_MV} 3.9.0"),
+    VersionLine((4, 0, 0), METADATA_VERSION, 7, 25, f"{_MV} 4.0.0"),
+    VersionLine((4, 1, 0), METADATA_VERSION, 7, 27, f"{_MV} 4.1.0"),
+    VersionLine((4, 2, 0), METADATA_VERSION, 7, 29, f"{_MV} 4.2.0"),
+    VersionLine((4, 3, 0), METADATA_VERSION, 7, 30, f"{_MV} 4.3.1"),
+    VersionLine((4, 4, 0), METADATA_VERSION, 7, 33, f"{_MV} 4.4.0"),
+    VersionLine((3, 9, 0), "kraft.version", 0, 1, "KRaftVersion.java 3.9.0"),
+    VersionLine((3, 9, 0), "transaction.version", 0, 2, "TransactionVersion.java 3.9.0"),
+    VersionLine((4, 0, 0), "group.version", 0, 1, "GroupVersion.java 4.0.0"),
+    VersionLine((4, 0, 0), "eligible.leader.replicas.version", 0, 1, "EligibleLeaderReplicasVersion.java 4.0.0"),
+    VersionLine((4, 1, 0), "share.version", 0, 1, "ShareVersion.java 4.1.0"),
+    VersionLine((4, 2, 0), "streams.version", 0, 1, "StreamsVersion.java 4.2.0"),
+    VersionLine((4, 4, 0), "share.version", 0, 2, "ShareVersion.java 4.4.0"),
+    # types of records of the metadata log, and the versions of each
+    *(VersionLine((3, 3, 0), f"record {kind}", 0, 0, f"{_METADATA} 3.3.2")
+      for kind in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 18, 19, 20)),
+    VersionLine((3, 3, 0), "record 0", 0, 1, f"{_METADATA}/RegisterBrokerRecord.json 3.3.2"),
+    VersionLine((3, 3, 0), "record 17", 0, 1, f"{_METADATA}/BrokerRegistrationChangeRecord.json 3.3.2"),
+    VersionLine((3, 4, 0), "record 0", 0, 2, f"{_METADATA}/RegisterBrokerRecord.json 3.4.0"),
+    VersionLine((3, 4, 0), "record 21", 0, 0, f"{_METADATA}/ZkMigrationRecord.json 3.4.0"),
+    VersionLine((3, 5, 0), "record 6", *NOTHING_READ, f"{_METADATA} 3.5.0 (AccessControlRecord.json is gone)"),
+    VersionLine((3, 5, 0), "record 22", 0, 0, f"{_METADATA}/RemoveUserScramCredentialRecord.json 3.5.0"),
+    *(VersionLine((3, 6, 0), f"record {kind}", 0, 0, f"{_METADATA} 3.6.2") for kind in (23, 24, 25, 26)),
+    VersionLine((3, 7, 0), "record 0", 0, 3, f"{_METADATA}/RegisterBrokerRecord.json 3.7.1"),
+    VersionLine((3, 7, 0), "record 3", 0, 2, f"{_METADATA}/PartitionRecord.json 3.7.1"),
+    VersionLine((3, 7, 0), "record 5", 0, 2, f"{_METADATA}/PartitionChangeRecord.json 3.7.1"),
+    VersionLine((3, 7, 0), "record 17", 0, 2, f"{_METADATA}/BrokerRegistrationChangeRecord.json 3.7.1"),
+    VersionLine((3, 7, 0), "record 27", 0, 0, f"{_METADATA}/RegisterControllerRecord.json 3.7.1"),
+    VersionLine((4, 0, 0), "record 28", 0, 0, f"{_METADATA}/ClearElrRecord.json 4.0.0"),
+    VersionLine((4, 3, 0), "record 0", 0, 4, f"{_METADATA}/RegisterBrokerRecord.json 4.3.1"),
+    VersionLine((4, 3, 0), "record 17", 0, 3, f"{_METADATA}/BrokerRegistrationChangeRecord.json 4.3.1"),
+    VersionLine((4, 4, 0), "record 29", 0, 0, f"{_METADATA}/UnregisterControllerRecord.json 4.4.0"),
+    # files of a node
+    VersionLine((2, 2, 0), META_PROPERTIES, 0, 0, "BrokerMetadataCheckpoint.scala 2.2.1"),
+    VersionLine((3, 0, 0), META_PROPERTIES, 0, 1, "BrokerMetadataCheckpoint.scala 3.3.2"),
+    VersionLine((3, 3, 0), QUORUM_STATE, 0, 0, "FileBasedStateStore.java 3.3.2"),
+    VersionLine((3, 9, 0), QUORUM_STATE, 0, 1, "FileQuorumStateStore.java 3.9.0"),
+    # values of the coordinators' records; a later one ends the load of its whole partition
+    VersionLine((2, 2, 0), "offset_commit", 0, 3, f"{_OFFSETS} 2.2.1"),
+    VersionLine((3, 5, 0), "offset_commit", 0, 4, f"{_GROUPS}/OffsetCommitValue.json 3.5.0"),
+    VersionLine((2, 2, 0), "group_metadata", 0, 2, f"{_OFFSETS} 2.2.1"),
+    VersionLine((2, 3, 0), "group_metadata", 0, 3, f"{_OFFSETS} 2.3.0"),
+    VersionLine((3, 5, 0), "group_metadata", 0, 4, f"{_GROUPS}/GroupMetadataValue.json 3.5.0"),
+    VersionLine((2, 2, 0), "transaction_state", 0, 0, "TransactionLog.scala 2.2.1"),
+    VersionLine((3, 5, 0), "transaction_state", 0, 1, "TransactionLogValue.json 3.5.0"),
+    # settings of a topic: a start reads those of every topic that the cluster has
+    VersionLine((2, 2, 0), "segment.bytes", 14, INT32_MAX, "LogConfig.scala 2.2.1"),
+    VersionLine((4, 1, 0), "segment.bytes", 1 << 20, INT32_MAX, f"{_CONFIG} 4.1.0 (KAFKA-16368, KIP-1030)"),
+    VersionLine((2, 2, 0), "segment.index.bytes", 0, INT32_MAX, "LogConfig.scala 2.2.1"),
+    VersionLine((3, 3, 0), "segment.index.bytes", 4, INT32_MAX, "LogConfig.scala 3.3.0"),
+    VersionLine((2, 2, 0), "flush.messages", 0, INT64_MAX, "LogConfig.scala 2.2.1"),
+    VersionLine((3, 3, 0), "flush.messages", 1, INT64_MAX, "LogConfig.scala 3.3.0"),
+)
+# fmt: on
+RELEASES: Final[tuple[VersionNumber, ...]] = (
+    *((2, minor, 0) for minor in range(2, 9)),
+    *((3, minor, 0) for minor in range(10)),
+    *((4, minor, 0) for minor in range(5)),
+)
+"""The releases that the table knows, each by the first of its line."""
+FORMAT_VERSION: Final = "message.format.version"
+
+
+class Used(NamedTuple):
+    """One thing of a log directory that a version has to understand.
+
+    Attributes:
+        what: as in ``VersionLine``.
+        level: its level, version or value.
+        where: file and place, for messages.
+    """
+
+    what: str
+    level: int
+    where: str
+
+
+class NotRead(NamedTuple):
+    """One thing that a version does not read, or refuses.
+
+    Attributes:
+        used: what it is.
+        line: what the version reads instead; None if it knows nothing of it.
+    """
+
+    used: Used
+    line: VersionLine | None
+
+    @property
+    def text(self) -> str:
+        """Return what it reads, in words."""
+        if self.line is None or self.line.most < self.line.least:
+            return "it does not know it"
+        if self.line.most == self.line.least:
+            return f"it reads only {self.line.least}"
+        if self.used.level < self.line.least:
+            return f"it reads {self.line.least} and higher"
+        return f"it reads {self.line.least} to {self.line.most}"
+
+
+@cache
+def lines_of(version: VersionNumber) -> Mapping[str, VersionLine]:
+    """Return what a version reads, by what it is."""
+    return {line.what: line for line in sorted(LINES, key=lambda line: line.since) if line.since <= version}
+
+
+def not_read(version: VersionNumber, used: Iterable[Used]) -> Iterator[NotRead]:
+    """Yield what a version does not read; a feature at level 0 is not in use."""
+    lines = lines_of(version)
+    for one in used:
+        line = lines.get(one.what)
+        if line is None and one.level == 0 and one.what.endswith(".version"):
+            continue
+        if line is None or not line.least <= one.level <= line.most:
+            yield NotRead(one, line)
+
+
+def release_of(version: VersionNumber) -> str:
+    """Return the name of a release, as people say it: ``3.9``."""
+    return f"{version[0]}.{version[1]}"
+
+
+def range_text(releases: Sequence[VersionNumber]) -> str:
+    """Return the oldest and the newest of some releases, in words; empty for none."""
+    if not releases:
+        return ""
+    oldest, newest = release_of(min(releases)), release_of(max(releases))
+    return oldest if oldest == newest else f"{oldest} to {newest}"
+
+
+def knows_format(version: VersionNumber, value: str) -> bool:
+    """Whether a version knows a ``message.format.version``; 4.0 has none (``MetadataVersionValidator`` 3.9)."""
+    major, _, minor = value.partition("-")[0].partition(".")
+    if version >= ZOOKEEPER_UNTIL or not (major.isdecimal() and minor.partition(".")[0].isdecimal()):
+        return True
+    return (int(major), int(minor.partition(".")[0])) <= version[:2]
