@@ -1,4 +1,4 @@
-"""Whether a log can hold an aborted transaction, as far as one scan tells."""
+"""Whether a log can hold an aborted transaction, judged from one scan."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _UNCLEAR = (c.EMPTIED, c.EMPTIED_PRODUCER, c.LAST_EMPTIED_NOW, c.EMPTIED_LAST, c
 
 
 def may_have_aborts(summary: SegmentSummary) -> bool:
-    """Whether a replay of the log could find an aborted transaction whose marker is in this segment.
+    """Return whether a replay of the log could find an aborted transaction whose marker is in this segment.
 
-    False only where there is none for certain: then the segment needs no entry in a ``.txnindex``. The scan counts the
-    abort markers of records that it has read, but for the first marker of each producer, whose transaction may begin in
-    an earlier segment. It does not tell of transactions whose records are all gone, of control batches that it does not
-    know, or of what lies behind damage; so where there is any of these, the answer is True.
+    False only if there certainly is none: then the segment needs no entry in a ``.txnindex``. The scan counts ABORT
+    markers whose records it has read, except the first marker of each producer, whose transaction may begin in an
+    earlier segment. It cannot see transactions whose records are all gone, unknown control batches, or anything after
+    damage; if the segment has any of these, the answer is True.
 
     Args:
-        summary: of a scan without a transaction index.
+        summary: summary of a scan without a transaction index.
     """
     return (
         not summary.is_whole
@@ -30,10 +30,10 @@ def may_have_aborts(summary: SegmentSummary) -> bool:
 
 
 def may_be_untrue(*, entries: bool, summaries: Iterable[SegmentSummary]) -> bool:
-    """Whether a replay could find a ``.txnindex`` of a log that is not true.
+    """Return whether a replay could contradict a ``.txnindex`` of the log.
 
     Args:
-        entries: whether one of them has an entry.
-        summaries: of its segments, see ``may_have_aborts``.
+        entries: True if one of the indexes has an entry.
+        summaries: summaries of the log's segments, see ``may_have_aborts``.
     """
     return entries or any(may_have_aborts(summary) for summary in summaries)

@@ -1,4 +1,4 @@
-"""Changes single lines of an intact offset checkpoint, and finds out which lines are changed already."""
+"""Changes of single entries of an intact offset checkpoint, and which of them a file already has."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from krepair.formats.checkpoint import CheckpointEntry, decode_offsets, encode_o
 
 
 class ChangedLine(Struct, frozen=True):
-    """One line of a checkpoint of the root that changes.
+    """Changed entry of a checkpoint in the root.
 
     Attributes:
-        topic: topic in the line.
-        partition: partition number in the line.
-        old: offset before the change, None if there was no such line.
-        new: offset after the change, None if the line is removed.
+        topic: topic of the entry.
+        partition: partition number of the entry.
+        old: offset before the change, None if there was no such entry.
+        new: offset after the change, None if the entry is removed.
     """
 
     topic: str
@@ -28,31 +28,31 @@ class ChangedLine(Struct, frozen=True):
 def lines_between(
     before: Sequence[CheckpointEntry], after: Iterable[CheckpointEntry]
 ) -> tuple[ChangedLine, ...]:
-    """The lines that differ, in the order of ``before``.
+    """Return the entries that differ, in the order of ``before``.
 
     Args:
         before: entries of an intact file.
-        after: entries of the mended file, at most one per partition.
+        after: entries of the repaired file, at most one per partition.
     """
-    left = {(entry.topic, entry.partition): entry.offset for entry in after}
+    remaining = {(entry.topic, entry.partition): entry.offset for entry in after}
     lines = []
     for entry in before:
-        new = left.pop((entry.topic, entry.partition), None)
+        new = remaining.pop((entry.topic, entry.partition), None)
         if new != entry.offset:
             lines.append(ChangedLine(entry.topic, entry.partition, entry.offset, new))
-    added = (ChangedLine(topic, partition, None, offset) for (topic, partition), offset in left.items())
+    added = (ChangedLine(topic, partition, None, offset) for (topic, partition), offset in remaining.items())
     return (*lines, *added)
 
 
 def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
-    """Change lines of a file; all other lines stay as they are.
+    """Apply changes to a file, and keep all other entries as they are.
 
     Args:
-        data: bytes of the file on the disk.
-        lines: the lines that change.
+        data: content of the file on the disk.
+        lines: changed entries.
 
     Returns:
-        The new bytes; None if the file is damaged, or if a line is not as it was when the plan was made.
+        The new content; None if the file is damaged, or if an entry differs from the plan's old value.
     """
     offsets = _offsets_in(data)
     if offsets is None:
@@ -69,32 +69,32 @@ def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
 
 
 def has_new_lines(data: bytes, lines: Iterable[ChangedLine]) -> bool:
-    """Whether the file has all these changes. A damaged file has none of them."""
+    """Return whether the file has all these changes; a damaged file has none of them."""
     offsets = _offsets_in(data)
     return offsets is not None and all(_is_new(offsets, line) for line in lines)
 
 
 def _offsets_in(data: bytes) -> dict[tuple[str, int], int] | None:
-    """Offsets by partition, in the order of the file; None for a damaged file, as one with two lines of a partition."""
-    found = decode_offsets(data)
-    if found.damage:
+    """Read offsets by partition in file order; None for damage, such as two entries for one partition."""
+    checkpoint = decode_offsets(data)
+    if checkpoint.damage:
         return None
-    return {(topic, partition): offset for topic, partition, offset in found.entries}
+    return {(topic, partition): offset for topic, partition, offset in checkpoint.entries}
 
 
 def _is_new(offsets: Mapping[tuple[str, int], int], line: ChangedLine) -> bool:
-    """Whether a line is as it becomes. Where one was removed, a broker may have written another one since."""
-    found = offsets.get((line.topic, line.partition))
-    return found != line.old if line.new is None else found == line.new
+    """Return whether an entry has its new value; a broker may have rewritten one that was removed."""
+    offset = offsets.get((line.topic, line.partition))
+    return offset != line.old if line.new is None else offset == line.new
 
 
 def raised(lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
-    """The lines that are added or get a higher offset. After a higher recovery point a start reads less of the log."""
+    """Return added and raised entries; a higher recovery point makes a start read less of the log."""
     return tuple(line for line in lines if line.new is not None and (line.old is None or line.new > line.old))
 
 
 def lines_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
-    """The lines that are changed in the file already; none for a damaged file."""
+    """Return the changes that the file already has; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
         return ()
@@ -102,7 +102,7 @@ def lines_in(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ..
 
 
 def lines_left(data: bytes, lines: Iterable[ChangedLine]) -> tuple[ChangedLine, ...]:
-    """The lines that are not changed in the file yet; none for a damaged file."""
+    """Return the changes that the file does not have yet; none for a damaged file."""
     offsets = _offsets_in(data)
     if offsets is None:
         return ()

@@ -1,8 +1,8 @@
-"""Key compaction: the decisions that follow from facts alone.
+"""Decisions of key compaction that follow from facts alone.
 
 Records are judged while a segment is read (``krepair.kernels.compact_filter``). The rest of the segment is then scanned
-like a log, and the rules of markers decide on its emptied batches and markers. So a second compaction changes nothing
-if ``markers`` changes nothing in the compacted segments.
+like a log, and the rules of markers decide on its retained empty batches and transaction markers. So a second
+compaction changes nothing if ``markers`` changes nothing in the compacted segments.
 
 Source: LogCleanerManager.cleanableOffsets, Cleaner.shouldRetainRecord (2.2.1, 2.8, 3.9, 4.3).
 """
@@ -29,7 +29,7 @@ LARGEST_LOG_BYTES = 2**31 - 1
 
 
 def secret_of(fingerprints: Iterable[str]) -> bytes:
-    """The secret of the key hash: 16 bytes that follow from the files. A producer of records cannot know them.
+    """Derive the 16-byte secret of the key hash from the files; whoever produces records cannot predict it.
 
     Args:
         fingerprints: fingerprints of the planned files, in order. They contain times.
@@ -42,13 +42,13 @@ def secret_of(fingerprints: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True)
 class Bound:
-    """The part of a partition that is compacted, found before any key is read.
+    """Compaction range of a partition, determined before any key is read.
 
     Attributes:
-        span: the offsets that may be compacted.
-        protected: sorted pairs (producer id, epoch) whose markers stay.
-        drop_unstamped: per segment of the span, whether tombstones and markers without a stamp are past the horizon.
-        transactions: whether the log has any markers; if so, data may be aborted.
+        span: cleanable range.
+        protected: sorted pairs (producer id, epoch) whose transaction markers stay.
+        drop_unstamped: for each segment in range, True if tombstones and markers without a delete horizon may go.
+        transactions: True if the log has any transaction markers; data may be aborted then.
     """
 
     span: SpanDecision
@@ -58,14 +58,14 @@ class Bound:
 
 
 def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | LeftAlone:
-    """Find the part of a partition that is compacted.
+    """Determine the compaction range of a partition.
 
     Args:
         segments: all segments of the partition, ascending; the last one is active.
         policy: inputs that do not come from the log.
 
     Returns:
-        The bound; or why the partition is left alone.
+        The compaction range; or the reason for skipping the partition.
     """
     problem = spans.first_problem(segments)
     if problem is not None:
@@ -95,7 +95,7 @@ def bound_of(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> Bound | 
 
 
 def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: Int64s) -> SegmentFacts:
-    """A compacted segment as input for the rules of markers.
+    """Build the facts of a compacted segment for the rules of markers.
 
     Its times are those of the source. A batch that loses its newest record must not make the segment look older for
     ``min.compaction.lag.ms``, or the producer look expired.
@@ -113,7 +113,7 @@ def compacted_facts(original: SegmentFacts, compacted: SegmentSummary, entries: 
 
 
 def too_large(decision: PartitionDecision) -> LeftAlone | None:
-    """Why the partition is left alone, or None: compressed again, a new log would have more than 2 GiB."""
+    """Return the reason for skipping the partition if a recompressed log would exceed 2 GiB; else None."""
     for group in decision.groups:
         if group.kept_bytes > LARGEST_LOG_BYTES:
             name = log_name(group.sources[0].base_offset)
@@ -127,25 +127,26 @@ def too_large(decision: PartitionDecision) -> LeftAlone | None:
 
 @dataclass(frozen=True)
 class RecordTally:
-    """Counts of the records of one segment, or of a whole partition.
+    """Record counts of one segment, or of a whole partition.
 
     Attributes:
-        records: data records.
-        kept: records that stay.
-        superseded: records that go, because a later one of their key is there.
-        aborted: records of aborted transactions, which go.
-        keyless: records without a key, which stay.
-        tombstones_dropped: tombstones that are the last of their key and go, because their horizon is past.
-        tombstones_kept: tombstones that are the last of their key and stay.
-        unstamped: tombstones that are the last of their key and have no stamp; the horizon decides on them.
-        unstamped_bytes: bytes of these, uncompressed.
-        stamp_past: tombstones that are the last of their key and whose stamp is past.
-        stamp_to_come: tombstones that are the last of their key and whose stamp is still to come.
-        stamp_past_bytes: bytes of those whose stamp is past, uncompressed.
-        held: tombstones that would go by their time, and stay because an older record of their key stays somewhere, or
-            because the log has to end with records.
-        rewritten: batches that lose some of their records.
-        emptied: batches that lose all of their records.
+        records: number of data records.
+        kept: number of records that stay.
+        superseded: number of records that go because a later record of their key exists.
+        aborted: number of records of aborted transactions, which go.
+        keyless: number of records without a key, which stay.
+        tombstones_dropped: number of tombstones that are the last of their key and go, past their delete horizon.
+        tombstones_kept: number of tombstones that are the last of their key and stay.
+        unstamped: number of tombstones that are the last of their key in batches without a delete horizon; the chosen
+            horizon decides on them.
+        unstamped_bytes: bytes of ``unstamped``, uncompressed.
+        stamp_past: number of tombstones that are the last of their key and past their batch's delete horizon.
+        stamp_to_come: number of tombstones that are the last of their key and before their batch's delete horizon.
+        stamp_past_bytes: bytes of ``stamp_past``, uncompressed.
+        held: number of tombstones that are old enough to go, but stay because an older record of their key stays
+            somewhere, or because the log has to end with records.
+        rewritten: number of batches that lose some of their records.
+        emptied: number of batches that lose all of their records.
     """
 
     records: int = 0
@@ -166,17 +167,17 @@ class RecordTally:
 
     @property
     def changes(self) -> bool:
-        """Whether a record goes."""
+        """True if a record goes."""
         return self.kept != self.records
 
     def __add__(self, other: RecordTally) -> RecordTally:
-        """The sum of two tallies."""
+        """Add two tallies."""
         names = RecordTally.__dataclass_fields__
         return RecordTally(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 def tally_of(tallies: Int64s) -> RecordTally:
-    """The tally of one segment, from the kernel's int64[TALLY_COUNT], whose rows have the names of its fields."""
+    """Build the tally of one segment from the kernel's int64[TALLY_COUNT], whose rows are named like the fields."""
     names = RecordTally.__dataclass_fields__
     return RecordTally(**{name: int(tallies[getattr(f, f"T_{name.upper()}")]) for name in names})
 
@@ -187,15 +188,15 @@ def tombstone_horizons(
     span: SpanDecision,
     policy: MarkerPolicy,
 ) -> tuple[TombstoneHorizon, ...]:
-    """For each choice of the horizon, how many tombstones go and stay. Only the last record of each key counts.
+    """Count, for each choice of the horizon, the tombstones that go and stay; each key's last record counts.
 
     Args:
         segments: facts of all segments of the partition, before compaction.
-        tallies: tallies of the segments of the span.
-        span: the offsets that may be compacted.
+        tallies: tallies of the segments in the cleanable range.
+        span: cleanable range.
         policy: inputs that do not come from the log.
     """
-    found = []
+    horizons = []
     for name, horizon_ms, chosen in spans.horizon_choices(segments, span, policy):
         dropped = dropped_bytes = kept = 0
         for segment, tally in zip(segments, tallies, strict=False):
@@ -210,5 +211,7 @@ def tombstone_horizons(
                 + (0 if stamped else tally.stamp_past)
                 + (0 if passed else tally.unstamped)
             )
-        found.append(TombstoneHorizon(name, min(horizon_ms, 2**63 - 1), dropped, dropped_bytes, kept, chosen))
-    return tuple(found)
+        horizons.append(
+            TombstoneHorizon(name, min(horizon_ms, 2**63 - 1), dropped, dropped_bytes, kept, chosen)
+        )
+    return tuple(horizons)

@@ -1,14 +1,15 @@
-"""Where a transaction coordinator never gets to the end of ``__transaction_state``. Pure.
+"""Logs of ``__transaction_state`` whose end a transaction coordinator never reaches. Pure.
 
-A coordinator that loads a partition reads it from the log start to the log end, and goes on behind the last record that
-it was given. It reads the same place for ever, with one core, and answers COORDINATOR_LOAD_IN_PROGRESS:
+A coordinator that loads a partition reads it from the log start to the log end, and continues after the last record
+that it was given. In two cases it reads the same place forever, with one core, and answers
+COORDINATOR_LOAD_IN_PROGRESS:
 
-* up to 3.9.1, where a read gives batches and none of them has a record. A read ends with its segment, so a segment must
-  not end with an emptied batch (KAFKA-17941).
-* up to 2.3, also where a read gives no batch, and the log end is not reached (KAFKA-9065).
+* up to 3.9.1, if a read gives batches of which none has a record. A read ends with its segment, so a segment must
+  not end with an empty batch (KAFKA-17941).
+* up to 2.3, also if a read gives no batch before the log end is reached (KAFKA-9065).
 
-So the last batch of a closed segment may go if a later segment has a batch, which the next read begins with. Cleaners
-keep an emptied batch at the end of the cleanable range since 3.9.2 and 4.0.2 (KAFKA-17076).
+So the last batch of an inactive segment may go if a later segment has a batch, with which the next read begins.
+Cleaners keep a retained empty batch at the end of the cleanable range since 3.9.2 and 4.0.2 (KAFKA-17076).
 
 Source: ``TransactionStateManager.loadTransactionMetadata`` (2.2.1, 3.7.2, 3.9.2), ``Log.read`` (2.2.1).
 """
@@ -30,14 +31,14 @@ _CODE: Final = "coordinator-load"
 
 
 class LoadStop(NamedTuple):
-    """An offset at which the load of a partition of ``__transaction_state`` stops.
+    """Offset at which the load of a partition of ``__transaction_state`` hangs.
 
     Attributes:
-        base_offset: base offset of the segment that is read there.
-        position: file position of the emptied batch, -1 where no batch is read.
-        offset: the offset that is read for ever.
-        is_end: whether no later segment has a batch.
-        fixed_in: the first Kafka version whose load goes on.
+        base_offset: base offset of the segment at that offset.
+        position: file position of the empty batch, -1 if no batch is read.
+        offset: offset that is read forever.
+        is_end: True if no later segment has a batch.
+        fixed_in: first Kafka version whose load continues.
     """
 
     base_offset: int
@@ -48,12 +49,12 @@ class LoadStop(NamedTuple):
 
 
 def load_stops(segments: Sequence[SegmentFacts], log_start: int, version: Version) -> Iterator[LoadStop]:
-    """Find where the load stops, ascending: the first one stops it, the others stop it once that is gone.
+    """Find where the load hangs, ascending: at the first offset, and at the next once that one is gone.
 
     Args:
         segments: all segments of the partition, ascending; the last one is active.
         log_start: log start offset, 0 if there is none.
-        version: of the broker that is to load it, None if it is not known.
+        version: version of the broker that will load it, None if unknown.
     """
     filled = [segment for segment in segments if segment.summary.batches]
     if version is None or version < LOADS_PAST_EMPTIED:
@@ -73,11 +74,11 @@ def load_stops(segments: Sequence[SegmentFacts], log_start: int, version: Versio
 
 
 def keeps_end_of(segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy) -> bool:
-    """Return whether the last batch of the span stays, whatever it holds: the rule, but for a log that is loaded.
+    """Return whether the last batch of the cleanable range stays: always, except in a log that must be loadable.
 
     Args:
         segments: all segments of the partition, ascending.
-        span: the offsets that may be compacted.
+        span: cleanable range.
         policy: inputs that do not come from the log.
     """
     return not policy.ends_in_records or not any(
@@ -86,16 +87,16 @@ def keeps_end_of(segments: Sequence[SegmentFacts], span: SpanDecision, policy: M
 
 
 def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecision]) -> LeftAlone | None:
-    """Return why it cannot be told that new segments are loaded to their ends, None if they are.
+    """Return why new segments may not be loaded to their ends, None if they will be.
 
-    A batch of a producer may stay without records, as its last sequence or as its marker. Coordinators write without a
+    A batch with a producer may stay without records, as its last sequence or its marker. Coordinators write without a
     producer id.
 
     Args:
         segments: all segments of the partition, ascending.
-        groups: the new segments, ascending.
+        groups: new segments, ascending.
     """
-    with_producer = next((one for one in segments if len(one.summary.rows)), None)
+    with_producer = next((segment for segment in segments if len(segment.summary.rows)), None)
     if with_producer is not None:
         return _left(
             with_producer.base_offset, "a batch of a producer, and coordinators write without a producer id"

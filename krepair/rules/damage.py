@@ -1,4 +1,4 @@
-"""Damage of logs: what is a torn tail, what each way out costs, and what a broker's recovery makes of it. Pure.
+"""Damage of logs: which is a torn tail, what each repair costs, and how a broker's recovery treats it. Pure.
 
 Source: ``LogSegment.recover``, ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9).
 """
@@ -25,16 +25,17 @@ _WRONG_OFFSETS: Final = frozenset({"KR303", "KR304"})
 
 
 class ValidRange(Struct, frozen=True, kw_only=True):
-    """Batches side by side, all valid.
+    """Range of consecutive valid batches.
 
     Attributes:
-        start: position of the first.
-        end: position after the last.
-        first_offset: base offset of the first.
-        first_is_old: whether the first is of v0 or v1: of a wrapper, ``first_offset`` is that of its last message.
-        last_offset: last offset of the last.
-        batches: how many.
-        records: in data batches; a message of v0 or v1 counts as one.
+        start: position of the first batch.
+        end: position after the last batch.
+        first_offset: base offset of the first batch.
+        first_is_old: True if the first batch is a v0 or v1 message; for a wrapper, ``first_offset`` is the offset of
+            its last inner message.
+        last_offset: last offset of the last batch.
+        batches: number of batches.
+        records: number of records in data batches; a v0 or v1 message counts as one.
     """
 
     start: int
@@ -47,18 +48,18 @@ class ValidRange(Struct, frozen=True, kw_only=True):
 
 
 class DamagedRange(Struct, frozen=True, kw_only=True):
-    """Bytes between valid batches, or after the last one.
+    """Damaged bytes between valid batches, or after the last one.
 
     Attributes:
-        start: position of the first.
-        end: position after the last.
-        damage: kind (``classes.D_*``) of what is wrong at ``start``.
-        text: what was expected and found there.
-        first_lost: the offset after the last valid batch before it.
-        next_offset: offset of the valid batch behind it in this log, -1 if none.
-        records: as the header of the one batch that it is says, -1 where no header can be read.
-        last_lost: last offset as that header says, -1 where none can be read.
-        zeros: whether all of it is zeros.
+        start: position of the first damaged byte.
+        end: position after the last damaged byte.
+        damage: kind of damage (``classes.D_*``) at ``start``.
+        text: what was expected and found at ``start``.
+        first_lost: offset after the last valid batch before the range.
+        next_offset: offset of the next valid batch in this log, -1 if there is none.
+        records: record count of the one batch in the range by its header, -1 if no header is readable.
+        last_lost: last offset by that header, -1 if no header is readable.
+        zeros: True if all bytes are zeros.
     """
 
     start: int
@@ -73,31 +74,32 @@ class DamagedRange(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """How many."""
+        """Size of the range in bytes."""
         return self.end - self.start
 
     @property
     def partial(self) -> bool:
-        """Whether it can only be the rest of a write that was torn: cut short, or nothing but zeros."""
+        """True if it can only be the rest of a torn write: cut short, or nothing but zeros."""
         return self.zeros or self.damage in (c.D_TORN, c.D_PAST_END)
 
     @property
     def checksummed(self) -> bool:
-        """Whether the batch at its start has a right checksum, and only its offsets or its records are wrong."""
+        """True if the batch at its start has a valid checksum, and only its offsets or records are wrong."""
         return self.damage in _ORDERED
 
 
 class DamageMap(Struct, frozen=True, kw_only=True):
-    """What is valid in a damaged log, and what is not. Valid and damaged ranges together are the file.
+    """Valid and damaged ranges of a damaged log, which together cover the file.
 
     Attributes:
-        why: why the log could not be read; empty if it could.
-        valid: ascending; the first is left out when empty.
-        damaged: ascending.
-        complete: whether the search behind the last damage came to an end.
-        recovery: what the offsets of batches with right checksums make a broker's recovery do, see
-            ``rewrite.damage.recovery_of_offsets``; only looked at where some are wrong.
-        cut: position at which a broker's recovery cuts the log for what lies there; its size if nowhere.
+        why: reason why the log could not be read; empty if it was.
+        valid: valid ranges, ascending; an empty first range is left out.
+        damaged: damaged ranges, ascending.
+        complete: True if the search after the last damage was completed.
+        recovery: effect on a broker's recovery of wrong offsets in batches with valid checksums, see
+            ``rewrite.damage.recovery_of_offsets``; computed only if some are wrong.
+        cut: position at which a broker's recovery truncates the log for the damage there; the size of the log if
+            nowhere.
     """
 
     why: str = ""
@@ -109,14 +111,14 @@ class DamageMap(Struct, frozen=True, kw_only=True):
 
 
 class DamagedLogs(NamedTuple):
-    """The logs of one partition of which some may be damaged.
+    """Logs of one partition, some of which may be damaged.
 
     Attributes:
-        folder: of the partition.
-        segments: facts of the logs that could be read, ascending.
-        maps: of the damaged ones, by base offset.
-        listed: how many logs there are.
-        log_start: records of lower offsets were deleted, and no consumer sees them.
+        folder: name of the partition folder.
+        segments: facts of the readable logs, ascending.
+        maps: damage maps of the damaged logs, by base offset.
+        listed: number of logs in the folder.
+        log_start: log start offset; records below it were deleted, and no consumer sees them.
     """
 
     folder: str
@@ -127,13 +129,13 @@ class DamagedLogs(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What had been written to a partition when its broker stopped.
+    """State of a partition's log on the disk when its broker stopped.
 
     Attributes:
-        flushed: offsets below it were on disk, so no power cut has torn them.
-        recorded: the higher one of recovery point and high watermark; no later offset is known to have existed. After a
-            clean stop all of them are.
-        preallocated: whether ``preallocate`` of the topic is on, so that the active log ends with zeros after a kill.
+        flushed: recovery point: offsets below it were on the disk, so no power cut has torn them.
+        recorded: higher one of recovery point and high watermark; no later offset is known to have existed. After a
+            clean stop all offsets are flushed.
+        preallocated: True if the topic's ``preallocate`` is on, so that the active log ends with zeros after a kill.
     """
 
     flushed: int
@@ -142,18 +144,18 @@ class Written(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """What one way out of damage costs.
+    """Cost of one way to repair damage.
 
     Attributes:
-        bytes: of ``.log`` files.
-        first: the first offset that no batch has any more.
-        last: the last one, -1 where it cannot be told.
-        records: that consumers could see, by the headers of batches that can be read, else by the offsets; -1 where
-            nothing can be told.
-        at_most: whether some are counted by the offsets, of which there may be more than records.
-        at_least: whether there are bytes of which nothing can be told.
-        segments: whole segments that go.
-        last_at_most: whether ``last`` is only a bound: a message of v0 or v1 follows, which may wrap earlier ones.
+        bytes: lost bytes of ``.log`` files.
+        first: first offset that no batch holds any more.
+        last: last offset that no batch holds any more, -1 if unknown.
+        records: number of lost records that consumers could see, by readable batch headers, else by offsets; -1 if
+            unknown.
+        at_most: True if some records are counted by offsets, of which there may be more than records.
+        at_least: True if some bytes allow no estimate.
+        segments: number of whole segments that go.
+        last_at_most: True if ``last`` is only an upper bound: a v0 or v1 message follows, which may wrap earlier ones.
     """
 
     bytes: int
@@ -166,7 +168,7 @@ class Loss(NamedTuple):
     at_least: bool = False
 
     def text(self) -> str:
-        """In words."""
+        """Describe the loss in words."""
         bound = "at most " if self.last_at_most else ""
         offsets = (
             f"offsets {self.first} to {bound}{self.last}" if self.last >= self.first else _no_offsets(self)
@@ -180,7 +182,7 @@ class Loss(NamedTuple):
 
 
 def _counted(count: int, word: str) -> str:
-    """In plain digits, as the other numbers of this text: a person compares them with offsets and positions."""
+    """Format a count in plain digits, which a person compares with offsets and positions in the same text."""
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
@@ -189,7 +191,7 @@ def _no_offsets(loss: Loss) -> str:
 
 
 def _seen_from(loss: Loss, log_start: int) -> Loss:
-    """The same loss, without the records below the log start."""
+    """Restrict a loss to records at or above the log start offset."""
     if loss.first >= log_start or loss.last < 0:
         return loss
     if loss.last < log_start:
@@ -199,22 +201,21 @@ def _seen_from(loss: Loss, log_start: int) -> Loss:
 
 
 class Damaged(NamedTuple):
-    """One damaged range of a partition, with all that is said about it.
+    """One damaged range of a partition, with everything that krepair says about it.
 
     Attributes:
-        base_offset: of its segment.
-        range: the bytes.
-        rule: ``KRnnn``.
-        torn: whether it is the torn tail of the partition: cut without a consent.
-        consent: what has to be typed after ``--accept-data-loss``; empty where nothing is lost, or no way is offered.
-        excised: what cutting out only these bytes costs.
-        broker: what cutting the segment here and dropping all later ones costs, as a broker's recovery does.
-        recovery: what a broker's recovery that comes to it does, in words.
-        log_start: of the partition.
-        unended: producer of an aborted transaction whose marker is among the bytes, while records of it stay; -1 if
+        base_offset: base offset of the range's segment.
+        rule: finding code ``KRnnn``.
+        torn: True if it is the torn tail of the partition, which is cut without consent.
+        consent: value for ``--accept-data-loss``; empty if nothing is lost, or no repair is offered.
+        excised: cost of cutting out only these bytes.
+        broker: cost of truncating the segment here and deleting all later ones, as a broker's recovery does.
+        recovery: description of what a broker's recovery does here.
+        log_start: log start offset of the partition.
+        unended: producer id of an aborted transaction whose marker is among the bytes while its records stay; -1 if
             there is none.
-        padding: whether the bytes are zeros that a broker allocated ahead (``preallocate``): nothing is missing.
-        later_go: whether a broker's recovery that cuts here deletes later segments.
+        padding: True if the bytes are zeros that a broker preallocated, so that nothing is missing.
+        later_go: True if a broker's recovery that truncates here deletes later segments.
     """
 
     base_offset: int
@@ -232,12 +233,12 @@ class Damaged(NamedTuple):
 
     @property
     def harmless(self) -> bool:
-        """Whether the bytes go without a consent."""
+        """True if the bytes may go without consent."""
         return self.torn or self.padding
 
     @property
     def why_not_alone(self) -> str:
-        """Why the damage must not be cut out alone, or empty."""
+        """Reason why this range must not be cut out alone, or empty."""
         if self.unended < 0:
             return ""
         return (
@@ -248,7 +249,7 @@ class Damaged(NamedTuple):
 
     @property
     def price(self) -> str:
-        """What each way out costs, and what has to be typed for it."""
+        """Description of what each repair costs, and which consent it needs."""
         if self.padding:
             cost = f"; {self.recovery}" if self.later_go else ""
             return f"space that a broker allocated ahead (preallocate): no record is missing; --fix tail cuts it{cost}"
@@ -269,12 +270,12 @@ class Damaged(NamedTuple):
 
 
 def rule_of(damage: int, *, torn: bool = False) -> str:
-    """The rule that names a kind of damage (``classes.D_*``)."""
+    """Return the finding code for a kind of damage (``classes.D_*``)."""
     return _RULE.get(damage, TORN_TAIL if torn else "KR302")
 
 
 def valid_range(summary: SegmentSummary, start: int = 0) -> ValidRange:
-    """The valid batches that a scan found from a position of a log on."""
+    """Build the range of valid batches that a scan found from a position of a log."""
     return ValidRange(
         start=start,
         end=start + summary.valid_bytes,
@@ -287,7 +288,7 @@ def valid_range(summary: SegmentSummary, start: int = 0) -> ValidRange:
 
 
 def unmapped(logs: DamagedLogs) -> str:
-    """Why the damage of a partition is not known to its end, or empty."""
+    """Return the reason why a partition's damage is not fully known, or empty."""
     for base_offset, found in sorted(logs.maps.items()):
         if found.why:
             return found.why
@@ -300,7 +301,7 @@ def unmapped(logs: DamagedLogs) -> str:
 
 
 def valid_ranges(logs: DamagedLogs, facts: SegmentFacts) -> tuple[ValidRange, ...]:
-    """What is valid in a segment."""
+    """Return the valid ranges of a segment."""
     found = logs.maps.get(facts.base_offset)
     if found is not None:
         return found.valid
@@ -367,7 +368,7 @@ def _rule_of_range(one: DamagedRange, written: Written, *, torn: bool) -> str:
 
 
 def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | None, behind: _Behind) -> int:
-    """See ``Damaged.unended``. Where nothing is behind it, the log ends before the marker, as in any broker's cut."""
+    """Return ``Damaged.unended``; if nothing follows, the log ends before the marker, as after any broker's cut."""
     if following is None and not behind.segments:
         return -1
     producer, first, marker, _ = facts.entries.T
@@ -380,7 +381,7 @@ def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | Non
 def _recovery(
     logs: DamagedLogs, number: int, one: DamagedRange, rule: str, broker: Loss, behind: _Behind
 ) -> str:
-    """What a broker's recovery does that comes to a damage."""
+    """Describe what a broker's recovery does when it reaches a damage."""
     if rule not in _WRONG_OFFSETS:
         return f"a broker's recovery cuts here: {broker.text()} are lost"
     mapped = logs.maps[logs.segments[number].base_offset]
@@ -400,9 +401,10 @@ def _recovery(
 
 
 def _is_torn(one: DamagedRange, flushed: int) -> bool:
-    """The rest of a write that never ended: behind it nothing is valid, and it was not flushed, or is not whole.
+    """Return whether the range is the rest of an unfinished write.
 
-    A whole batch with a wrong checksum that had been flushed was a batch once: its disk has changed it.
+    Nothing valid follows, and the range was not flushed or is partial. A whole batch with a wrong checksum that had
+    been flushed was valid once: the disk has changed it.
     """
     if one.next_offset >= 0 or one.checksummed:
         return False
@@ -410,7 +412,7 @@ def _is_torn(one: DamagedRange, flushed: int) -> bool:
 
 
 def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
-    """Records of a damaged range, and whether that is only a bound; -1 if nothing tells."""
+    """Count the records of a damaged range, and whether that is only a bound; -1 if unknown."""
     if one.records >= 0:
         return one.records, False
     if last >= 0:
@@ -419,7 +421,7 @@ def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
 
 
 def _excised(one: DamagedRange, following: ValidRange | None) -> Loss:
-    """What is lost without the damaged bytes alone; ``following`` are the next valid batches, if there are any."""
+    """Compute the loss of cutting out only the damaged bytes; ``following`` is the next valid range, if any."""
     if following is None:
         records, at_most = _records_of(one, one.last_lost)
         return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)
@@ -429,13 +431,13 @@ def _excised(one: DamagedRange, following: ValidRange | None) -> Loss:
 
 
 def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = False) -> Loss:
-    """What is lost when a broker cuts a segment and deletes all later ones.
+    """Compute the loss if a broker truncates a segment and deletes all later ones.
 
     Args:
-        logs: mapped.
-        number: of the segment.
+        logs: logs with damage maps.
+        number: index of the segment.
         start: position of the cut.
-        alone: whether later segments stay, as where only this one is recovered for its missing index.
+        alone: True if later segments stay, as when only this one is recovered for its missing index.
     """
     return _cut_loss(logs, number, start, _NOTHING_BEHIND if alone else _behind_each(logs)[number])
 
@@ -463,11 +465,11 @@ def _cut_loss(logs: DamagedLogs, number: int, start: int, behind: _Behind) -> Lo
 
 
 class _Counts(NamedTuple):
-    """What is in valid and damaged ranges.
+    """Content of valid and damaged ranges.
 
     Attributes:
-        last: the last offset, None where there are no ranges.
-        records: as far as they can be told.
+        last: last offset, None if there are no ranges.
+        records: number of records, as far as it is known.
         at_most: see ``Loss``.
         at_least: see ``Loss``.
     """
@@ -478,7 +480,7 @@ class _Counts(NamedTuple):
     at_least: bool = False
 
     def and_of(self, other: _Counts) -> _Counts:
-        """What is in these ranges and in the other ones together."""
+        """Add the content of other ranges."""
         return _Counts(
             max((last for last in (self.last, other.last) if last is not None), default=None),
             self.records + other.records,
@@ -499,13 +501,13 @@ def _counts(valid: Sequence[ValidRange], gaps: Sequence[DamagedRange]) -> _Count
 
 
 class _Behind(NamedTuple):
-    """All segments behind one.
+    """Summary of all segments after one segment.
 
     Attributes:
-        segments: how many.
-        bytes: of their logs.
-        counts: what is in them.
-        first: their first valid range, None where they have none.
+        segments: number of these segments.
+        bytes: bytes of their logs.
+        counts: content of these segments.
+        first: first valid range in them, None if there is none.
     """
 
     segments: int = 0
@@ -518,7 +520,7 @@ _NOTHING_BEHIND: Final = _Behind()
 
 
 def _behind_each(logs: DamagedLogs) -> list[_Behind]:
-    """What is behind each segment: worked out once for all of them, from the last one on."""
+    """Summarize what follows each segment, in one pass from the last segment to the first."""
     found, behind = [], _NOTHING_BEHIND
     for facts in reversed(logs.segments):
         found.append(behind)

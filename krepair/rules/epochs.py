@@ -1,12 +1,12 @@
-"""Merges the recorded leader epochs with the epochs of the batches in the log.
+"""Merging of the recorded leader epochs with the epochs of the batches in the log.
 
 A leader writes an entry when it becomes leader, before any data. A follower writes it only when it appends. Compaction
 removes the first batches of an epoch. So an entry may be right although it has no batch, or starts before its first
 batch, and the log alone cannot restore it. If a batch contradicts an entry, the batch is the proof and the log wins.
 The exception is a compacted log: there the batches that support the entry may have been removed.
 
-Entries below the log start stay. A broker moves them up by itself; but where the log is tiered, it finds its remote
-segments by them, and deletes those whose epochs all lie before the first entry.
+Entries below the log start offset stay. A broker moves them up by itself; but on a tiered topic it finds its remote
+segments by them, and deletes remote segments whose epochs all lie before the first entry.
 
 Source: ``LeaderEpochFileCache`` (2.1, 2.3, 3.9): ``assign``, ``truncateFromEnd``, ``truncateFromStart``;
 ``LogSegment.recover`` (epoch 0 counts from 2.7 on); ``RemoteLogManager.cleanupExpiredRemoteLogSegments`` (3.6, 3.9);
@@ -32,17 +32,17 @@ from krepair.formats.checkpoint import (
 from krepair.formats.damage import Damage
 
 MOST_BYTES = 64 << 20
-"""A larger file is not an epoch history, because a million entries take less."""
+"""Largest accepted file in bytes: a million entries take less."""
 
 _MANY = 20_000
-"""No log has so many epochs. If a file has more lines, they are sorted first, so that the merge stays fast."""
+"""Number of lines from which they are sorted first, to keep the merge fast. No log has so many epochs."""
 
 EPOCH_ZERO_SINCE = (2, 7, 0)
 _FIRST_LINE_AT_MOST = 4096
 
 
 class EpochReason(StrEnum):
-    """Why an entry is in the merged file, or is not."""
+    """Reason why an entry is in the merged file, or is not."""
 
     RECORDED = "recorded"
     LOG = "from the log"
@@ -60,7 +60,7 @@ class EpochReason(StrEnum):
 
 _IN = frozenset({EpochReason.RECORDED, EpochReason.LOG, EpochReason.LOG_LATE, EpochReason.UNPROVEN})
 _TRIVIAL = frozenset({EpochReason.PAST_END, EpochReason.REPEATED, EpochReason.NO_DATA})
-"""Reasons that need no attention: a broker does the same when it loads the file, or followers get the same answers."""
+"""Reasons that need no attention: a broker does the same on load, or followers get the same answers."""
 
 _CONFLICTS = frozenset(
     {EpochReason.CONTRADICTED, EpochReason.DISORDER, EpochReason.UNPROVEN, EpochReason.NEGATIVE}
@@ -68,15 +68,15 @@ _CONFLICTS = frozenset(
 
 
 class Recorded(NamedTuple):
-    """A ``leader-epoch-checkpoint`` on disk.
+    """Content of the ``leader-epoch-checkpoint`` on disk.
 
     Attributes:
-        exists: whether the file is there.
-        entries: the entries that could be read, in the order of the file.
-        damage: what is wrong with the file itself.
-        broker_reads: whether a broker reads it without error; also True if it is missing, because a broker creates it.
-        cut: whether the last entry has no line end, so that its number may be cut off.
-        ends_broker: whether it ends a broker since 3.2 with all of its log directories.
+        exists: True if the file exists.
+        entries: readable entries in the order of the file.
+        damage: damage of the file itself.
+        broker_reads: True if a broker reads the file without error, or creates it because it is missing.
+        cut: True if the last entry has no line end, so that its number may be cut off.
+        ends_broker: True if the file ends a broker since 3.2 with all of its log directories.
     """
 
     exists: bool
@@ -88,16 +88,14 @@ class Recorded(NamedTuple):
 
     @property
     def intact(self) -> bool:
-        """Whether the file has entries and no damage."""
+        """True if the file has entries and no damage."""
         return bool(self.entries) and not self.damage
 
 
 class EpochDecision(NamedTuple):
-    """The decision on one entry.
+    """Decision on one entry.
 
     Attributes:
-        reason: why.
-        epoch: the leader epoch.
         recorded: recorded start offset, None if the epoch is not recorded.
         shown: base offset of the first batch of this or a later epoch in the log, None if there is none.
         start: start offset in the merged file, None if the epoch is not in it.
@@ -111,17 +109,17 @@ class EpochDecision(NamedTuple):
 
     @property
     def trivial(self) -> bool:
-        """Whether a broker does the same when it loads the file, or followers get the same answers."""
+        """True if a broker does the same on load, or followers get the same answers."""
         return self.reason in _TRIVIAL
 
     @property
     def conflict(self) -> bool:
-        """Whether the recorded entry contradicts the log or another line."""
+        """True if the recorded entry contradicts the log or another line."""
         return self.reason in _CONFLICTS
 
     @property
     def text(self) -> str:
-        """The decision as one line of text: what is recorded, what the log has, and the result."""
+        """Decision as one line: what is recorded, what the log has, and the result."""
         recorded = "is not recorded" if self.recorded is None else f"is recorded to start at {self.recorded}"
         shown = (
             "no batch of it or a later one"
@@ -133,12 +131,12 @@ class EpochDecision(NamedTuple):
 
 
 class MergedEpochs(NamedTuple):
-    """The merged history.
+    """Merged epoch history.
 
     Attributes:
-        entries: entries with growing epochs and start offsets, which every broker loads.
+        entries: entries with increasing epochs and start offsets, which every broker loads.
         decisions: one decision per entry of the file and per epoch of the log, by epoch.
-        needed: whether the file on disk has to be replaced.
+        needed: True if the file on disk has to be replaced.
     """
 
     entries: tuple[EpochEntry, ...]
@@ -147,24 +145,24 @@ class MergedEpochs(NamedTuple):
 
     @property
     def data(self) -> bytes:
-        """The file as a broker writes it."""
+        """Content of the merged file, as a broker writes it."""
         return encode_epochs(self.entries)
 
     @property
     def may_be_late(self) -> tuple[int, ...]:
-        """Epochs that may have started earlier: only their first batch that is left is known."""
+        """Epochs that may have started earlier, because only their first remaining batch is known."""
         return tuple(one.epoch for one in self.decisions if one.reason is EpochReason.LOG_LATE)
 
 
 class SeenEpochs(NamedTuple):
-    """All facts about the leader epochs of one partition.
+    """Facts about the leader epochs of one partition.
 
     Attributes:
-        recorded: the file on disk.
-        merged: the history that should be in the file.
-        digest: digest of the file's bytes, empty without a file.
-        left: why the file must not be replaced, or empty.
-        unread: why the file could not be read, or empty: what is recorded is not known then.
+        recorded: content of the file on disk.
+        merged: history that the file should have.
+        digest: digest of the file's content, empty if the file is missing.
+        left: reason why the file must not be replaced, or empty.
+        unread: reason why the file could not be read, or empty; its entries are unknown then.
         doubted: batches from which no epoch was derived.
     """
 
@@ -177,15 +175,15 @@ class SeenEpochs(NamedTuple):
 
     @property
     def mends(self) -> bool:
-        """Whether the file has to be replaced and may be replaced."""
+        """True if the file has to be replaced and may be replaced."""
         return self.merged.needed and not self.left
 
 
 def read_recorded(data: bytes | None) -> Recorded:
-    """Read the file. Lines of a file with a wrong version are read too, because each is compared with the log anyway.
+    """Read the file, even with a wrong version, because each line is compared with the log anyway.
 
     Args:
-        data: its bytes, None if there is no file.
+        data: content of the file, None if it is missing.
     """
     if data is None:
         return Recorded(exists=False)
@@ -208,17 +206,17 @@ def _last_line_is_entry(data: bytes) -> bool:
 
 
 def writes_epoch_zero(version: Version) -> bool:
-    """Whether a broker of this version takes epoch 0 from the log. An unknown version counts as 2.7 or later."""
+    """Return whether a broker of this version takes epoch 0 from the log; unknown means 2.7 or later."""
     return version is None or version >= EPOCH_ZERO_SINCE
 
 
 def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) -> MergedEpochs:
-    """Merge the file and the log. The function is pure; a merged history, merged again, stays the same.
+    """Merge the file with the log; pure, and idempotent on a merged history.
 
     Args:
-        recorded: the file.
-        log: the epochs of the batches. A doubted one adds no line, and contradicts none.
-        version: version of the broker that will read the file, None if not known.
+        recorded: content of the file on disk.
+        log: epochs of the batches.
+        version: version of the broker that will read the file, None if unknown.
     """
     rises = _from_log_start(log)
     rising = [rise.epoch for rise in rises]
@@ -250,19 +248,22 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
 
 
 def _only_epoch_zero_is_new(entries: tuple[EpochEntry, ...], recorded: tuple[EpochEntry, ...]) -> bool:
-    """Whether only epoch 0 is added. Followers get the same answers without it; a broker before 2.7 omits it."""
+    """Return whether only epoch 0 is added.
+
+    Followers get the same answers without it, and a broker before 2.7 omits it.
+    """
     return entries[1:] == recorded and entries[0].epoch == 0
 
 
 def _from_log_start(log: LogEpochs) -> list[Rise]:
-    """The rises from the log start on. Batches below it count as deleted, although they are still in the segment."""
+    """Return the epoch starts from the log start on; batches below it, though still in the segment, are deleted."""
     below = [rise for rise in log.rises if rise.first_offset <= log.start]
     above = [rise for rise in log.rises if rise.first_offset > log.start]
     return [*(Rise(rise.epoch, log.start, -1) for rise in below[-1:]), *above]
 
 
 def _judge(entry: EpochEntry, rise: Rise | None, log: LogEpochs, *, is_cut: bool) -> EpochDecision:
-    """Compare a recorded entry with the log. ``rise`` is the rise to its epoch, or else to the next higher one."""
+    """Compare a recorded entry with the log; ``rise`` is the start of its epoch, or else of the next higher one."""
     epoch, start = entry
     shown = rise.first_offset if rise else None
     lower = rise.before + 1 if rise else log.last_offset + 1
@@ -274,7 +275,7 @@ def _judge(entry: EpochEntry, rise: Rise | None, log: LogEpochs, *, is_cut: bool
         reason = EpochReason.UNPROVEN if log.compacted else EpochReason.CONTRADICTED
     else:
         reason = EpochReason.RECORDED
-    # The number may be cut off, so it may be too small. Then it is not kept if only compaction could explain it.
+    # A cut number may be too small, so it is not kept if only compaction could explain it.
     if is_cut and reason in {EpochReason.UNPROVEN, EpochReason.CONTRADICTED}:
         reason = EpochReason.CUT
     if is_cut and log.compacted and start != shown:
@@ -287,7 +288,7 @@ def _dropped(decision: EpochDecision, reason: EpochReason) -> EpochDecision:
 
 
 class _History:
-    """The merged file so far. Its epochs and start offsets always grow."""
+    """Merged file under construction, whose epochs and start offsets always increase."""
 
     def __init__(self) -> None:
         self.kept: list[EpochDecision] = []
@@ -295,7 +296,7 @@ class _History:
         self._epochs: list[int] = []
 
     def assign(self, new: EpochDecision) -> None:
-        """Add an entry as a broker does. But lines that are only in the wrong order all stay."""
+        """Add an entry as a broker does, except that lines that are merely out of order all stay."""
         start = _start(new)
         at = bisect_left(self._epochs, new.epoch)
         if at < len(self.kept) and self.kept[at].epoch == new.epoch:
@@ -321,13 +322,13 @@ class _History:
         self._epochs.insert(before, new.epoch)
 
     def takes(self, epoch: int, start: int) -> bool:
-        """Whether an entry of a new epoch would fit between its neighbours."""
+        """Return whether an entry of a new epoch would fit between its neighbours."""
         at = bisect_left(self._epochs, epoch)
         fits_before = at == 0 or _start(self.kept[at - 1]) <= start
         return fits_before and (at == len(self.kept) or _start(self.kept[at]) >= start)
 
     def has(self, epoch: int) -> bool:
-        """Whether the history has an epoch."""
+        """Return whether the history has an epoch."""
         at = bisect_left(self._epochs, epoch)
         return at < len(self._epochs) and self._epochs[at] == epoch
 
@@ -356,7 +357,7 @@ def _add_from_log(rises: Sequence[Rise], log: LogEpochs, history: _History, *, w
 
 
 def _added(rise: Rise, log: LogEpochs, history: _History) -> bool:
-    """Add an epoch if no line contradicts it; returns whether it was added."""
+    """Add an epoch unless a line contradicts it; return whether it was added."""
     epoch, start = rise.epoch, rise.first_offset
     if not history.takes(epoch, start):
         return False

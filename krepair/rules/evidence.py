@@ -1,8 +1,8 @@
-"""What is known of the other replicas of a partition, and what may go from this one because of it.
+"""What is known of the other replicas of a partition, and what may therefore go from this one.
 
-Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a marker may go from one
-replica only if no other one can still come to hold the older value, or the data of the transaction, without it. A log
-directory does not tell that. ``docs/replicas.md`` says how replicas come to disagree, and what each kind of evidence
+Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a transaction marker may go
+from one replica only if no other replica can later hold the older value, or the data of the transaction, without it. A
+log directory does not show that. ``docs/replicas.md`` explains how replicas diverge, and what each kind of evidence
 rests on.
 """
 
@@ -24,19 +24,19 @@ Kind = Literal["none", "in-sync", "only-replica", "as-broker", "replicas"]
 
 NONE: Final = "none"
 BY_TIME: Final[frozenset[Kind]] = frozenset({"in-sync", "as-broker"})
-"""With these nothing goes that is younger than ``delete.retention.ms``."""
+"""Kinds of evidence with which nothing younger than ``delete.retention.ms`` goes."""
 
 _ANY_TIME_MS: Final = 2**63 - 1
 
 
 class OtherLog(Struct, frozen=True, kw_only=True):
-    """A log of another replica that was read.
+    """Log of another replica that was read.
 
     Attributes:
-        broker_id: whose it is.
-        log_dir: absolute path of its log directory.
-        folder: partition folder in it.
-        digest: 32 hex digits over name, size and time of all files in it.
+        broker_id: id of the broker that has this replica.
+        log_dir: absolute path of the replica's log directory.
+        folder: partition folder in that log directory.
+        digest: 32 hex digits over name, size and time of all files in the folder.
     """
 
     broker_id: int
@@ -46,18 +46,18 @@ class OtherLog(Struct, frozen=True, kw_only=True):
 
 
 class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why markers and tombstones of one partition may go, or why they stay.
+    """Reason why transaction markers and tombstones of one partition may go, or stay.
 
     Attributes:
         kind: ``none`` (they stay), ``replicas`` (the logs of all other replicas were read), ``in-sync`` (all other
-            replicas are in sync without this one, by time), ``only-replica`` (there is no other one), ``as-broker`` (by
-            time alone, by consent).
-        why: one line for the reviewer.
-        logs: of ``replicas``, the logs that were read; ``apply`` needs them again, unchanged.
-        always_bytes: bytes of superseded and aborted records and of emptied batches, which may go without evidence
-            (reader only).
-        by_time_bytes: bytes of markers and tombstones up to the horizon ``newest`` (reader only).
-        later_bytes: bytes of markers and tombstones that only a later horizon would remove (reader only).
+            replicas are in sync without this one, by time), ``only-replica`` (there is no other replica), ``as-broker``
+            (by time alone, by consent).
+        why: explanation in one line, for the reviewer.
+        logs: logs that were read for ``replicas``; ``apply`` needs them again, unchanged.
+        always_bytes: bytes of superseded and aborted records and of retained empty batches, which may go without
+            evidence (reader only).
+        by_time_bytes: bytes of transaction markers and tombstones up to the horizon ``newest`` (reader only).
+        later_bytes: bytes of transaction markers and tombstones that only a later horizon would remove (reader only).
     """
 
     kind: Kind
@@ -69,23 +69,23 @@ class Evidence(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether markers and tombstones stay whatever their time."""
+        """True if transaction markers and tombstones stay whatever their age."""
         return self.kind == NONE
 
 
 WITH_CLUSTER: Final = ("--cluster", "cluster.txt")
-"""The option that reads what ``DESCRIBE`` writes."""
+"""Option that reads the output of ``DESCRIBE``."""
 DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --describe > cluster.txt")
 
 
 class Way(Struct, frozen=True, tag_field="kind", tag="evidence"):
-    """One of the options that let markers and tombstones go.
+    """Option that lets transaction markers and tombstones go.
 
     Attributes:
-        option: as it is typed.
-        when: when it is the right one.
-        goes: what may go then.
-        rests: what it rests on.
+        option: option as the operator types it.
+        when: situation in which it is the right option.
+        goes: what may go with it.
+        rests: assumption on which it rests.
     """
 
     option: str
@@ -121,26 +121,26 @@ WAYS: Final = (
         "your consent",
     ),
 )
-"""The options that let markers and tombstones go, in the order in which to try them."""
+"""Options that let transaction markers and tombstones go, in the order in which to try them."""
 
 
 def latest_horizon_ms(kind: Kind, now_ms: int, delete_retention_ms: int) -> int:
-    """The latest delete horizon that a kind of evidence allows, in epoch milliseconds; 0 for ``none``."""
+    """Return the latest delete horizon that a kind of evidence allows, in epoch ms; 0 for ``none``."""
     if kind == NONE:
         return 0
     return now_ms - delete_retention_ms if kind in BY_TIME else _ANY_TIME_MS
 
 
 CLOCKS_APART_MS: Final = 60_000
-"""How far the clock of the host that asked the cluster may be from the clock of this broker."""
+"""Tolerated difference in ms between this broker's clock and that of the host that asked the cluster."""
 
 
 def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
-    """Why the state of a cluster cannot be from after this broker's stop, by its time; or empty.
+    """Return why a cluster state cannot be newer than this broker's stop, by its time; or empty.
 
     Args:
-        as_of_ms: time of the file that holds it. It can be later than the answer, never earlier.
-        stopped_ms: this broker's last write.
+        as_of_ms: time of the file with the state, which may be later than the answer but never earlier.
+        stopped_ms: time of this broker's last write.
     """
     if as_of_ms + CLOCKS_APART_MS < stopped_ms:
         late = (stopped_ms - as_of_ms) // 1000
@@ -149,22 +149,22 @@ def why_not_of_now(as_of_ms: int, stopped_ms: int) -> str:
 
 
 def why_other_topic(topic_id: str, line: Assignment) -> str:
-    """Why the state of the cluster is of another topic of the same name, or empty; unknown ids say nothing."""
+    """Return why a cluster state is of another topic with the same name, or empty; unknown ids match any."""
     if not topic_id or not line.topic_id or line.topic_id == topic_id:
         return ""
     return f"its topic id is {topic_id}, the state of the cluster has {line.topic_id}"
 
 
 def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> str:
-    """Why a line of ``kafka-topics.sh --describe`` does not show that all others are in sync without this broker.
+    """Return why a line of ``--describe`` does not prove that all others are in sync without this broker.
 
-    It has to be written after this broker had stopped: then this broker is a replica and is not in sync any more. It
-    may have been so at an earlier stop too, see ``why_not_of_now``.
+    The output has to be newer than this broker's stop: then it lists the broker as a replica that is not in sync. It
+    may also describe an earlier stop, see ``why_not_of_now``.
 
     Args:
-        broker_id: of this broker, -1 if it is not known.
-        topic_id: of the partition folder, empty if it is not known.
-        line: of the partition, None if there is none.
+        broker_id: id of this broker, -1 if unknown.
+        topic_id: topic id in the partition folder, empty if unknown.
+        line: line of the partition, None if there is none.
 
     Returns:
         The reason, or empty.
@@ -196,15 +196,15 @@ def why_not_in_sync(broker_id: int, topic_id: str, line: Assignment | None) -> s
 
 # -- which other replicas have what a plan takes from a log, and which of them should lead
 #
-# A broker that comes up as the only member of the ISR leads, and all followers cut their logs to its end, whatever they
-# have above it. Source: ReplicaFetcherThread.scala (2.2.1, 3.9.2); run on clusters of 2.2.1, 3.9.2 and 4.3.1.
+# A broker that starts as the only member of the ISR leads, and all followers truncate their logs to its end, whatever
+# they have above it. Source: ReplicaFetcherThread.scala (2.2.1, 3.9.2); run on clusters of 2.2.1, 3.9.2 and 4.3.1.
 
 OPEN: Final = -1
-"""The end of a range that goes on for as far as anybody has it."""
+"""End of a range that continues as far as any replica has it."""
 
 
 class CutPart(Enum):
-    """Which part of a log goes."""
+    """Part of a log that goes."""
 
     END = "end"
     MIDDLE = "middle"
@@ -213,12 +213,12 @@ class CutPart(Enum):
 
 
 class Gone(NamedTuple):
-    """What a plan takes from one log.
+    """Range that a plan removes from one log.
 
     Attributes:
-        part: where. Of ``EPOCHS`` no offset goes: the file of the leader epochs changes.
+        part: part of the log. With ``EPOCHS`` no offset goes, only the leader epoch file changes.
         first: first offset that goes.
-        end: offset after the last one, or ``OPEN``.
+        end: offset after the last one that goes, or ``OPEN``.
     """
 
     part: CutPart
@@ -227,13 +227,13 @@ class Gone(NamedTuple):
 
 
 class Having(NamedTuple):
-    """Who has what goes.
+    """Brokers by whether they have what goes.
 
     Attributes:
-        right: brokers that have all of it, and are called right.
-        unsure: brokers that may have it: they cover it, and are not called right, or perhaps have not all of it; or not
-            all of them was read.
-        lacking: the others.
+        right: brokers that have all of it and whose replicas are right.
+        unsure: brokers that may have it: their log covers it but is not called right, may have holes, or was not read
+            to its end.
+        lacking: all other brokers.
     """
 
     right: tuple[int, ...] = ()
@@ -247,42 +247,42 @@ def who_has(
     """Sort the other replicas by whether they have what goes.
 
     Args:
-        gone: what goes.
-        others: the other replicas.
+        gone: range that goes.
+        others: columns of the other replicas.
         called_right: brokers whose replicas the comparison calls right.
-        own_tail: offset from which this replica has another history than others, -1 if it has none.
+        own_tail: offset from which this replica's history differs from others', -1 if it does not.
     """
     another = own_tail >= 0 and (gone.end == OPEN or own_tail < gone.end)
     right: list[int] = []
     unsure: list[int] = []
     lacking: list[int] = []
-    for one in others:
-        covers = _covers(one, gone)
-        whole = gone.part is CutPart.EPOCHS or (one.has_each(gone.first, gone.end) and not another)
-        if covers and whole and one.broker in called_right:
-            right.append(one.broker)
-        elif covers or one.limited or one.state == MISSING:
-            unsure.append(one.broker)
+    for replica in others:
+        covers = _covers(replica, gone)
+        whole = gone.part is CutPart.EPOCHS or (replica.has_each(gone.first, gone.end) and not another)
+        if covers and whole and replica.broker in called_right:
+            right.append(replica.broker)
+        elif covers or replica.limited or replica.state == MISSING:
+            unsure.append(replica.broker)
         else:
-            lacking.append(one.broker)
+            lacking.append(replica.broker)
     return Having(tuple(right), tuple(unsure), tuple(lacking))
 
 
-def _covers(one: ReplicaColumn, gone: Gone) -> bool:
+def _covers(replica: ReplicaColumn, gone: Gone) -> bool:
     if gone.part is CutPart.EPOCHS:
-        return one.log_end > one.log_start
+        return replica.log_end > replica.log_start
     if gone.end == OPEN:
-        return one.log_start <= gone.first < one.log_end
-    return one.log_start <= gone.first and one.log_end >= gone.end
+        return replica.log_start <= gone.first < replica.log_end
+    return replica.log_start <= gone.first and replica.log_end >= gone.end
 
 
 def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
-    """What the plan says about it, in sentences.
+    """Return the sentences that the plan says about a removed range.
 
     Args:
         folder: ``topic-partition``.
-        gone: what goes.
-        having: who has it.
+        gone: range that goes.
+        having: brokers that have it.
     """
     return (_what_goes(folder, gone), *_who_has_it(gone, having), *_advice(gone, having))
 
@@ -303,8 +303,8 @@ def _what_goes(folder: str, gone: Gone) -> str:
 def _who_has_it(gone: Gone, having: Having) -> Iterator[str]:
     if having.right:
         has, whom = ("have", "them") if len(having.right) > 1 else ("has", "it")
-        what = "an intact log" if gone.part is CutPart.EPOCHS else "them"
-        yield f"{_ids(having.right)} {has} {what}, and krepair compare calls {whom} right."
+        content = "an intact log" if gone.part is CutPart.EPOCHS else "them"
+        yield f"{_ids(having.right)} {has} {content}, and krepair compare calls {whom} right."
     if having.unsure:
         has, whom = ("have", "them") if len(having.unsure) > 1 else ("has", "it")
         if gone.part is CutPart.EPOCHS:

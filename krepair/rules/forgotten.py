@@ -1,8 +1,8 @@
-"""The rule of transactions that a snapshot keeps open and the log has forgotten, by itself: without numpy."""
+"""The finding code of stale open transactions, alone in a module that loads without numpy."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FORGOTTEN: Final = "KR505"
-"""The rule of the changes that end such a transaction in its snapshot."""
+"""Finding code of a transaction that a snapshot keeps open although the log no longer has it."""

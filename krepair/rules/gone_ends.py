@@ -1,8 +1,8 @@
-"""Ends of logs that are gone: what the last clean stop recorded, and the log does not have. Pure.
+"""Missing log tails: offsets that the last clean stop recorded and the log does not have. Pure.
 
-A broker that stops cleanly writes out its logs first, then their recovery points and high watermarks, at last the
-marker. So after such a stop no line may lie above the end of its log, and no index without its ``.log``. The first
-offset that the cleaner has not cleaned may: it proves nothing.
+A broker that stops cleanly flushes its logs first, then writes their recovery points and high watermarks, and at last
+the clean-shutdown file. So after such a stop no checkpoint entry may lie above the end of its log, and no index may
+lack its ``.log``. The first dirty offset may lie above: it proves nothing.
 
 Source: ``LogManager.shutdown`` (2.2.1, 3.9), ``ReplicaManager.shutdown``; seen on 2.2.1, 3.9.2 and 4.3.1.
 """
@@ -16,14 +16,14 @@ RULE: Final = "KR312"
 
 
 class GoneEnd(NamedTuple):
-    """One partition whose log ends below what was recorded of it.
+    """Partition whose log ends below its recorded offsets.
 
     Attributes:
-        folder: of the partition.
-        end: log end offset, the first that is gone.
-        recorded: the highest offset that a line has, -1 if only an index tells.
-        said: what tells, in words.
-        orphans: names of the indexes from there on that are without their log.
+        folder: name of the partition folder.
+        end: log end offset, the first missing one.
+        recorded: highest recorded offset, -1 if only an index shows the loss.
+        said: descriptions of what shows the loss.
+        orphans: names of the later index files that lack their log.
     """
 
     folder: str
@@ -34,17 +34,17 @@ class GoneEnd(NamedTuple):
 
     @property
     def consent(self) -> str:
-        """What has to be typed after ``--accept-data-loss`` before the lines that tell it are changed."""
+        """Value for ``--accept-data-loss`` before the entries that show the loss may change."""
         return f"{RULE}:{self.folder}:{self.end}" if self.recorded >= 0 else ""
 
     @property
     def last(self) -> int:
-        """The last offset that is gone, -1 if that is not known."""
+        """Last missing offset, -1 if unknown."""
         return self.recorded - 1 if self.recorded >= 0 else -1
 
     @property
     def text(self) -> str:
-        """What is gone, and what tells it."""
+        """Description of what is missing, and what shows it."""
         offsets = f"offsets {self.end} to {self.last}" if self.last >= 0 else f"offsets from {self.end} on"
         return (
             f"{offsets} are gone: the log ends at {self.end}, the last clean stop left {', '.join(self.said)}"
@@ -52,7 +52,7 @@ class GoneEnd(NamedTuple):
 
 
 def wrong_consent(text: str, gone: Iterable[GoneEnd]) -> str:
-    """Why a consent of this rule means nothing; empty if it names an end that is gone."""
+    """Return why a consent for this finding is meaningless; empty if it names a missing tail."""
     offered = [one.consent for one in gone if one.consent]
     if text in offered:
         return ""

@@ -1,8 +1,7 @@
-"""Decides which neighbouring segments become one, in one greedy pass by output sizes.
+"""Grouping of neighbouring segments that become one, in one greedy pass by output sizes.
 
-Kafka groups by source sizes (Cleaner.groupSegmentsBySize, 2.2.1), so it merges again on every pass. If groups are made
-by output sizes, a second grouping gives the same segments. That works because the largest size of an index is computed
-only from the bytes of the log.
+Kafka groups by source sizes (Cleaner.groupSegmentsBySize, 2.2.1), so it merges again on every pass. Grouping by output
+sizes is idempotent, because the largest size of an index is computed only from the bytes of the log.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _CLOSING_ENTRY = 1
 
 
 def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
-    """Largest number of entries in an index of a log of ``log_bytes`` bytes.
+    """Bound the number of entries in an index of a log of ``log_bytes`` bytes.
 
     Between two entries there are more than ``interval_bytes`` bytes of log. One more entry closes the time index.
     """
@@ -27,11 +26,11 @@ def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
 
 
 def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -> int:
-    """Upper bound of the bytes of ``.index``, ``.timeindex`` and ``.txnindex`` together.
+    """Bound the size in bytes of ``.index``, ``.timeindex`` and ``.txnindex`` together.
 
     Args:
-        log_bytes: bytes of the log.
-        interval_bytes: ``index.interval.bytes``.
+        log_bytes: size of the log in bytes.
+        interval_bytes: value of ``index.interval.bytes``.
         aborted: number of entries of the ``.txnindex``.
     """
     entry_bytes = TIME_INDEX_ENTRY_BYTES + OFFSET_INDEX_ENTRY_BYTES
@@ -41,15 +40,15 @@ def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -
 def group(
     outcomes: Sequence[SourceSegment], last_offsets: Mapping[int, int], policy: MarkerPolicy
 ) -> list[GroupDecision]:
-    """Make groups of neighbouring segments; without ``policy.merge`` every segment with a batch left is a group.
+    """Group neighbouring segments; without ``policy.merge`` every segment with a batch left is its own group.
 
     A group grows as long as the new ``.log`` has at most ``segment.bytes``, its indexes at most
     ``segment.index.bytes``, and its offsets are at most 2^31-1 above its base offset.
 
     Args:
-        outcomes: the segments of the span, ascending.
-        last_offsets: base offset -> last offset of the last batch of the segment.
-        policy: gives the limits.
+        outcomes: outcomes of the segments in the cleanable range, ascending.
+        last_offsets: last offset of each segment's last batch, by base offset.
+        policy: limits of the new segments.
     """
     groups: list[list[SourceSegment]] = []
     for outcome in outcomes:
@@ -69,10 +68,10 @@ def _last_offset(sources: Sequence[SourceSegment], last_offsets: Mapping[int, in
 def _joins(
     sources: Sequence[SourceSegment], outcome: SourceSegment, last_offset: int, policy: MarkerPolicy
 ) -> bool:
-    """Whether a segment becomes one with the group before it.
+    """Return whether a segment joins the group before it.
 
-    Where a segment may not be left without records, one that keeps nothing joins its neighbour, whatever their sizes:
-    the new log then holds the batches of one of them.
+    Where no segment may be left without records, a segment that keeps nothing joins its neighbour whatever their sizes:
+    the new log then holds only the batches of one of them.
     """
     if policy.ends_in_records:
         if outcome.log_bytes and not outcome.kept_bytes:

@@ -1,11 +1,11 @@
-"""Marker-only compaction: all decisions for one partition. A second compaction would change nothing.
+"""Marker-only compaction: all decisions for one partition, idempotent.
 
-The scan gave every batch a class by its own segment alone. Here the segments are joined in offset order: producer state
-at the log end, the span, transactions that cross segments, the delete horizon, and the last batch that must stay.
-Batches with records do not change.
+The scan has given every batch a class by its own segment alone. This module joins the segments in offset order:
+producer state at the log end, cleanable range, transactions that cross segments, delete horizon, and the last batch
+that must stay. Batches with records do not change.
 
 Source: ``LogCleaner.scala`` (2.2.1: cleanInto, shouldDiscardBatch, CleanedTransactionMetadata) with KAFKA-8351,
-KAFKA-13727, KAFKA-14055 and KAFKA-17076; KIP-534 for stamps; see ``docs/rules.md``.
+KAFKA-13727, KAFKA-14055 and KAFKA-17076; KIP-534 for delete horizons in batches; see ``docs/rules.md``.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ _MARKER_CLASSES = (
 
 
 def reason_of(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False) -> Reason:
-    """The reason for a class. For markers without a stamp it depends on whether the horizon is past.
+    """Return the reason for a class; for markers without a delete horizon in their batch, time decides.
 
     Args:
-        batch_class: of ``kernels.classes``.
-        drop_unstamped: whether the delete horizon is past for markers without a stamp.
-        keeps_all: whether markers stay whatever their time.
+        batch_class: class of the batch, from ``kernels.classes``.
+        drop_unstamped: True if markers without a delete horizon in their batch are old enough to go.
+        keeps_all: True if transaction markers stay whatever their age.
     """
     if keeps_all and batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
         return Reason.MARKER_HELD
@@ -88,13 +88,13 @@ def reason_of(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False
 
 
 def stays(batch_class: int, *, drop_unstamped: bool, keeps_all: bool = False) -> bool:
-    """Whether a batch of this class stays in the new log, emptied or not."""
+    """Return whether a batch of this class stays in the new log, with or without records."""
     reason = reason_of(batch_class, drop_unstamped=drop_unstamped, keeps_all=keeps_all)
     return REASONS[reason].verdict is not Verdict.DROP
 
 
 class _Times(NamedTuple):
-    """What time decides of the markers of one segment, see ``reason_of``."""
+    """Decision by time on the markers of one segment, see ``reason_of``."""
 
     drop_unstamped: bool
     keeps_all: bool
@@ -112,7 +112,7 @@ class _Times(NamedTuple):
 
 @dataclass
 class _Corrected:
-    """The classes of one segment, corrected with what is known of the segments before it."""
+    """Classes of one segment, corrected by what earlier segments show."""
 
     facts: SegmentFacts
     tallies: Int64s
@@ -141,11 +141,11 @@ def decide(
     Args:
         segments: all segments of the partition, ascending; the last one is active.
         policy: inputs that do not come from the log.
-        protected: int64[N, 2], the pairs (producer id, epoch) that the scans had as input; None if they had none.
+        protected: int64[N, 2], pairs (producer id, epoch) that the scans knew; None if they knew none.
 
     Returns:
-        The decisions; or the segments that must be scanned again, with the new input; or why the partition is left
-        alone.
+        The decisions; or the segments that must be scanned again, with the new input; or the reason for skipping the
+        partition.
     """
     problem = spans.first_problem(segments)
     if problem is not None:
@@ -172,7 +172,7 @@ def decide(
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy, keeps_end=keeps_end)
         if not more:
             break
-        # Only the lowest one: its marker stays too. It may be in a later group, which then needs no other batch.
+        # Only the lowest one: its marker stays too, perhaps in a later group, which then needs no other batch.
         lowest = min(more)
         last_data[lowest] = more[lowest]
     problem = why_not_loaded(segments, groups) if policy.ends_in_records else None
@@ -208,7 +208,7 @@ def _notes(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> tuple[str,
 def _rescan(
     inside: Sequence[SegmentFacts], needs: ProducerNeeds, protected: Int64s | None
 ) -> NeedsRescan | None:
-    """The segments that must be scanned again, because their scans did not know that a marker is protected."""
+    """Find the segments to scan again because their scans did not know that a marker is protected."""
     known = set() if protected is None else {(int(pid), int(epoch)) for pid, epoch in protected}
     new = [pair for pair in needs.markers.tolist() if (pair[0], pair[1]) not in known]
     if not new:
@@ -232,11 +232,10 @@ def _correct(
     """Correct the classes for transactions that cross segments, and for batches that active producers need.
 
     Args:
-        inside: the segments of the span.
-        ids: all producer ids.
-        needs: what active producers need.
-        last_data: base offset -> position of an emptied data batch that stays, because its group has nothing else. So
-            its transaction has a batch left, and the marker of the transaction stays too, in whatever segment it is.
+        inside: facts of the segments in the cleanable range.
+        last_data: base offset -> position of a retained empty data batch that stays because its group has no other
+            batch. Its transaction then has a batch left, so the transaction's marker stays too, in whatever segment it
+            is.
     """
     needed = np.full(len(ids), -1, np.int64)
     also_needed = np.full(len(ids), -1, np.int64)  # the scan and the broker may need different offsets
@@ -248,7 +247,7 @@ def _correct(
     for segment in inside:
         rows = segment.summary.rows
         at = np.searchsorted(ids, rows[:, c.P_ID])
-        one = _Corrected(
+        result = _Corrected(
             facts=segment,
             tallies=segment.summary.tallies.copy(),
             decisions=segment.summary.decisions,
@@ -258,16 +257,16 @@ def _correct(
             entry_flags=segment.summary.entry_flags.copy(),
         )
         open_kept = rows[:, c.P_OPEN_KEPT] == 1
-        _keep_leading(one, rows, carried[at])
+        _keep_leading(result, rows, carried[at])
         kept_last = rows[:, c.P_LAST_DATA_POSITION] == last_data.get(segment.base_offset, _NOWHERE)
         ours = _needs_last_data(rows, needed[at], also_needed[at]) | kept_last
-        open_kept |= _keep_needed(one, rows, ours, carried[at])
+        open_kept |= _keep_needed(result, rows, ours, carried[at])
         if kept_last.any():
-            one.move(segment.summary.last_position, HEADER_SIZE, c.EMPTIED_PRODUCER, c.EMPTIED_LAST)
-            one.last_position = segment.summary.last_position
+            result.move(segment.summary.last_position, HEADER_SIZE, c.EMPTIED_PRODUCER, c.EMPTIED_LAST)
+            result.last_position = segment.summary.last_position
         ends = rows[:, c.P_MARKERS] > 0
         carried[at] = np.where(ends, open_kept, carried[at] | open_kept)
-        corrected.append(one)
+        corrected.append(result)
     return corrected
 
 
@@ -276,16 +275,16 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
     return tuple((int(pid), int(epoch)) for pid, epoch in needs.markers[here])
 
 
-def _keep_leading(one: _Corrected, rows: Int64s, carried: Bools) -> None:
+def _keep_leading(segment: _Corrected, rows: Int64s, carried: Bools) -> None:
     """Keep markers of transactions that have a batch left in an earlier segment."""
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
         _keep_marker(
-            one, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT
+            segment, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT
         )
 
 
 def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> Bools:
-    """Per row, whether its last data batch is an emptied one that an active producer needs."""
+    """Mark rows whose last data batch is empty and needed by an active producer."""
     last = rows[:, c.P_LAST_DATA_OFFSET]
     wanted: Bools = (
         (last >= 0) & (rows[:, c.P_LAST_DATA_EMPTIED] == 1) & ((last == needed) | (last == also_needed))
@@ -293,54 +292,57 @@ def _needs_last_data(rows: Int64s, needed: Int64s, also_needed: Int64s) -> Bools
     return wanted
 
 
-def _keep_needed(one: _Corrected, rows: Int64s, ours: Bools, carried: Bools) -> Bools:
-    """Keep the last data batch of these rows, which is emptied, and the marker after it.
+def _keep_needed(segment: _Corrected, rows: Int64s, ours: Bools, carried: Bools) -> Bools:
+    """Keep the empty last data batch of these rows, and the marker after it.
 
     Returns:
-        Per row, whether the transaction of that batch is still open at the end of the segment.
+        For each row, True if the transaction of that batch is still open at the end of the segment.
     """
     positions = []
     for row, was_carried in zip(rows[ours], carried[ours], strict=True):
         position = int(row[c.P_LAST_DATA_POSITION])
         positions.append(position)
-        one.move(position, HEADER_SIZE, c.EMPTIED, c.EMPTIED_PRODUCER)
+        segment.move(position, HEADER_SIZE, c.EMPTIED, c.EMPTIED_PRODUCER)
         if row[c.P_NEXT_POSITION] < 0 or row[c.P_NEXT_KEPT] == 1:
             continue
         if was_carried and row[c.P_NEXT_POSITION] == row[c.P_LEAD_POSITION]:
             continue  # already kept, because of data in an earlier segment
         _keep_marker(
-            one, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT
+            segment, row, c.P_NEXT_POSITION, c.P_NEXT_CLASS, c.P_NEXT_SIZE, c.P_NEXT_ENTRY, c.P_NEXT_ABORT
         )
-    one.keep_positions = tuple(sorted(positions))
+    segment.keep_positions = tuple(sorted(positions))
     still_open: Bools = ours & (rows[:, c.P_NEXT_POSITION] < 0) & (rows[:, c.P_OPEN_FIRST] >= 0)
     return still_open
 
 
 def _keep_marker(
-    one: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int
+    segment: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int
 ) -> None:
-    one.move(int(row[position]), int(row[size]), int(row[batch_class]), c.MARKER_DATA_REMAINS)
+    segment.move(int(row[position]), int(row[size]), int(row[batch_class]), c.MARKER_DATA_REMAINS)
     if row[entry] >= 0:
-        one.entry_flags[row[entry]] = c.ENTRY_DATA
+        segment.entry_flags[row[entry]] = c.ENTRY_DATA
     elif row[abort] == 1:
-        one.entry_flags = np.append(one.entry_flags, np.uint8(c.ENTRY_OTHER_PRODUCER))
+        segment.entry_flags = np.append(segment.entry_flags, np.uint8(c.ENTRY_OTHER_PRODUCER))
 
 
 def _index_disagreement(corrected: Sequence[_Corrected]) -> LeftAlone | None:
-    """Why a ``.txnindex`` cannot be used, or None: it lacks an aborted transaction that still has data in the log."""
-    for one in corrected:
-        unknown = int((one.entry_flags == c.ENTRY_OTHER_PRODUCER).sum()) + one.facts.summary.aborts_unindexed
+    """Return why a ``.txnindex`` cannot be used: it lacks an aborted transaction whose data is in the log."""
+    for segment in corrected:
+        unknown = (
+            int((segment.entry_flags == c.ENTRY_OTHER_PRODUCER).sum())
+            + segment.facts.summary.aborts_unindexed
+        )
         if unknown:
             text = (
                 f"{unknown} aborted transaction(s) with batches in the log are missing in it, or have another producer "
                 "id there"
             )
-            return untrue_entry(one.facts.base_offset, text)
+            return untrue_entry(segment.facts.base_offset, text)
     return None
 
 
 def untrue_entry(base_offset: int, text: str) -> LeftAlone:
-    """Why a partition is left alone whose ``.txnindex`` the log contradicts."""
+    """Build the reason for skipping a partition whose ``.txnindex`` contradicts the log."""
     return LeftAlone(
         "txnindex-disagrees",
         f"{segment_name(base_offset, '.txnindex')}: {text}; read_committed consumers would see aborted records, or "
@@ -363,7 +365,7 @@ def _kept_bytes(tallies: Int64s, times: _Times) -> int:
 
 
 def _copies(corrected: Sequence[_Corrected]) -> list[_Corrected]:
-    return [replace(one, tallies=one.tallies.copy()) for one in corrected]
+    return [replace(segment, tallies=segment.tallies.copy()) for segment in corrected]
 
 
 def _horizon_result(
@@ -376,15 +378,15 @@ def _horizon_result(
     keeps_end: bool,
 ) -> HorizonChoice:
     keeps_all = name == spans.NONE
-    # what stays as the last of a group depends on what goes, too
+    # The last batch of a group that stays depends on what goes, so each choice needs its own outcomes.
     outcomes, _, more = _outcomes(
         _copies(corrected), horizon_ms, replace(policy, keeps_all=keeps_all), keeps_end=keeps_end
     )
     dropped = 0
-    for one in corrected:
-        times = _Times.of(one.facts, horizon_ms, keeps_all=keeps_all)
+    for segment in corrected:
+        times = _Times.of(segment.facts, horizon_ms, keeps_all=keeps_all)
         for batch_class in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST):
-            dropped += 0 if times.stays(batch_class) else int(one.tallies[batch_class, c.T_BATCHES])
+            dropped += 0 if times.stays(batch_class) else int(segment.tallies[batch_class, c.T_BATCHES])
     return HorizonChoice(
         name=name,
         horizon_ms=min(horizon_ms, INT64_MAX),
@@ -397,27 +399,29 @@ def _horizon_result(
 def _outcomes(
     corrected: Sequence[_Corrected], horizon_ms: int, policy: MarkerPolicy, *, keeps_end: bool
 ) -> tuple[tuple[SourceSegment, ...], tuple[GroupDecision, ...], dict[int, int]]:
-    """Outcomes and groups. The last batch of the span stays, and the last batch of a group that has no other.
+    """Compute outcomes and groups, keeping the last batch of the range and of each group that has no other batch.
 
-    Where each new segment has to end with records, neither does: such a group joins its neighbour.
+    If each new segment has to end with records, neither is kept: such a group joins its neighbour.
+
+    If empty data batches have to stay as the last of a group, all decisions must be made again with them, because their
+    markers stay too.
 
     Returns:
-        (outcomes, groups, emptied data batches that have to stay as the last of a group). If there are any of the last
-        kind, all decisions must be made again with them, because their markers stay too.
+        (outcomes, groups, position of each such empty data batch by base offset).
     """
     times = {
-        one.facts.base_offset: _Times.of(one.facts, horizon_ms, keeps_all=policy.keeps_all)
-        for one in corrected
+        segment.facts.base_offset: _Times.of(segment.facts, horizon_ms, keeps_all=policy.keeps_all)
+        for segment in corrected
     }
-    filled = [one for one in corrected if one.facts.summary.batches]
+    filled = [segment for segment in corrected if segment.facts.summary.batches]
     if filled and keeps_end:
         _keep_last(filled[-1], times[filled[-1].facts.base_offset])
-    outcomes = [_outcome(one, times[one.facts.base_offset], policy) for one in corrected]
-    last_offsets = {one.facts.base_offset: one.facts.summary.last_offset for one in corrected}
+    outcomes = [_outcome(segment, times[segment.facts.base_offset], policy) for segment in corrected]
+    last_offsets = {segment.facts.base_offset: segment.facts.summary.last_offset for segment in corrected}
     groups = group(outcomes, last_offsets, policy)
     if policy.ends_in_records:
         return tuple(outcomes), tuple(groups), {}
-    by_base = {one.facts.base_offset: one for one in corrected}
+    by_base = {segment.facts.base_offset: segment for segment in corrected}
     last_data: dict[int, int] = {}
     for each in groups:
         with_batches = [source for source in each.sources if source.log_bytes]
@@ -428,13 +432,13 @@ def _outcomes(
             last_data[last.facts.base_offset] = last.facts.summary.last_position
         else:
             _keep_last(last, times[last.facts.base_offset])
-    outcomes = [_outcome(one, times[one.facts.base_offset], policy) for one in corrected]
+    outcomes = [_outcome(segment, times[segment.facts.base_offset], policy) for segment in corrected]
     return tuple(outcomes), tuple(_same_groups(groups, outcomes)), last_data
 
 
-def _ends_with_producer_data(one: _Corrected) -> bool:
-    rows = one.facts.summary.rows
-    return bool((rows[:, c.P_LAST_DATA_POSITION] == one.facts.summary.last_position).any())
+def _ends_with_producer_data(segment: _Corrected) -> bool:
+    rows = segment.facts.summary.rows
+    return bool((rows[:, c.P_LAST_DATA_POSITION] == segment.facts.summary.last_position).any())
 
 
 def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SourceSegment]) -> list[GroupDecision]:
@@ -445,54 +449,54 @@ def _same_groups(groups: Sequence[GroupDecision], outcomes: Sequence[SourceSegme
     ]
 
 
-def _keep_last(one: _Corrected, times: _Times) -> None:
-    summary = one.facts.summary
-    batch_class = _class_of_last(one)
+def _keep_last(segment: _Corrected, times: _Times) -> None:
+    summary = segment.facts.summary
+    batch_class = _class_of_last(segment)
     if times.stays(batch_class):
         return
     now = c.EMPTIED_LAST if batch_class in (c.EMPTIED, c.EMPTIED_MARKER) else c.LAST_EMPTIED_NOW
-    one.move(summary.last_position, summary.last_size, batch_class, now)
-    one.last_position = summary.last_position
+    segment.move(summary.last_position, summary.last_size, batch_class, now)
+    segment.last_position = summary.last_position
 
 
-def _class_of_last(one: _Corrected) -> int:
-    """Class of the last batch of the segment, after the corrections."""
-    summary = one.facts.summary
-    if summary.last_position in one.keep_positions:
+def _class_of_last(segment: _Corrected) -> int:
+    """Return the class of the segment's last batch after the corrections."""
+    summary = segment.facts.summary
+    if summary.last_position in segment.keep_positions:
         return c.EMPTIED_PRODUCER
     if summary.last_class not in (c.MARKER_UNSTAMPED, c.MARKER_STAMP_PAST, c.MARKER_STAMP_TO_COME):
         return summary.last_class
     rows = summary.rows
     leads = rows[rows[:, c.P_LEAD_POSITION] == summary.last_position]
-    if len(leads) and int(leads[0, c.P_ID]) in one.carried_open:
+    if len(leads) and int(leads[0, c.P_ID]) in segment.carried_open:
         return c.MARKER_DATA_REMAINS
     follows = rows[rows[:, c.P_NEXT_POSITION] == summary.last_position]
-    if len(follows) and int(follows[0, c.P_LAST_DATA_POSITION]) in one.keep_positions:
+    if len(follows) and int(follows[0, c.P_LAST_DATA_POSITION]) in segment.keep_positions:
         return c.MARKER_DATA_REMAINS
     return summary.last_class
 
 
-def _outcome(one: _Corrected, times: _Times, policy: MarkerPolicy) -> SourceSegment:
-    summary = one.facts.summary
+def _outcome(segment: _Corrected, times: _Times, policy: MarkerPolicy) -> SourceSegment:
+    summary = segment.facts.summary
     kept_batches = kept_markers = 0
     tallies: dict[Reason, tuple[int, int]] = {}
     for batch_class in range(c.CLASS_COUNT):
-        batches = int(one.tallies[batch_class, c.T_BATCHES])
+        batches = int(segment.tallies[batch_class, c.T_BATCHES])
         if batches == 0:
             continue
         reason = times.reason(batch_class)
         before = tallies.get(reason, (0, 0))
-        tallies[reason] = (before[0] + batches, before[1] + int(one.tallies[batch_class, c.T_BYTES]))
+        tallies[reason] = (before[0] + batches, before[1] + int(segment.tallies[batch_class, c.T_BYTES]))
         if times.stays(batch_class):
             kept_batches += batches
             kept_markers += batches if batch_class in _MARKER_CLASSES else 0
     return SourceSegment(
-        base_offset=one.facts.base_offset,
+        base_offset=segment.facts.base_offset,
         log_bytes=summary.file_size,
         batches=summary.batches,
-        kept_bytes=_kept_bytes(one.tallies, times),
+        kept_bytes=_kept_bytes(segment.tallies, times),
         kept_batches=kept_batches,
-        kept_records=int(one.tallies[c.RECORDS, c.T_RECORDS]),
+        kept_records=int(segment.tallies[c.RECORDS, c.T_RECORDS]),
         kept_markers=kept_markers,
         reasons=tuple(
             ReasonTally(reason=reason.value, batches=tallies[reason][0], bytes=tallies[reason][1])
@@ -500,19 +504,19 @@ def _outcome(one: _Corrected, times: _Times, policy: MarkerPolicy) -> SourceSegm
             if reason in tallies
         ),
         drop_unstamped=times.drop_unstamped,
-        carried_open=one.carried_open,
-        keep_positions=one.keep_positions,
-        protected=one.protected,
-        last_position=one.last_position,
-        decisions=f"{one.decisions & (2**64 - 1):016x}",
-        aborted_kept=tuple(np.flatnonzero(one.entry_flags == c.ENTRY_DATA).tolist()),
+        carried_open=segment.carried_open,
+        keep_positions=segment.keep_positions,
+        protected=segment.protected,
+        last_position=segment.last_position,
+        decisions=f"{segment.decisions & (2**64 - 1):016x}",
+        aborted_kept=tuple(np.flatnonzero(segment.entry_flags == c.ENTRY_DATA).tolist()),
         keeps_all=times.keeps_all,
-        held_markers=held_between(policy, one.facts.base_offset, summary.last_offset + 1) or UNSET,
+        held_markers=held_between(policy, segment.facts.base_offset, summary.last_offset + 1) or UNSET,
     )
 
 
 def held_between(policy: MarkerPolicy, first: int, after: int) -> tuple[int, ...]:
-    """The markers that stay for other replicas with offsets from ``first`` up to before ``after``."""
+    """Return the markers from ``first`` to before ``after`` that stay for other replicas."""
     start, end = np.searchsorted(policy.held_markers, [first, after])
     return tuple(policy.held_markers[start:end].tolist())
 
@@ -531,38 +535,38 @@ class StageInputs:
 def stage_inputs(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy, last_data: Mapping[int, int]
 ) -> dict[int, StageInputs]:
-    """Input for the rewrite of each segment of the span, by base offset. It depends on the whole partition.
+    """Compute the input for the rewrite of each segment in the cleanable range, by base offset.
 
-    Apply compares it with the plan before it commits anything. The classes of batches are compared by digests; this
-    covers producers and open transactions.
+    It depends on the whole partition. Apply compares it with the plan before it commits anything. Digests compare the
+    classes of batches; this input covers producers and open transactions.
 
     Args:
         segments: all segments of the partition, ascending, from the scans of apply.
         policy: inputs that do not come from the log.
-        last_data: base offset -> position of the emptied data batches that the plan keeps as the last of a group.
+        last_data: base offset -> position of the empty data batches that the plan keeps as the last of a group.
     """
     ids, scan, broker = states_of(segments, policy)
     span = spans.decide_span(segments, scan, broker, policy)
     needs = needs_of(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     horizon_ms = spans.chosen_horizon(segments, span, policy)
     return {
-        one.facts.base_offset: StageInputs(
-            one.carried_open,
-            one.keep_positions,
-            one.protected,
-            *_Times.of(one.facts, horizon_ms, keeps_all=policy.keeps_all),
+        corrected.facts.base_offset: StageInputs(
+            corrected.carried_open,
+            corrected.keep_positions,
+            corrected.protected,
+            *_Times.of(corrected.facts, horizon_ms, keeps_all=policy.keeps_all),
         )
-        for one in _correct(segments[: span.segments], ids, needs, last_data)
+        for corrected in _correct(segments[: span.segments], ids, needs, last_data)
     }
 
 
 def why_undecided(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> LeftAlone | None:
-    """Why krepair would leave the partition alone as it is now; None if it would not."""
+    """Return the reason for skipping the partition in its present state; None if there is none."""
     _, scan, broker = states_of(segments, policy)
     return undecidable(scan, broker, policy)
 
 
 def limit_now(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> str:
-    """What limits the offsets that may be compacted, as the partition is now: one line of text."""
+    """Describe in one line what limits the cleanable range in the partition's present state."""
     _, scan, broker = states_of(segments, policy)
     return spans.decide_span(segments, scan, broker, policy).limit_text

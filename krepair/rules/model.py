@@ -14,13 +14,12 @@ from krepair.rules.outcome import HorizonChoice, SourceSegment
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """The facts of one segment.
+    """Facts of one segment.
 
     Attributes:
-        base_offset: its base offset.
-        mtime_ms: modification time of its ``.log`` in epoch milliseconds, as Kafka reads it.
-        summary: result of its scan.
-        entries: int64[E, 4] (producer id, first offset, last offset, last stable offset), entries of its ``.txnindex``.
+        mtime_ms: modification time of the ``.log`` in epoch milliseconds, as Kafka reads it.
+        summary: result of the segment's scan.
+        entries: int64[E, 4] (producer id, first offset, last offset, last stable offset), entries of the ``.txnindex``.
     """
 
     base_offset: int
@@ -30,7 +29,7 @@ class SegmentFacts:
 
     @property
     def end_offset(self) -> int:
-        """Offset after the last batch; of a segment without one its base offset."""
+        """Offset after the last batch; the base offset of a segment without batches."""
         return max(self.base_offset, self.summary.last_offset + 1)
 
 
@@ -39,11 +38,9 @@ class ProducerSnapshotState:
     """One producer in a ``.snapshot`` file.
 
     Attributes:
-        producer_id: its id.
-        epoch: its epoch.
-        last_data_offset: last offset of its last data batch, -1 if none.
-        timestamp: timestamp of its last batch in epoch milliseconds, -1 if none.
-        open_first_offset: first offset of its open transaction, -1 if none.
+        last_data_offset: last offset of the producer's last data batch, -1 if none.
+        timestamp: timestamp of the producer's last batch in epoch milliseconds, -1 if none.
+        open_first_offset: first offset of the producer's open transaction, -1 if none.
     """
 
     producer_id: int
@@ -66,18 +63,19 @@ class MarkerPolicy:
         segment_index_bytes: ``segment.index.bytes`` of the topic.
         index_interval_bytes: ``index.interval.bytes`` of the topic.
         producer_expiry_ms: the longer of ``transactional.id.expiration.ms`` and ``producer.id.expiration.ms``.
-        high_watermark: offset from the checkpoint; or the log end, if the operator asked to assume that.
-        first_dirty_offset: offset from ``cleaner-offset-checkpoint``, -1 if none.
-        stamps: whether the broker stamps delete horizons (3.1 and later).
-        merge: whether neighbouring segments are merged.
+        high_watermark: offset from the checkpoint; or the log end offset, if the operator chose to assume that.
+        first_dirty_offset: first dirty offset in ``cleaner-offset-checkpoint``, -1 if none.
+        stamps: True if the broker writes delete horizons into batches (3.1 and later).
+        merge: True to merge neighbouring segments.
         snapshot_offset: offset of the newest valid producer snapshot, -1 if none.
         snapshot: producers of that snapshot.
-        keeps_all: whether markers and tombstones stay whatever their time, since nothing is known of other replicas.
-        latest_horizon_ms: the delete horizon is never later than this.
-        mixed_epochs: whether a partition with a transaction that has batches of two producer epochs may change.
-        held_markers: int64[H], ascending offsets of markers that stay, since another replica has a batch of their
-            transaction.
-        ends_in_records: whether each new segment has to end with a batch that has records, see
+        keeps_all: True if transaction markers and tombstones stay whatever their age, since nothing is known of other
+            replicas.
+        latest_horizon_ms: upper bound of the delete horizon in epoch milliseconds.
+        mixed_epochs: True if a partition may change although a transaction has batches of two producer epochs.
+        held_markers: int64[H], ascending offsets of transaction markers that stay because another replica has a batch
+            of their transaction.
+        ends_in_records: True if each new segment has to end with a batch that has records, see
             ``rules.coordinator_load``.
     """
 
@@ -104,13 +102,13 @@ class MarkerPolicy:
 
 @dataclass(frozen=True)
 class LeftAlone:
-    """Why a partition is not touched.
+    """Reason for skipping a partition.
 
     Attributes:
         code: stable word for programs.
-        why: text for people: file, position, what was expected.
+        why: text for people: file, position, and what was expected.
         next_command: command that helps, may be empty.
-        damaged: whether the partition counts as uncleanable (KIP-346).
+        damaged: True if the partition counts as uncleanable (KIP-346).
     """
 
     code: str
@@ -121,11 +119,11 @@ class LeftAlone:
 
 @dataclass(frozen=True)
 class GroupDecision:
-    """Neighbouring segments that become one.
+    """Group of neighbouring segments that become one.
 
     Attributes:
-        sources: the segments, ascending.
-        last_offset: last offset of the last batch in them, -1 if there is none.
+        sources: segments of the group, ascending.
+        last_offset: last offset of the group's last batch, -1 if there is none.
     """
 
     sources: tuple[SourceSegment, ...]
@@ -133,12 +131,12 @@ class GroupDecision:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the new ``.log``."""
+        """Size of the new ``.log`` in bytes."""
         return sum(source.kept_bytes for source in self.sources)
 
     @property
     def changes(self) -> bool:
-        """Whether the group changes. Logs without a batch do not change, because a new log needs at least one batch."""
+        """True if the group changes. Logs without a batch do not change: a new log needs at least one batch."""
         if self.last_offset < 0:
             return False
         return len(self.sources) > 1 or any(source.changes for source in self.sources)
@@ -146,7 +144,7 @@ class GroupDecision:
 
 @dataclass(frozen=True)
 class SpanDecision:
-    """The offsets that may be compacted; see ``plan.model.Span``."""
+    """Cleanable range; see ``plan.model.Span``."""
 
     start_offset: int
     end_offset: int
@@ -161,13 +159,13 @@ class PartitionDecision:
 
     Attributes:
         log_end_offset: offset after the last valid batch.
-        span: the offsets that may be compacted.
-        horizon_ms: the delete horizon in epoch milliseconds; 0 keeps all markers without a stamp.
-        horizons: the result of each choice of the horizon.
-        outcomes: one outcome per segment of the span, ascending.
-        groups: the new segments, ascending, changed or not.
-        active_producers: number of producers that are active at the log end.
-        kept_last: (base offset, position) of emptied data batches that stay as the last of their group.
+        span: cleanable range.
+        horizon_ms: delete horizon in epoch milliseconds; 0 keeps all markers without a delete horizon in their batch.
+        horizons: result of each choice of the horizon.
+        outcomes: outcome of each segment in the cleanable range, ascending.
+        groups: new segments, ascending, changed or not.
+        active_producers: number of active producers at the log end.
+        kept_last: (base offset, position) of empty data batches that stay as the last of their group.
         notes: lines for the reviewer.
     """
 
@@ -184,7 +182,7 @@ class PartitionDecision:
 
 @dataclass(frozen=True)
 class NeedsRescan:
-    """Some segments must be scanned again, because their scans did not know of markers that must stay.
+    """Request to scan segments again, because their scans did not know of markers that must stay.
 
     Attributes:
         protected: int64[N, 2], sorted pairs (producer id, epoch) whose markers stay.

@@ -1,12 +1,11 @@
-"""Logs whose next start goes on from a producer snapshot that has a transaction open, on brokers before 2.4.
+"""Logs whose next start loads a producer snapshot with an open transaction, on brokers before 2.4.
 
-A clean start loads the newest snapshot and reads the log behind it. Where that snapshot is older than the log end and
-has a transaction open, ``Log.updateFirstUnstableOffset`` (2.0 to 2.3.1) looks for the transaction's first offset in the
-segment that covers it, and nowhere else. If no batch from that offset on is left there, the broker ends with a
-NullPointerException, and does not start. Since 2.4 it reads on into the next segment (KAFKA-8443). A start after an
-unclean stop makes a snapshot at the log end first, and a clean stop leaves one there: so it has to be lost, or damaged.
-
-Kafka's own cleaner leaves such logs, too. There is no order of commit that avoids it, so the partition waits.
+A clean start loads the newest snapshot and reads the log after it. If that snapshot is older than the log end and has a
+transaction open, ``Log.updateFirstUnstableOffset`` (2.0 to 2.3.1) looks for the transaction's first offset only in the
+segment that covers it. If no batch from that offset on is left there, the broker fails with a NullPointerException and
+does not start. Since 2.4 it continues in the next segment (KAFKA-8443). A start after an unclean stop creates a
+snapshot at the log end first, and a clean stop leaves one there; so the case needs a lost or damaged snapshot. Kafka's
+own cleaner leaves such logs too. No order of commit avoids the failure, so the partition waits.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ def why_a_start_would_fail(
     version: Version,
     clean_shutdown: bool,
 ) -> LeftAlone | None:
-    """Why segments of a partition cannot change before a broker has made a snapshot at its log end, or None.
+    """Return why segments must not change before a broker writes a snapshot at the log end, or None.
 
     Args:
         folder: name of the partition folder.
-        policy: with the snapshot that a broker would load.
+        policy: policy with the snapshot that a broker would load.
         log_end: offset after the last valid batch.
         changed: the groups of segments that would change.
-        version: version of the broker that will start next, None if not known.
-        clean_shutdown: whether the broker was stopped cleanly.
+        version: version of the broker that will start next, None if unknown.
+        clean_shutdown: True after a clean stop of the broker.
     """
     older = 0 <= policy.snapshot_offset < log_end
     reads_on = version is not None and version >= _READS_ON

@@ -1,4 +1,4 @@
-"""Tells whether a topic's own configuration allows key compaction. Plain Python without numpy, so it loads fast."""
+"""The check whether a topic's own configuration allows key compaction. Plain Python without numpy, so it loads fast."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from krepair.formats.cleanup_policy import compacts
 from krepair.logdir.config import of_every_topic
 
 COMPACTED_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
-"""Topics that may be compacted without a configuration of their own. ``__share_group_state`` is not compacted."""
+"""Topics that may be compacted without their own configuration. ``__share_group_state`` is not compacted."""
 
 
 def not_asked_for(topic: str, cleanup_policy: str, source: str) -> str:
-    """Why the records of a topic must not be compacted by key, or empty.
+    """Return why the records of a topic must not be compacted by key, or empty.
 
-    Only the topic's own configuration counts. The broker's default and ``--set`` are for all topics, and a topic with
+    Only the topic's own configuration counts. The broker's default and ``--set`` apply to all topics, and a topic with
     retention by time would lose records.
 
     Args:
-        topic: name of the topic.
         cleanup_policy: value of ``cleanup.policy``.
         source: source of the value, as in ``Setting.source``.
     """

@@ -4,8 +4,7 @@ There are two states: the one that a broker would load (newest valid snapshot, t
 A batch stays if one of them needs it.
 
 Source: ProducerStateManager (2.2.1), ProducerStateEntry.lastTimestamp and KAFKA-9144 (2.4) for producers known only by
-    a
-marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
+a marker, Cleaner.cleanInto (2.2.1) for what an active producer needs.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from krepair.rules.model import LeftAlone, MarkerPolicy, ProducerSnapshotState, 
 
 
 class ProducerStates(Producers):
-    """The producers of a log, and where it shows that a replica is behind, or that a marker is missing.
+    """Producers of a log, with signs that a replica is behind or that a marker is missing.
 
     Attributes:
         min_unreplicated: lowest first offset of a transaction whose marker is not below the high watermark.
-        mixed_epochs: lowest offset of a batch that goes on with a transaction under another producer epoch.
+        mixed_epochs: lowest offset of a batch that continues a transaction under another producer epoch.
     """
 
     min_unreplicated: int = INT64_MAX
     mixed_epochs: int = INT64_MAX
 
     def replay(self, segment: SegmentFacts, high_watermark: int) -> None:
-        """Add the producers of the next segment. Segments must come in ascending order."""
+        """Add the producers of the next segment; segments must come in ascending order."""
         rows = segment.summary.rows
         if len(rows) == 0:
             return
@@ -59,7 +58,7 @@ class ProducerStates(Producers):
         self.min_unreplicated = min(self.min_unreplicated, int(first.min()))
 
     def _note_mixed_epochs(self, rows: Int64s, at: Int64s, leads: Any) -> None:
-        """A transaction whose batches have two epochs: a marker between them is missing in this log."""
+        """Note a transaction whose batches have two epochs: a marker between them is missing in this log."""
         inside = rows[:, c.P_SPANS_EPOCHS]
         first = np.where(leads, rows[:, c.P_LEAD_FIRST], rows[:, c.P_OPEN_FIRST])
         goes_on = (self.open_first[at] >= 0) & (first >= 0) & (self.epoch[at] != rows[:, c.P_FIRST_EPOCH])
@@ -68,11 +67,11 @@ class ProducerStates(Producers):
                 self.mixed_epochs = min(self.mixed_epochs, int(offsets.min()))
 
     def active(self, now_ms: int, expiry_ms: int) -> Any:
-        """bool[N]: whether a producer has an open transaction, or has written within the expiry time."""
+        """Mark producers that have an open transaction or have written within the expiry time: bool[N]."""
         return self.known & ((self.open_first >= 0) | (now_ms - self.timestamp <= expiry_ms))
 
     def first_open(self) -> tuple[int, int]:
-        """(first offset, producer id) of the earliest open transaction; (INT64_MAX, -1) if none is open."""
+        """Return (first offset, producer id) of the earliest open transaction; (INT64_MAX, -1) if none."""
         open_places = np.flatnonzero(self.known & (self.open_first >= 0))
         if len(open_places) == 0:
             return INT64_MAX, -1
@@ -82,11 +81,11 @@ class ProducerStates(Producers):
 
 @dataclass(frozen=True)
 class ProducerNeeds:
-    """The batches that active producers need.
+    """Batches that active producers need.
 
     Attributes:
-        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if
-            emptied.
+        data: int64[N, 2], sorted pairs (producer id, last data offset). The batch at that offset stays, even if it is
+            empty.
         markers: int64[N, 2], sorted pairs (producer id, epoch). Control batches of that epoch stay.
         active: number of active producers.
     """
@@ -97,14 +96,14 @@ class ProducerNeeds:
 
 
 def all_ids(segments: Iterable[SegmentFacts], snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
-    """All producer ids of the log and the snapshot, ascending: int64[N]."""
+    """Collect all producer ids of the log and the snapshot, ascending: int64[N]."""
     parts = [segment.summary.rows[:, c.P_ID] for segment in segments]
     parts.append(np.array([producer.producer_id for producer in snapshot], np.int64))
     return np.unique(np.concatenate(parts))
 
 
 def states_by_scan(segments: Sequence[SegmentFacts], ids: Int64s, high_watermark: int) -> ProducerStates:
-    """The state after a replay of the whole log, without a snapshot."""
+    """Replay the whole log without a snapshot."""
     states = ProducerStates(ids)
     for segment in segments:
         states.replay(segment, high_watermark)
@@ -117,7 +116,7 @@ def states_by_broker(
     snapshot_offset: int,
     snapshot: Sequence[ProducerSnapshotState],
 ) -> ProducerStates:
-    """The state that a broker would load: the snapshot, then the batches at or after its offset.
+    """Compute the state that a broker would load: the snapshot, then the batches at or after its offset.
 
     If the snapshot is inside a segment, the whole segment is replayed. Its earlier batches only repeat the snapshot.
     """
@@ -130,10 +129,19 @@ def states_by_broker(
 
 
 def table_of(snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
-    """The producers of a snapshot as ``Producers.load`` takes them; what is not needed here is -1."""
+    """Convert the producers of a snapshot to the form of ``Producers.load``; unneeded columns are -1."""
     rows = [
-        (one.producer_id, one.epoch, -1, one.last_data_offset, -1, one.timestamp, -1, one.open_first_offset)
-        for one in snapshot
+        (
+            producer.producer_id,
+            producer.epoch,
+            -1,
+            producer.last_data_offset,
+            -1,
+            producer.timestamp,
+            -1,
+            producer.open_first_offset,
+        )
+        for producer in snapshot
     ]
     return np.array(rows, np.int64).reshape(-1, 8)
 
@@ -141,7 +149,7 @@ def table_of(snapshot: Sequence[ProducerSnapshotState]) -> Int64s:
 def states_of(
     segments: Sequence[SegmentFacts], policy: MarkerPolicy
 ) -> tuple[Int64s, ProducerStates, ProducerStates]:
-    """(all producer ids, the states by the scan, those that a broker restores, by the scan if it has no snapshot)."""
+    """Return all producer ids, the states by the scan, and a broker's states (the scan's without a snapshot)."""
     ids = all_ids(segments, policy.snapshot)
     scan = states_by_scan(segments, ids, policy.high_watermark)
     if policy.snapshot_offset < 0:
@@ -150,13 +158,13 @@ def states_of(
 
 
 def needs_of(scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int) -> ProducerNeeds:
-    """The batches that one of the two states needs.
+    """Find the batches that one of the two states needs.
 
     Args:
-        scan: state from a full scan.
-        broker: state that a broker would load.
+        scan: states from a full scan.
+        broker: states that a broker would load.
         now_ms: current time in epoch milliseconds.
-        expiry_ms: how long a producer without an open transaction stays active, in ms.
+        expiry_ms: time in ms for which a producer without an open transaction stays active.
     """
     data: set[tuple[int, int]] = set()
     markers: set[tuple[int, int]] = set()
@@ -176,7 +184,7 @@ def _pairs(values: Iterable[tuple[int, int]]) -> Int64s:
 
 
 def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
-    """One epoch per producer: if the two states have different epochs, the newer one, because it fences."""
+    """Choose one epoch per producer: the newer one if the two states differ, because it fences."""
     newest: dict[int, int] = {}
     for producer_id, epoch in markers:
         newest[producer_id] = max(epoch, newest.get(producer_id, epoch))
@@ -186,7 +194,7 @@ def _one_epoch_each(markers: set[tuple[int, int]]) -> Int64s:
 def disagreement(
     scan: ProducerStates, broker: ProducerStates, now_ms: int, expiry_ms: int
 ) -> LeftAlone | None:
-    """Why the newest snapshot is wrong, or None.
+    """Return the reason why the newest snapshot is wrong, or None.
 
     It is wrong if the log has data of an active producer that is newer than the last data in the snapshot.
     """
@@ -209,11 +217,11 @@ def disagreement(
 
 
 def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPolicy) -> LeftAlone | None:
-    """Why nothing may be decided on a partition, or None.
+    """Return the reason why nothing may be decided on a partition, or None.
 
     The newest snapshot is wrong; or a transaction has batches of two producer epochs. A producer gets a new epoch only
     after its transaction has ended, so the marker that ended the first part is missing here, and another replica may
-    say otherwise what became of it.
+    show another fate of these records.
     """
     problem = disagreement(scan, broker, policy.now_ms, policy.producer_expiry_ms)
     if problem is None and scan.mixed_epochs != INT64_MAX and not policy.mixed_epochs:

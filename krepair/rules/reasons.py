@@ -1,8 +1,8 @@
-"""Why a batch stays, is emptied, or goes: the closed list of reasons of marker-only compaction.
+"""The closed list of reasons why marker-only compaction keeps, empties or drops a batch.
 
-Key compaction removes records first. This list is then used for the batches that are left. The code of a reason is
-printed in plans, and it is not used again for another reason. Plans list reasons in the order of the members. The scan
-kernel has numbers of its own (``krepair.kernels.classes``); ``REASON_OF_CLASS`` in ``markers`` connects the two.
+Key compaction removes records first, then this list decides on the remaining batches. The code of a reason is printed
+in plans, and is never reused for another reason. Plans list reasons in the order of the members. The scan kernel has
+numbers of its own (``krepair.kernels.classes``); ``REASON_OF_CLASS`` in ``markers`` connects the two.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 LAG: Final = "min.compaction.lag.ms"
-"""What ends a span by time, in ``Span.limit``."""
+"""Name of the limit by time, in ``Span.limit``."""
 
 
 class Verdict(StrEnum):
-    """What happens to a batch."""
+    """Fate of a batch."""
 
     KEEP = "keep"
     EMPTY = "empty"
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """The code of a reason; ``REASONS`` has its verdict and its text."""
+    """Code of a reason; ``REASONS`` has its verdict and text."""
 
     RECORDS = "K01"
     MARKER_DATA_REMAINS = "K02"
@@ -47,7 +47,7 @@ class ReasonText(NamedTuple):
     Attributes:
         verdict: keep, empty or drop.
         text: one line for a reviewer.
-        source: where Kafka does the same, or describes it.
+        source: place where Kafka does the same, or describes it.
     """
 
     verdict: Verdict
@@ -122,5 +122,5 @@ _CODES: Final = frozenset(Reason)
 
 
 def told_of(code: str) -> ReasonText | None:
-    """The row of a code; None if no reason has it."""
+    """Look up the row of a code; None if no reason has it."""
     return REASONS[Reason(code)] if code in _CODES else None

@@ -1,7 +1,7 @@
 """Producer snapshots: which of them may stay, and the producer state at the log end.
 
-The state is computed as a broker does it: from the newest valid snapshot above the log start and not past the log end,
-and from all batches after it. A compacted log holds less than a snapshot, so a valid snapshot is always used.
+The state is computed as a broker does it: from the newest valid snapshot above the log start offset and not past the
+log end, and from all batches after it. A compacted log holds less than a snapshot, so a valid snapshot is always used.
 
 Source: ``ProducerStateManager`` and ``ProducerAppendInfo`` (2.2.1, 2.8.2, 3.9.0), ``Log.rebuildProducerState`` (2.2.1);
 KAFKA-9144 (2.4.1) for the time of a marker, KAFKA-7190 (2.4) for producers below the log start, KIP-854 (3.4) for
@@ -35,7 +35,7 @@ _FIRST_OFFSET = ENTRY.names.index("current_txn_first_offset")
 
 
 class SnapshotReason(StrEnum):
-    """Why a snapshot must not stay."""
+    """Reason why a snapshot must not stay."""
 
     UNREADABLE = "cannot be read"
     PAST_END = "past the log end"
@@ -43,14 +43,13 @@ class SnapshotReason(StrEnum):
 
 
 class SnapshotFile(NamedTuple):
-    """One snapshot on disk.
+    """One producer snapshot on disk.
 
     Attributes:
-        name: file name.
-        offset: the offset in the name.
-        size: bytes of the file.
-        damage: why a broker would not load it, or None.
-        producers: number of producers in it, if it can be read.
+        offset: offset in the file name.
+        size: size of the file in bytes.
+        damage: reason why a broker would not load it, or None.
+        producers: number of producers in it, if it is readable.
     """
 
     name: str
@@ -61,12 +60,12 @@ class SnapshotFile(NamedTuple):
 
 
 class JudgedFiles(NamedTuple):
-    """The judgement on the snapshots of a partition.
+    """Judgement on the snapshots of a partition.
 
     Attributes:
-        wrong: snapshots that must not stay, and why, ascending.
-        base: the newest snapshot that a broker would load, or None.
-        at_end: whether ``base`` is at the log end.
+        wrong: snapshots that must not stay, with their reasons, ascending.
+        base: newest snapshot that a broker would load, or None.
+        at_end: True if ``base`` is at the log end.
     """
 
     wrong: tuple[tuple[SnapshotFile, SnapshotReason], ...]
@@ -75,14 +74,14 @@ class JudgedFiles(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """A snapshot with transactions open that the log has forgotten.
+    """Snapshot with stale open transactions, which the log no longer has.
 
     Attributes:
-        file: it.
-        producers: (producer id, epoch, first offset of its transaction) of each.
-        data: its bytes with these transactions ended, all else as it is.
-        at_start: whether the next start begins with it. Else it will once the plan has set others aside, or what the
-            plan makes is built on it.
+        file: the snapshot file.
+        producers: (producer id, epoch, first offset) of each stale transaction.
+        data: content in which these transactions are ended and all else is unchanged.
+        at_start: True if the next start begins with this file as it is. Else it will once the plan has moved others to
+            the backup, or what the plan creates is built on it.
     """
 
     file: SnapshotFile
@@ -92,21 +91,21 @@ class Forgotten(NamedTuple):
 
 
 class SeenSnapshots(NamedTuple):
-    """The facts about the snapshots of one partition.
+    """Facts about the snapshots of one partition.
 
     Attributes:
         files: all snapshots, ascending.
         bases: base offsets of the segments.
-        log_start: the log start offset.
-        log_end: offset after the last valid batch, -1 if not known.
-        judged: which of the snapshots may stay.
-        data: bytes of the right snapshot at the log end; None if nothing is wrong.
+        log_start: log start offset.
+        log_end: offset after the last valid batch, -1 if unknown.
+        judged: judgement on which of the snapshots may stay.
+        data: content of the correct snapshot at the log end; None if nothing is wrong.
         producers: number of producers in ``data``.
-        open_transactions: number of them that have an open transaction.
-        forgets: whether a broker knows none of them after its next start (KR503).
-        left: why nothing is changed, or empty.
-        unread: (name of a file that could not be read, message of the system); empty texts if all were read.
-        forgotten: snapshots with transactions open that the log has forgotten.
+        open_transactions: number of these producers that have an open transaction.
+        forgets: True if a broker knows none of these producers after its next start (KR503).
+        left: reason why nothing is changed, or empty.
+        unread: (name of a file that could not be read, the system's message); empty texts if all were read.
+        forgotten: snapshots with stale open transactions.
     """
 
     files: tuple[SnapshotFile, ...]
@@ -124,13 +123,13 @@ class SeenSnapshots(NamedTuple):
 
     @property
     def rewritten(self) -> tuple[Forgotten, ...]:
-        """Those of the forgotten that stay, with their transactions ended."""
+        """Snapshots with stale open transactions that stay, with these transactions ended."""
         wrong = {file.name for file, _ in self.judged.wrong}
         return tuple(one for one in self.forgotten if one.file.name not in wrong)
 
     @property
     def makes(self) -> bool:
-        """Whether a snapshot is made at the log end. It is not made if a broker would remove it at its next start."""
+        """True if a snapshot is created at the log end, which a broker would not remove at its next start."""
         if self.left or self.data is None or self.judged.at_end or self.log_end <= self.bases[0]:
             return False
         wrong = {file.name for file, _ in self.judged.wrong}
@@ -155,7 +154,7 @@ def judge_files(
     Args:
         files: snapshots, ascending by offset.
         bases: base offsets of the segments, ascending.
-        log_start: the log start offset. The broker removes snapshots at or below it without reading them.
+        log_start: log start offset. The broker removes snapshots at or below it without reading them.
         log_end: offset after the last valid batch.
     """
     usual_from = bases[-2] if len(bases) > 1 else log_start
@@ -175,20 +174,21 @@ def judge_files(
 
 
 def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_from: int) -> int:
-    """Offset of the first batch from which a start of the broker learns of producers.
+    """Return the offset of the first batch from which a start of the broker learns of producers.
 
-    A start replays from the newest snapshot above the log start, or, without one, from the log start. But when it
-    recovers a segment, it reads the whole segment, also the batches below the log start. The segment that holds the log
-    start has no snapshot at its base offset. So the producers of those batches stay known until the segment is deleted.
+    A start replays from the newest snapshot above the log start, or, without one, from the log start. But a recovery of
+    a segment reads the whole segment, including the batches below the log start. The segment that holds the log start
+    has no snapshot at its base offset. So the producers of those batches stay known until the segment is deleted.
 
     Args:
         bases: base offsets of the segments, ascending.
-        log_start: the log start offset, in the log.
+        log_start: log start offset, within the log.
         newest: offset of the newest snapshot that a broker would load, -1 if there is none.
-        recovered_from: base offset of the first segment that the start recovers; of a start that recovers none, any
-            offset past the log.
+        recovered_from: base offset of the first segment that the start recovers; any offset past the log if it recovers
+            none.
 
     Source: ``Log.recoverSegment``, ``Log.rebuildProducerState`` (2.2.1, 2.8.2), ``LogLoader.recoverSegment``,
+
     ``UnifiedLog.rebuildProducerState``, ``LogSegment.recover`` (3.9.2, 4.3.1).
     """
     holder = max((base for base in bases if base <= log_start), default=log_start)
@@ -196,12 +196,10 @@ def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_f
 
 
 def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tuple[int, ...]:
-    """Offsets of the snapshots that a broker since 2.8 removes before it loads one.
+    """List the offsets of the snapshots that a broker since 2.8 removes before it loads one.
 
     It removes snapshots that are not at the base offset of a segment. It keeps the highest of them if that is not below
-    the base offset of the active segment; it does not check whether that one can be read.
-
-    Source: ``ProducerStateManager.removeStraySnapshots`` (2.8.2, 3.9.0).
+    the base offset of the active segment, without checking whether that snapshot is readable.
     """
     known = set(bases)
     strays = [file.offset for file in files if file.offset not in known]
@@ -210,7 +208,7 @@ def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tup
 
 
 def removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
-    """Offsets of the snapshots that a start after a clean stop removes before it loads one."""
+    """List the offsets of the snapshots that a start after a clean stop removes before it loads one."""
     gone = {file.offset for file in seen.files if file.offset > seen.log_end}
     if version is None or version >= REMOVES_STRAYS:
         gone.update(lost_with_strays(seen.files, seen.bases))
@@ -218,15 +216,16 @@ def removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
 
 
 def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) -> dict[SnapshotFile, bool]:
-    """The snapshots that the next start may begin with, and whether it does so as the files are.
+    """Return the snapshots that the next start may begin with, each True if it does so with the files as they are.
 
     Args:
-        seen: the snapshots of a partition; its state at the log end is not needed.
-        version: of the broker, None if not known.
-        recovered_from: base offset of the first segment that it recovers, -1 after a clean stop. A recovery begins with
-            the newest snapshot that is not past that offset, and makes all later ones anew.
+        seen: snapshots of a partition, without the state at the log end.
+        version: version of the broker, None if unknown.
+        recovered_from: base offset of the first segment that the start recovers, -1 after a clean stop. A recovery
+            begins with the newest snapshot that is not past that offset, and rebuilds all later ones.
 
     Source: ``Log.recoverSegment``, ``Log.loadProducerState`` (2.2.1, 2.8.2), ``LogLoader.recoverSegment``,
+
     ``UnifiedLog.rebuildProducerState``, ``ProducerStateManager.truncateAndReload`` (3.9.2, 4.3.1).
     """
     end = seen.log_end if recovered_from < 0 else recovered_from
@@ -241,7 +240,7 @@ def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) ->
 
 
 def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
-    """The bytes of a snapshot in which these transactions, (producer id, first offset), are not open any more."""
+    """Encode a snapshot in which the given transactions, (producer id, first offset), are no longer open."""
     rows, ends = table.copy(), frozenset(ended)
     for row in rows:
         if (int(row[0]), int(row[_FIRST_OFFSET])) in ends:
@@ -250,19 +249,19 @@ def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
 
 
 def expiry_of(version: Version, producer_id_ms: int, transactional_id_ms: int) -> int:
-    """Time in ms after which a producer without a new batch expires; for an unknown version the longer of the two."""
+    """Return the time in ms after which an idle producer expires; for an unknown version the longer of the two."""
     if version is None:
         return max(producer_id_ms, transactional_id_ms)
     return producer_id_ms if version >= PRODUCER_ID_EXPIRATION else transactional_id_ms
 
 
 class StateRules(NamedTuple):
-    """How a version of the broker expires producers.
+    """Rules by which a version of the broker expires producers.
 
     Attributes:
-        version: version of the broker. If it is None, the rules that keep more producers are used.
+        version: version of the broker. None selects the rules that keep more producers.
         now_ms: current time in epoch milliseconds.
-        expiry_ms: see ``expiry_of``.
+        expiry_ms: expiry time in ms, see ``expiry_of``.
     """
 
     version: Version
@@ -270,18 +269,18 @@ class StateRules(NamedTuple):
     expiry_ms: int
 
     def before(self, since: VersionNumber) -> bool:
-        """Whether the version is known and is older than ``since``."""
+        """Return whether the version is known and older than ``since``."""
         return self.version is not None and self.version < since
 
 
 class ProducerTable:
-    """The producers of a snapshot at the end of a log.
+    """Producers of a snapshot at the end of a log.
 
     Args:
         loaded: int64[N, 8], the producers of the snapshot with which the replay starts (``producer_snapshot.table``).
-        rows: int64[P, ROW_SIZE] per scan to replay, ascending.
-        log_start: the log start offset. 2.2 and 2.3 drop a loaded producer whose last offset is below it.
-        rules: the rules of the broker.
+        rows: int64[P, ROW_SIZE] for each scan to replay, ascending.
+        log_start: log start offset. 2.2 and 2.3 drop a loaded producer whose last offset is below it.
+        rules: expiry rules of the broker.
     """
 
     def __init__(self, loaded: Int64s, rows: Sequence[Int64s], log_start: int, rules: StateRules) -> None:
@@ -296,11 +295,11 @@ class ProducerTable:
             self._known.replay_rows(row)
 
     def _lives(self, first: Int64s, time: Int64s) -> Any:
-        """Whether producers with these open transactions and times are still known."""
+        """Mark producers whose open transaction or timestamp keeps them from expiring."""
         return (first >= 0) | (self.rules.now_ms - time < self.rules.expiry_ms)
 
     def entries(self) -> Int64s:
-        """int64[N, 8], the producers that are not expired, by id, in the form of ``producer_snapshot.encode_table``."""
+        """Return the unexpired producers by id, int64[N, 8], as ``producer_snapshot.encode_table`` takes them."""
         known = self._known
         time = known.data_time if self.rules.before(MARKERS_HAVE_TIMES) else known.timestamp
         stays = known.known & self._lives(known.open_first, time)

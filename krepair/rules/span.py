@@ -1,4 +1,4 @@
-"""Finds the offsets that may be compacted, and the delete horizon for markers.
+"""The cleanable range of a log, and the delete horizon for markers.
 
 Source: LogCleanerManager.cleanableOffsets and Cleaner.doClean (2.2.1), KAFKA-13194 (high watermark).
 """
@@ -22,9 +22,10 @@ def decide_span(
 ) -> SpanDecision:
     """Find the segments that may be compacted.
 
-    The span never contains the active segment. It ends at the base offset of the segment that holds the lowest of these
-    offsets: the first offset of an open transaction; the high watermark; the first offset of a completed transaction
-    whose marker is not below the high watermark; the first record younger than ``min.compaction.lag.ms``.
+    The cleanable range never contains the active segment. It ends at the base offset of the segment that holds the
+    lowest of these offsets: the first offset of an open transaction; the high watermark; the first offset of a
+    completed transaction whose marker is not below the high watermark; the first record younger than
+    ``min.compaction.lag.ms``.
     """
     limits = [
         (
@@ -52,7 +53,7 @@ def decide_span(
 
 
 def _lag_limit(segments: Sequence[SegmentFacts], policy: MarkerPolicy) -> list[tuple[int, str, str]]:
-    """A limit at the first segment whose largest timestamp is younger than the lag, or none.
+    """Limit the range at the first segment whose largest timestamp is younger than the lag, if there is one.
 
     Source: LogCleanerManager.cleanableOffsets (2.2.1).
     """
@@ -85,17 +86,17 @@ def _cut(segments: Sequence[SegmentFacts], offset: int, limit: str, text: str) -
 
 
 NONE = "none"
-"""The choice with which markers and tombstones stay, since nothing is known of other replicas."""
+"""Choice with which markers and tombstones stay, since nothing is known of other replicas."""
 
 
 def horizon_choices(
     segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy
 ) -> list[tuple[str, int, bool]]:
-    """All choices of the delete horizon: (name, epoch milliseconds, whether the policy uses it)."""
+    """List all choices of the delete horizon: (name, epoch ms, True if the policy uses it)."""
     in_span = segments[: span.segments]
     filled = [segment for segment in in_span if segment.summary.batches] or list(in_span)
     newest = filled[-1].mtime_ms - policy.delete_retention_ms if filled else 0
-    # a segment may be dated in the future
+    # the mtime of a segment may lie in the future
     newest = min(newest, policy.now_ms - policy.delete_retention_ms)
     below = [segment for segment in segments if segment.base_offset < policy.first_dirty_offset]
     next_pass = below[-1].mtime_ms - policy.delete_retention_ms if below and not policy.stamps else 0
@@ -110,12 +111,12 @@ def horizon_choices(
 
 
 def chosen_horizon(segments: Sequence[SegmentFacts], span: SpanDecision, policy: MarkerPolicy) -> int:
-    """The delete horizon by which is decided, in epoch milliseconds."""
+    """Return the delete horizon that the policy uses, in epoch milliseconds."""
     return next(horizon for _, horizon, chosen in horizon_choices(segments, span, policy) if chosen)
 
 
 def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
-    """Why the partition is left alone, or None: a segment that is not the active one is damaged, or two overlap."""
+    """Return the reason for skipping the partition, or None: an inactive segment is damaged, or two overlap."""
     for segment in segments:
         summary = segment.summary
         where = f"{log_name(segment.base_offset)}, position {summary.valid_bytes}"

@@ -1,1 +1,1 @@
-"""Judges the replicas of one partition: pure functions over the result of their readings."""
+"""Judgement of the replicas of one partition: pure functions over what was read of them."""

@@ -1,4 +1,4 @@
-"""Judges the replicas of one partition, in two steps: by their headers, then by records where the headers differ. Pure.
+"""Judgement of the replicas of one partition: first by their headers, then by records where headers differ. Pure.
 
 Source: docs/compare.md; the behaviour of brokers 3.9.2 and 4.3.1 with planted divergences.
 """
@@ -47,67 +47,66 @@ _AGREEING: Final = 2
 
 @dataclass
 class ReplicaGroup:
-    """The replicas of one partition that have one topic id.
+    """Replicas of one partition that have one topic id.
 
     Attributes:
-        replicas: by broker.
-        forks: (place, place) in ``replicas``, the lower first -> where their histories part.
-        differing: numbers of ranges in which any two differ, ascending.
+        forks: (index, index) of two replicas, the lower index first -> point where their histories part.
+        differing: numbers of ranges in which any two replicas differ, ascending.
     """
 
     replicas: list[Replica]
     forks: dict[tuple[int, int], Fork] = field(default_factory=dict)
     differing: list[int] = field(default_factory=list)
 
-    def fork_of(self, one: int, other: int) -> int:
-        """Offset from which two are not compared."""
-        fork = self.forks.get((min(one, other), max(one, other)))
+    def fork_of(self, first: int, second: int) -> int:
+        """Return the offset from which two replicas are not compared."""
+        fork = self.forks.get((min(first, second), max(first, second)))
         return NOWHERE if fork is None else fork.offset
 
     @property
     def never_cleaned_from(self) -> int:
-        """Offset from which no cleaner of any of them is known to have been."""
-        read = (one for one in self.replicas if not one.failure)
-        return max((max(one.cleaner, one.headers.cleaned_to, 0) for one in read), default=0)
+        """Offset from which no replica's cleaner is known to have been at work."""
+        read = (replica for replica in self.replicas if not replica.failure)
+        return max((max(replica.cleaner, replica.headers.cleaned_to, 0) for replica in read), default=0)
 
-    def leaders_of(self, place: int) -> list[int]:
-        """Places of the replicas that may lead one of them while it catches up: they are ahead of it.
+    def leaders_of(self, index: int) -> list[int]:
+        """Return the indexes of the replicas that are ahead of one and may lead it while it catches up.
 
         A running broker's replica is not read to its end, and of two histories one is cut first: neither counts.
         """
-        mine = self.replicas[place]
+        mine = self.replicas[index]
         return [
             number
-            for number, one in enumerate(self.replicas)
-            if not (mine.failure or one.failure)
-            and not (mine.limited or one.limited)
-            and one.end > mine.end
-            and self.fork_of(place, number) == NOWHERE
+            for number, candidate in enumerate(self.replicas)
+            if not (mine.failure or candidate.failure)
+            and not (mine.limited or candidate.limited)
+            and candidate.end > mine.end
+            and self.fork_of(index, number) == NOWHERE
         ]
 
     def catch_ups(self) -> list[CatchUp]:
-        """Who may lead whom."""
+        """List which replicas may lead which others."""
         return [
             CatchUp(
-                follower=place,
+                follower=index,
                 leader=leader,
-                commits=certainly_committed(one, self.replicas[leader]),
+                commits=certainly_committed(mine, self.replicas[leader]),
             )
-            for place, one in enumerate(self.replicas)
-            for leader in self.leaders_of(place)
+            for index, mine in enumerate(self.replicas)
+            for leader in self.leaders_of(index)
         ]
 
 
 class RecordDifference(NamedTuple):
-    """Two replicas of a group in offsets that they both cover.
+    """Differences of two replicas of a group in offsets that both cover.
 
     Attributes:
-        one: place in the group.
-        other: place in the group.
-        differing: offsets at which both have a record, and another one.
-        first_differing: the lowest, -1 none.
-        missing: offsets that the first has and the other lacks.
-        first_missing: the lowest, -1 none.
+        one: index of the first replica in the group.
+        other: index of the second replica in the group.
+        differing: number of offsets at which both have different records.
+        first_differing: lowest of these offsets, -1 for none.
+        missing: number of offsets that the first replica has and the second lacks.
+        first_missing: lowest of these offsets, -1 for none.
     """
 
     one: int
@@ -120,12 +119,12 @@ class RecordDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedRecords:
-    """The result of the records of a group.
+    """Result of comparing the records of a group.
 
     Attributes:
-        keys: what is wrong by key.
-        records: pairs in which records differ or are missing.
-        assumed: whether nobody has said that the topic is compacted: then what is missing may be lost.
+        keys: findings by key.
+        records: pairs of replicas whose records differ or are missing.
+        assumed: True if krepair only assumes that the topic is compacted: missing records may then be lost.
     """
 
     keys: tuple[KeyFinding, ...] = ()
@@ -134,37 +133,37 @@ class ComparedRecords:
 
 
 def groups_of(replicas: Sequence[Replica]) -> list[ReplicaGroup]:
-    """Replicas that may be compared: those of one topic id. One without an id belongs to the only id there is."""
-    known = {one.state.topic_id for one in replicas if one.state.topic_id}
+    """Group comparable replicas by topic id; one without an id joins the only known id."""
+    known = {replica.state.topic_id for replica in replicas if replica.state.topic_id}
     by_id: dict[str, list[Replica]] = defaultdict(list)
-    for one in replicas:
-        by_id[one.state.topic_id or (next(iter(known)) if len(known) == 1 else "")].append(one)
-    groups = [ReplicaGroup(sorted(found, key=lambda one: one.broker)) for found in by_id.values()]
+    for replica in replicas:
+        by_id[replica.state.topic_id or (next(iter(known)) if len(known) == 1 else "")].append(replica)
+    groups = [ReplicaGroup(sorted(members, key=lambda replica: replica.broker)) for members in by_id.values()]
     for group in groups:
         _look_at(group)
     return groups
 
 
 def _look_at(group: ReplicaGroup) -> None:
-    """Find forks and ranges that differ."""
+    """Find the forks and differing ranges of a group."""
     differing: set[int] = set()
-    for (a, one), (b, other) in combinations(enumerate(group.replicas), 2):
-        if one.failure or other.failure:
+    for (a, first), (b, second) in combinations(enumerate(group.replicas), 2):
+        if first.failure or second.failure:
             continue
-        fork = find_fork(one.history, other.history)
+        fork = find_fork(first.history, second.history)
         if fork is not None:
             group.forks[a, b] = fork
-        differing |= _differing_ranges(one, other, group.fork_of(a, b))
+        differing |= _differing_ranges(first, second, group.fork_of(a, b))
     group.differing = sorted(differing)
 
 
-def _differing_ranges(one: Replica, other: Replica, fork: int) -> set[int]:
-    """Numbers of ranges in which two replicas may differ, as far as both cover them."""
-    low, high = max(one.state.log_start, other.state.log_start), min(one.end, other.end, fork)
+def _differing_ranges(first: Replica, second: Replica, fork: int) -> set[int]:
+    """Return the numbers of ranges in which two replicas may differ, as far as both cover them."""
+    low, high = max(first.state.log_start, second.state.log_start), min(first.end, second.end, fork)
     if low >= high:
         return set()
     tables = []
-    for replica in (one, other):
+    for replica in (first, second):
         numbers = replica.ranges[:, 0].astype(np.int64)
         inside = (numbers >= low >> RANGE_BITS) & (numbers <= (high - 1) >> RANGE_BITS)
         tables.append({int(row[0]): tuple(row[1:].tolist()) for row in replica.ranges[inside]})
@@ -172,39 +171,39 @@ def _differing_ranges(one: Replica, other: Replica, fork: int) -> set[int]:
 
 
 def facts_of_header(group: ReplicaGroup) -> Iterator[m.Disagreement]:
-    """What is wrong in a group by headers alone."""
-    for one in group.replicas:
-        yield from _alone(one)
+    """Yield what is wrong in a group by headers alone."""
+    for replica in group.replicas:
+        yield from _alone(replica)
     for (a, b), fork in group.forks.items():
         yield _of_fork(group.replicas[a], group.replicas[b], fork)
-    saying = {place: one for place, one in enumerate(group.replicas) if not one.failure}
+    saying = {place: replica for place, replica in enumerate(group.replicas) if not replica.failure}
     for a, mine in saying.items():
         others = [(other, group.fork_of(a, b)) for b, other in saying.items() if b != a]
         yield from judge_transactions(mine, others)
     yield from _behind(group)
 
 
-def _alone(one: Replica) -> Iterator[m.Disagreement]:
-    """What is wrong with one replica, whatever the others have."""
-    state = one.state
-    if one.failure:
-        kind = m.UNREADABLE if one.at_rest else m.NOT_AT_REST
-        yield _of(kind, one, -1, one.failure)
+def _alone(replica: Replica) -> Iterator[m.Disagreement]:
+    """Yield what is wrong with one replica regardless of the others."""
+    state = replica.state
+    if replica.failure:
+        kind = m.UNREADABLE if replica.at_rest else m.NOT_AT_REST
+        yield _of(kind, replica, -1, replica.failure)
         return
-    for damage in one.corrupt:
+    for damage in replica.corrupt:
         if damage.tail:
-            yield _of(m.TORN, one, damage.first, damage.text)
+            yield _of(m.TORN, replica, damage.first, damage.text)
         else:
             offsets = (
                 f"offsets {damage.first} to {damage.last}"
                 if damage.last > damage.first
                 else f"offset {damage.first}"
             )
-            yield _of(m.CORRUPT, one, damage.first, f"{damage.text}; of {offsets} it says nothing")
-    if one.limited:
+            yield _of(m.CORRUPT, replica, damage.first, f"{damage.text}; of {offsets} it says nothing")
+    if replica.limited:
         return
-    clean_cut = state.clean_stop and state.high_watermark > one.end
-    if clean_cut or state.recovery_point > one.end:
+    clean_cut = state.clean_stop and state.high_watermark > replica.end
+    if clean_cut or state.recovery_point > replica.end:
         name, number = (
             ("high watermark", state.high_watermark)
             if clean_cut
@@ -212,23 +211,23 @@ def _alone(one: Replica) -> Iterator[m.Disagreement]:
         )
         yield _of(
             m.CUT,
-            one,
-            one.end,
-            f"the log ends at {one.end}, below its recorded {name} {number}: records that were committed are gone",
+            replica,
+            replica.end,
+            f"the log ends at {replica.end}, below its recorded {name} {number}: records that were committed are gone",
         )
 
 
-def _of(kind: str, one: Replica, offset: int, text: str) -> m.Disagreement:
-    return m.said(kind, (one.broker,), offset, f"broker {one.broker}: {text}")
+def _of(kind: str, replica: Replica, offset: int, text: str) -> m.Disagreement:
+    return m.said(kind, (replica.broker,), offset, f"broker {replica.broker}: {text}")
 
 
-def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
-    behind, ahead = (one, other) if fork.first_is_behind else (other, one)
+def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
+    behind, ahead = (first, second) if fork.first_is_behind else (second, first)
     text = (
         f"from {fork.offset} on broker {behind.broker} has batches of leader epoch {fork.epoch} where broker "
         f"{ahead.broker} has epoch {fork.later} or later"
     )
-    both, watermark = (one.broker, other.broker), behind.state.high_watermark
+    both, watermark = (first.broker, second.broker), behind.state.high_watermark
     if fork.offset < watermark:
         text = (
             f"{text}; broker {behind.broker} had them committed (its high watermark is {watermark}): two histories, "
@@ -251,42 +250,48 @@ def _of_fork(one: Replica, other: Replica, fork: Fork) -> m.Disagreement:
 
 
 def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
-    """Replicas that end before others: they fetch what they lack, as far as anybody has it."""
-    read = [one for one in group.replicas if not one.failure]
-    for one in read:
-        if one.limited:
+    """Yield the replicas that end before others: they fetch what they lack, as far as anybody has it."""
+    read = [replica for replica in group.replicas if not replica.failure]
+    for replica in read:
+        if replica.limited:
             continue
-        cut, mark = one.cut_by_recovery, one.state.high_watermark
-        others = [other for other in read if other is not one]
+        cut, mark = replica.cut_by_recovery, replica.state.high_watermark
+        others = [other for other in read if other is not replica]
         top = max((other.end for other in others), default=-1)
-        # a running broker has more than what is compared of it
+        # a running broker has more than the part that is compared
         reach = max((other.read_to for other in others), default=-1)
-        gone = not one.state.clean_stop and mark > max(one.end, reach) and len(read) == len(group.replicas)
+        gone = (
+            not replica.state.clean_stop
+            and mark > max(replica.end, reach)
+            and len(read) == len(group.replicas)
+        )
         if cut >= 0:
-            yield _cut_by_recovery(one, reach, gone=gone)
+            yield _cut_by_recovery(replica, reach, gone=gone)
         elif gone:
             text = (
-                f"the log ends at {one.end}, below its recorded high watermark {mark}, which no other replica here "
+                f"the log ends at {replica.end}, below its recorded high watermark {mark}, which no other replica here "
                 "reaches: records that were committed are gone"
             )
-            yield _of(m.CUT, one, one.end, text)
-        elif one.end < top:
-            lost = mark > one.end and not one.state.clean_stop
+            yield _of(m.CUT, replica, replica.end, text)
+        elif replica.end < top:
+            lost = mark > replica.end and not replica.state.clean_stop
             more = f"; its high watermark was {mark}: the unclean stop cost its end" if lost else ""
-            yield _of(m.BEHIND, one, one.end, f"ends at {one.end}, another replica at {top}{more}")
+            yield _of(
+                m.BEHIND, replica, replica.end, f"ends at {replica.end}, another replica at {top}{more}"
+            )
 
 
-def _cut_by_recovery(one: Replica, reach: int, *, gone: bool) -> m.Disagreement:
-    """What the next start does to a damaged end; it is damage like any other where nobody has what was committed."""
-    cut = one.cut_by_recovery
+def _cut_by_recovery(replica: Replica, reach: int, *, gone: bool) -> m.Disagreement:
+    """Describe what the next start does to a damaged end; if nobody has the committed part, it is plain damage."""
+    cut = replica.cut_by_recovery
     text = f"the start after its unclean stop cuts the log at {cut}"
     if gone:
-        first = next(found for found in one.headers.damages if found.first == cut)
-        lost = f"below its recorded high watermark {one.state.high_watermark}, which no other replica here reaches"
-        return _of(m.TORN if first.tail else m.CORRUPT, one, cut, f"{first.text}; {text}, {lost}")
+        first = next(damage for damage in replica.headers.damages if damage.first == cut)
+        lost = f"below its recorded high watermark {replica.state.high_watermark}, which no other replica here reaches"
+        return _of(m.TORN if first.tail else m.CORRUPT, replica, cut, f"{first.text}; {text}, {lost}")
     goes_on = reach > cut
     rest = "it fetches the rest again" if goes_on else "no other replica that was read goes on from there"
-    return _of(m.BEHIND, one, cut, f"{text}, and {rest}")
+    return _of(m.BEHIND, replica, cut, f"{text}, and {rest}")
 
 
 def verdict_of(
@@ -296,30 +301,26 @@ def verdict_of(
     groups: Sequence[ReplicaGroup],
     contents: Sequence[ComparedRecords | None],
 ) -> m.PartitionVerdict:
-    """The verdict on a partition.
+    """Judge a partition.
 
     Args:
-        topic: its name.
-        partition: its number.
-        replicas: all of them.
-        groups: from ``groups_of``.
-        contents: of each group the result of its records, None if they did not have to be read.
+        contents: result of each group's records, None if they did not have to be read.
     """
-    found = list(_topic_ids(replicas))
+    facts = list(_topic_ids(replicas))
     for group, content in zip(groups, contents, strict=True):
-        found += facts_of_header(group)
+        facts += facts_of_header(group)
         if content is not None:
-            found += _of_content(group, content)
-    wrong = {broker for one in found if one.kind != m.BEHIND for broker in one.brokers}
+            facts += _of_content(group, content)
+    wrong = {broker for fact in facts if fact.kind != m.BEHIND for broker in fact.brokers}
     decided = [
-        one
+        fact
         for group, content in zip(groups, contents, strict=True)
-        for one in _who_leads(group, content, wrong)
+        for fact in _who_leads(group, content, wrong)
     ]
-    late = {one.brokers for one in decided}
-    found = [one for one in found if one.kind != m.BEHIND or one.brokers not in late] + decided
-    disagreements = [_with_rest(one, found, replicas) for one in _summed(found)]
-    worst = min((m.VERDICTS.index(m.VERDICT_OF[one.kind]) for one in disagreements), default=-1)
+    late = {fact.brokers for fact in decided}
+    facts = [fact for fact in facts if fact.kind != m.BEHIND or fact.brokers not in late] + decided
+    disagreements = [_with_rest(fact, facts, replicas) for fact in _summed(facts)]
+    worst = min((m.VERDICTS.index(m.VERDICT_OF[fact.kind]) for fact in disagreements), default=-1)
     harmless = tuple(
         sorted(
             {
@@ -337,16 +338,16 @@ def verdict_of(
         verdict = m.HARMLESS
     else:
         verdict = m.BYTE_EQUAL
-    blamed = {broker for one in disagreements for broker in one.brokers}
-    right = tuple(one.broker for one in replicas if one.broker not in blamed)
+    blamed = {broker for fact in disagreements for broker in fact.brokers}
+    right = tuple(replica.broker for replica in replicas if replica.broker not in blamed)
     if len(replicas) == 1 or verdict == m.CANNOT_TELL:
         right = ()
-    columns = tuple(_column(one, disagreements) for one in replicas)
+    columns = tuple(_column(replica, disagreements) for replica in replicas)
     return m.PartitionVerdict(
         topic=topic,
         partition=partition,
         verdict=verdict,
-        disagreements=tuple(_with_right(one, right, columns) for one in disagreements),
+        disagreements=tuple(_with_right(fact, right, columns) for fact in disagreements),
         harmless=harmless,
         right=right,
         replicas=columns,
@@ -355,40 +356,45 @@ def verdict_of(
 
 
 def _with_rest(
-    one: m.Disagreement, found: Sequence[m.Disagreement], replicas: Sequence[Replica]
+    damage: m.Disagreement, disagreements: Sequence[m.Disagreement], replicas: Sequence[Replica]
 ) -> m.Disagreement:
-    """What is damaged, with what is known of the rest of that replica."""
-    if one.kind != m.CORRUPT or sum(1 for replica in replicas if not replica.failure) < _AGREEING:
-        return one
+    """Add to a damage what is known of the rest of that replica."""
+    if damage.kind != m.CORRUPT or sum(1 for replica in replicas if not replica.failure) < _AGREEING:
+        return damage
     accused = any(
-        set(one.brokers) & set(other.brokers) and m.VERDICT_OF[other.kind] in {m.DIVERGED, m.CANNOT_TELL}
-        for other in found
+        set(damage.brokers) & set(other.brokers) and m.VERDICT_OF[other.kind] in {m.DIVERGED, m.CANNOT_TELL}
+        for other in disagreements
     )
     rest = "what else is wrong with it stands by itself" if accused else "the rest of it is as on the others"
-    return replace(one, text=f"{one.text}; {rest}")
+    return replace(damage, text=f"{damage.text}; {rest}")
 
 
 def _with_right(
-    one: m.Disagreement, right: tuple[int, ...], columns: Sequence[m.ReplicaColumn]
+    disagreement: m.Disagreement, right: tuple[int, ...], columns: Sequence[m.ReplicaColumn]
 ) -> m.Disagreement:
-    if m.VERDICT_OF[one.kind] not in {m.DIVERGED, m.DAMAGED} or one.kind in {m.FORK, m.TOPIC_ID}:
-        return replace(one, right=())
-    if one.kind == m.CUT or m.VERDICT_OF[one.kind] == m.DAMAGED:
-        committed = max(column.high_watermark for column in columns if column.broker in one.brokers)
-        whole = (column for column in columns if column.has_each(one.offset, committed))
+    if m.VERDICT_OF[disagreement.kind] not in {m.DIVERGED, m.DAMAGED} or disagreement.kind in {
+        m.FORK,
+        m.TOPIC_ID,
+    }:
+        return replace(disagreement, right=())
+    if disagreement.kind == m.CUT or m.VERDICT_OF[disagreement.kind] == m.DAMAGED:
+        committed = max(column.high_watermark for column in columns if column.broker in disagreement.brokers)
+        whole = (column for column in columns if column.has_each(disagreement.offset, committed))
         right = tuple(column.broker for column in whole if column.broker in right)
-    return replace(one, right=right)
+    return replace(disagreement, right=right)
 
 
 def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
-    ids = sorted({one.state.topic_id for one in replicas if one.state.topic_id})
+    ids = sorted({replica.state.topic_id for replica in replicas if replica.state.topic_id})
     if len(ids) > 1:
-        each = ", ".join(f"broker {one.broker} {one.state.topic_id or 'none'}" for one in replicas)
+        each = ", ".join(
+            f"broker {replica.broker} {replica.state.topic_id or 'none'}" for replica in replicas
+        )
         text = (
             f"topic ids: {each}: the topic was deleted and created again; only the cluster's metadata says which is "
             "current, and replicas of different ids are not compared"
         )
-        yield m.said(m.TOPIC_ID, (one.broker for one in replicas), -1, text)
+        yield m.said(m.TOPIC_ID, (replica.broker for replica in replicas), -1, text)
 
 
 _KEY_TEXTS: Final = {
@@ -417,19 +423,19 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
             keys=_key_lines(finding.examples),
         )
     for pair in content.records:
-        one, other = group.replicas[pair.one], group.replicas[pair.other]
+        replica, other = group.replicas[pair.one], group.replicas[pair.other]
         if pair.differing:
             odd = _odd_one(content.records, pair, len(group.replicas))
-            wrong = (one.broker, other.broker) if odd < 0 else (group.replicas[odd].broker,)
+            wrong = (replica.broker, other.broker) if odd < 0 else (group.replicas[odd].broker,)
             text = (
-                f"brokers {one.broker} and {other.broker} have other records at the same {pair.differing:,} "
+                f"brokers {replica.broker} and {other.broker} have other records at the same {pair.differing:,} "
                 f"offset{'s' if pair.differing > 1 else ''} and leader epoch"
             )
             yield m.said(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
         if pair.missing and not content.assumed:
             text = (
                 f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} that broker "
-                f"{one.broker} has, where nothing was ever cleaned (if the topic is compacted, say so with "
+                f"{replica.broker} has, where nothing was ever cleaned (if the topic is compacted, say so with "
                 "--topic-config or --set cleanup.policy=compact)"
             )
             yield m.said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
@@ -438,32 +444,32 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
 def _who_leads(
     group: ReplicaGroup, content: ComparedRecords | None, wrong: set[int]
 ) -> Iterator[m.Disagreement]:
-    """Replicas that are behind, and that a leader of their records can do harm to.
+    """Yield the replicas that are behind and that a leader of their records can harm.
 
     Args:
-        group: the replicas.
-        content: the result of their records.
-        wrong: brokers whose replicas are wrong, or in doubt, by themselves.
+        wrong: brokers whose replicas are themselves wrong or in doubt.
     """
-    for place, one in enumerate(group.replicas):
-        leaders = [group.replicas[leader] for leader in group.leaders_of(place)]
+    for index, replica in enumerate(group.replicas):
+        leaders = [group.replicas[leader] for leader in group.leaders_of(index)]
         by_key = [
             finding
             for finding in (content.keys if content is not None else ())
-            if finding.kind == m.LEADER_DECIDES and finding.broker == one.broker
+            if finding.kind == m.LEADER_DECIDES and finding.broker == replica.broker
         ]
         harm: dict[int, list[str]] = {finding.leader: [_old(finding.count)] for finding in by_key}
-        for found in harm_by_leaders(one, leaders):
-            harm.setdefault(found.leader, []).append(_HARM[found.kind].format(first=found.first))
+        for harm_done in harm_by_leaders(replica, leaders):
+            harm.setdefault(harm_done.leader, []).append(_HARM[harm_done.kind].format(first=harm_done.first))
         if not harm.keys() - wrong:
             continue
         fine = tuple(leader.broker for leader in leaders if leader.broker not in {*harm, *wrong})
         texts = [
-            f"led by broker {leader}, which no longer has what comes next, it would {' and '.join(what)}"
-            for leader, what in sorted(harm.items())
+            f"led by broker {leader}, which no longer has what comes next, it would {' and '.join(effects)}"
+            for leader, effects in sorted(harm.items())
         ]
         if fine:
-            advice = f"let broker {' or '.join(map(str, fine))} lead until broker {one.broker} has caught up"
+            advice = (
+                f"let broker {' or '.join(map(str, fine))} lead until broker {replica.broker} has caught up"
+            )
         elif any(other.failure or other.limited for other in group.replicas):
             advice = (
                 "of those that could be read to their end, none can lead it without harm: stop the other brokers, and "
@@ -475,9 +481,9 @@ def _who_leads(
         yield replace(
             m.said(
                 m.LEADER_DECIDES,
-                (one.broker,),
-                one.end,
-                f"broker {one.broker} ends at {one.end}; {'; '.join(texts)}; {advice}",
+                (replica.broker,),
+                replica.end,
+                f"broker {replica.broker} ends at {replica.end}; {'; '.join(texts)}; {advice}",
                 count=max((finding.count for finding in by_key), default=1),
                 keys=_key_lines(keys),
             ),
@@ -507,34 +513,36 @@ def _key_lines(
 
 
 def _odd_one(records: Sequence[RecordDifference], pair: RecordDifference, replicas: int) -> int:
-    """The place of the replica that alone has other records than all others, at the same first offset; -1 none."""
+    """Return the index of the replica that alone differs from all others at the same first offset; -1 for none."""
     same = [
-        {one.one, one.other}
-        for one in records
-        if one.differing and one.first_differing == pair.first_differing
+        {difference.one, difference.other}
+        for difference in records
+        if difference.differing and difference.first_differing == pair.first_differing
     ]
-    for place in (pair.one, pair.other):
-        if len(same) >= _AGREEING and all(place in pair_of for pair_of in same) and replicas > _AGREEING:
-            return place
+    for index in (pair.one, pair.other):
+        if len(same) >= _AGREEING and all(index in pair_of for pair_of in same) and replicas > _AGREEING:
+            return index
     return -1
 
 
-def _summed(found: Iterable[m.Disagreement]) -> list[m.Disagreement]:
-    """One of each kind and brokers: the one with the lowest offset, and the sum."""
+def _summed(disagreements: Iterable[m.Disagreement]) -> list[m.Disagreement]:
+    """Merge disagreements of one kind and the same brokers: the one with the lowest offset, and the sum."""
     by_kind: dict[tuple[str, tuple[int, ...]], list[m.Disagreement]] = defaultdict(list)
-    for one in found:
-        by_kind[one.kind, one.brokers].append(one)
+    for part in disagreements:
+        by_kind[part.kind, part.brokers].append(part)
     order = {kind: number for number, kind in enumerate(m.RULE_OF)}
     summed = []
     for _, parts in sorted(by_kind.items(), key=lambda item: (order[item[0][0]], item[0][1])):
-        first = min(parts, key=lambda one: (one.offset, -len(one.keys)))
-        keys = next((one.keys for one in parts if one.keys), ())
-        keys_or_many = bool(keys) or any(one.count > 1 for one in parts)
+        first = min(parts, key=lambda part: (part.offset, -len(part.keys)))
+        keys = next((part.keys for part in parts if part.keys), ())
+        keys_or_many = bool(keys) or any(part.count > 1 for part in parts)
         summed.append(
             replace(
                 first,
-                right=tuple(sorted({broker for one in parts for broker in one.right})),
-                count=max(one.count for one in parts) if keys_or_many else len({one.offset for one in parts}),
+                right=tuple(sorted({broker for part in parts for broker in part.right})),
+                count=max(part.count for part in parts)
+                if keys_or_many
+                else len({part.offset for part in parts}),
                 keys=keys,
             )
         )
@@ -542,35 +550,37 @@ def _summed(found: Iterable[m.Disagreement]) -> list[m.Disagreement]:
 
 
 def _harmless(group: ReplicaGroup) -> Iterator[m.Harmless]:
-    """What differs between healthy replicas, too."""
-    read = [one for one in group.replicas if not one.failure]
+    """Yield differences that occur between healthy replicas too."""
+    read = [replica for replica in group.replicas if not replica.failure]
     if len(read) < 2:
         return
-    if len({one.state.segments for one in read}) > 1:
+    if len({replica.state.segments for replica in read}) > 1:
         yield m.Harmless("segments")
-    starts = {one.state.log_start for one in read}
-    for one in read:
-        if one.limited:
-            up_to = f"broker {one.broker} was compared up to {one.end}, where its segments at rest end"
+    starts = {replica.state.log_start for replica in read}
+    for replica in read:
+        if replica.limited:
+            up_to = (
+                f"broker {replica.broker} was compared up to {replica.end}, where its segments at rest end"
+            )
             yield m.Harmless("running", up_to)
     if len(starts) > 1:
-        late = ", ".join(str(one.broker) for one in read if one.state.log_start == min(starts))
+        late = ", ".join(str(replica.broker) for replica in read if replica.state.log_start == min(starts))
         more = (
             f"broker {late} begins earlier, at {min(starts)}, and still has what others have deleted, or only in "
             "remote storage, or lost: a first segment that is lost looks the same"
         )
         yield m.Harmless("log-start", more)
-    if len({one.headers.epoch_file for one in read}) > 1:
+    if len({replica.headers.epoch_file for replica in read}) > 1:
         yield m.Harmless("epoch-file")
     if _differ_inside(read, group.differing):
         yield m.Harmless("cleaned-further")
 
 
 def _unexplained(group: ReplicaGroup, content: ComparedRecords | None) -> Iterator[m.Harmless]:
-    """Records that are missing above all known cleaning, where the topic is only taken for a compacted one."""
+    """Yield records missing above all known cleaning, if the topic is only assumed to be compacted."""
     missing = [pair for pair in content.records if pair.missing] if content and content.assumed else []
     if missing:
-        pair = min(missing, key=lambda one: (one.first_missing, one.other))
+        pair = min(missing, key=lambda difference: (difference.first_missing, difference.other))
         count = f"{pair.missing:,} record{'s' if pair.missing > 1 else ''}"
         yield m.Harmless(
             m.NEVER_CLEANED,
@@ -581,27 +591,34 @@ def _unexplained(group: ReplicaGroup, content: ComparedRecords | None) -> Iterat
 
 
 def _differ_inside(read: Sequence[Replica], differing: Sequence[int]) -> bool:
-    """Whether a range that all cover whole differs; one at the end of a shorter log always does."""
-    low = max(one.state.log_start for one in read)
-    high = min(one.end for one in read)
-    same_ends = len({one.end for one in read}) == 1 and len({one.state.log_start for one in read}) == 1
+    """Return whether a range that all cover whole differs; one at the end of a shorter log always does."""
+    low = max(replica.state.log_start for replica in read)
+    high = min(replica.end for replica in read)
+    same_ends = (
+        len({replica.end for replica in read}) == 1
+        and len({replica.state.log_start for replica in read}) == 1
+    )
     return any(
         same_ends or (low <= number << RANGE_BITS and (number + 1) << RANGE_BITS <= high)
         for number in differing
     )
 
 
-def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaColumn:
-    verdicts = [m.VERDICT_OF[found.kind] for found in disagreements if one.broker in found.brokers]
+def _column(replica: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaColumn:
+    verdicts = [
+        m.VERDICT_OF[disagreement.kind]
+        for disagreement in disagreements
+        if replica.broker in disagreement.brokers
+    ]
     worst = min(verdicts, key=m.VERDICTS.index, default="")
-    if not worst and any(one.broker in found.must_not_lead for found in disagreements):
+    if not worst and any(replica.broker in disagreement.must_not_lead for disagreement in disagreements):
         worst = m.MUST_NOT_LEAD
-    state = one.state
+    state = replica.state
     return m.ReplicaColumn(
-        broker=one.broker,
+        broker=replica.broker,
         log_start=state.log_start,
-        log_end=one.end,
-        last_stable_offset=last_stable_offset(one.transactions, one.end),
+        log_end=replica.end,
+        last_stable_offset=last_stable_offset(replica.transactions, replica.end),
         high_watermark=state.high_watermark,
         cleaner_position=state.cleaner_position,
         clean_stop=state.clean_stop,
@@ -610,17 +627,17 @@ def _column(one: Replica, disagreements: Sequence[m.Disagreement]) -> m.ReplicaC
         state={"": m.AS_IT_SHOULD_BE, m.DIVERGED: "wrong", m.DECIDED_BY_LEADER: m.IS_BEHIND}.get(
             worst, worst
         ),
-        from_facts=one.from_facts,
-        highest_hole=one.headers.highest_hole,
-        limited=one.limited,
+        from_facts=replica.from_facts,
+        highest_hole=replica.headers.highest_hole,
+        limited=replica.limited,
     )
 
 
 # -- the transactions of two replicas, from the rows of their headers
 #
-# Who leads while a replica catches up decides what becomes of it. A follower fetches from its own end on, and keeps
-# what it has below. A marker above that end which its leader has removed never comes. So its open transaction ends with
-# the next marker of its producer, whatever that says, or never. The same with tombstones is judged by key (``keys``).
+# The leader during catch-up decides a replica's fate. A follower fetches from its own end on, and keeps
+# what it has below. A marker above that end that the leader has removed never arrives. So its open transaction ends
+# with the next marker of its producer, COMMIT or ABORT, or never. ``keys`` judges the same case of tombstones, by key.
 #
 # Source: Cleaner.shouldDiscardBatch, ProducerStateManager (3.9.2); run on clusters of 3.9.2 and 4.3.1.
 
@@ -631,11 +648,10 @@ A_PRODUCER, A_FIRST, A_MARKER = range(3)
 
 
 def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """What is wrong with the transactions of one replica, by those of others.
+    """Yield what is wrong with the transactions of one replica, compared with other replicas.
 
     Args:
-        mine: of the replica that is judged.
-        others: of the other replicas, each with the first offset of two histories with mine; nothing from there on is
+        others: other replicas, each with the offset at which its history parts from mine; nothing from there on is
             judged.
     """
     for other, fork in others:
@@ -645,15 +661,15 @@ def judge_transactions(mine: Replica, others: Sequence[tuple[Replica, int]]) -> 
 
 
 def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagreement]:
-    """Find markers of the other replica that lie inside one of my transactions: these markers never came here."""
+    """Find markers of the other replica inside one of my transactions: these markers never arrived here."""
     rows = mine.transactions[
         (mine.transactions[:, T_FIRST] != NONE) & ~touching(mine.transactions, mine.hidden)
     ]
-    found = next_markers(other, rows)
+    next_rows = next_markers(other, rows)
     limits = np.where(rows[:, T_MARKER] == NONE, high, np.minimum(rows[:, T_MARKER], high))
-    inside = (found[:, T_MARKER] != NONE) & (found[:, T_MARKER] < limits)
-    rows, found = rows[inside], found[inside]
-    is_open, same = rows[:, T_MARKER] == NONE, rows[:, T_KIND] == found[:, T_KIND]
+    inside = (next_rows[:, T_MARKER] != NONE) & (next_rows[:, T_MARKER] < limits)
+    rows, next_rows = rows[inside], next_rows[inside]
+    is_open, same = rows[:, T_MARKER] == NONE, rows[:, T_KIND] == next_rows[:, T_KIND]
     aborted = rows[:, T_KIND] == ABORT
     for kind, chosen in (
         (STUCK, is_open),
@@ -662,37 +678,30 @@ def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagr
         (ABORTED_TO_COMMITTED, ~is_open & ~same & ~aborted),
     ):
         if chosen.any():
-            place = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
-            text = _of_marker(mine, other, rows[place], found[place])
-            first = int(rows[place, T_FIRST])
+            index = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
+            text = _of_marker(mine, other, rows[index], next_rows[index])
+            first = int(rows[index, T_FIRST])
             yield said(kind, (mine.broker,), first, text, count=int(chosen.sum()))
 
 
 def next_markers(other: Replica, rows: Int64s) -> Int64s:
-    """Of each transaction the row of another replica with the next marker of its producer, ``NONE`` without one.
-
-    Args:
-        other: the other replica.
-        rows: int64[N, TRANSACTION_COLUMNS], with data.
-    """
-    found = np.full(rows.shape, NONE, np.int64)
+    """Find, for each transaction, another replica's row with the producer's next marker; ``NONE`` without one."""
+    next_rows = np.full(rows.shape, NONE, np.int64)
     markers = other.transactions[other.transactions[:, T_MARKER] > other.transactions[:, T_FIRST]]
     if len(markers):
-        places = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
-        there = places < len(markers)
-        there[there] = markers[places[there], T_PRODUCER] == rows[there, T_PRODUCER]
-        found[there] = markers[places[there]]
-    return found
+        indexes = _places(markers, T_MARKER, rows[:, T_PRODUCER], rows[:, T_FIRST] + 1)
+        there = indexes < len(markers)
+        there[there] = markers[indexes[there], T_PRODUCER] == rows[there, T_PRODUCER]
+        next_rows[there] = markers[indexes[there]]
+    return next_rows
 
 
 def _places(table: Int64s, column: int, producers: Int64s, offsets: Int64s) -> Int64s:
-    """Of each (producer, offset) the place of the first row of a table that is not below it.
+    """Return, for each (producer, offset), the index of the first row of a table that is not below it.
 
     Args:
         table: int64[N, ...], ascending by producer (column 0), then by the other column.
-        column: the other column.
-        producers: int64[M].
-        offsets: int64[M].
+        column: second sort column.
     """
     low = np.zeros(len(producers), np.int64)
     high = np.full(len(producers), len(table), np.int64)
@@ -715,10 +724,10 @@ def _of_marker(mine: Replica, other: Replica, row: Int64s, marker: Int64s) -> st
 
 
 def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """Find my open transactions past which others have cleaned, and of which nobody has a marker any more.
+    """Find my open transactions past which others have cleaned, and whose marker nobody has any more.
 
-    A cleaner never cleans past an open transaction, so it was over there. If anybody still has a marker above my end,
-    I am only behind: then it decides who leads me.
+    A cleaner never cleans past an open transaction, so it had ended there. If anybody still has a marker above my end,
+    I am only behind: then my leader decides.
     """
     if mine.hidden:
         return
@@ -748,7 +757,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
 
 
 def _over_on(other: Replica, rows: Int64s, high: int) -> Int64s:
-    """The transactions whose batches another replica has cleaned away."""
+    """Select the transactions whose batches another replica has cleaned away."""
     rows = rows[(rows[:, T_FIRST] < min(other.cleaner, high)) & (rows[:, T_LAST] >= other.start)]
     held = [_holds(other, row) for row in rows]
     over: Int64s = rows[~np.array(held, bool)]
@@ -756,30 +765,26 @@ def _over_on(other: Replica, rows: Int64s, high: int) -> Int64s:
 
 
 def _holds(other: Replica, row: Int64s) -> bool:
-    """Whether a replica has batches of the same producer in the offsets of a transaction."""
+    """Return whether a replica has batches of the same producer in the offsets of a transaction."""
     table = other.transactions
     begin, end = np.searchsorted(table[:, T_PRODUCER], [row[T_PRODUCER], row[T_PRODUCER] + 1])
     theirs = table[begin:end]
-    found = (
+    overlaps = (
         (theirs[:, T_FIRST] != NONE)
         & (theirs[:, T_FIRST] <= row[T_LAST])
         & (row[T_FIRST] <= theirs[:, T_LAST])
     )
-    return bool(found.any())
+    return bool(overlaps.any())
 
 
 def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iterator[Disagreement]:
-    """Find ABORTs that begin earlier here than on others: a marker between the two starts never came here.
+    """Find ABORTs that begin earlier here than on others: a marker between the two starts never arrived here.
 
-    An index that was made anew from a cleaned log also begins later, and that is harmless: a replica that fetched such
-    a log makes its index from the batches that it got. So a later start alone proves nothing. A witness is a replica
-    with a later start that has itself cleaned past my start. If my transaction has two producer epochs, one witness is
-    enough. Otherwise at least two other replicas must have the ABORT in their index, and all of them must be witnesses
-    that still have data at their start, which their cleaner has not passed.
-
-    Args:
-        mine: of the replica that is judged.
-        others: of the other replicas, each with the first offset of two histories with mine.
+    An index that was rebuilt from a cleaned log also begins later, which is harmless: a replica that fetched such a log
+    builds its index from the batches that it got. So a later start alone proves nothing. A witness is a replica with a
+    later start that has itself cleaned past my start. If my transaction has two producer epochs, one witness is enough.
+    Otherwise at least two other replicas must have the ABORT in their index, and all of them must be witnesses that
+    still have data at their start, which their cleaner has not passed.
     """
     aborts = mine.index_aborts
     if mine.hidden or not len(aborts) or not others:
@@ -792,59 +797,58 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
         begins = _begins(other, aborts)
         low, high = max(mine.start, other.start), min(mine.end, other.end, fork)
         known.append((begins != NONE) & (first >= low) & (first < high))
-        # whole: it still has data at the start that its index names, and its cleaner has not passed that start.
+        # whole: the replica still has data at the start in its index, and its cleaner has not passed that start.
         whole = (begins >= other.cleaner) & (_markers_of(other.transactions, aborts)[:, T_FIRST] == begins)
-        # A replica that has not cleaned past my start may have fetched a clean log, and made its index from that.
+        # A replica that has not cleaned past my start may have fetched a clean log and built its index from that.
         later.append(known[-1] & (begins > first) & (other.cleaner > first) & (certain | whole))
-    told, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
-    wrong = np.flatnonzero((witnesses > 0) & (certain | ((witnesses == told) & (told >= _WITNESSES))))
+    indexed, witnesses = np.sum(known, axis=0), np.sum(later, axis=0)
+    wrong = np.flatnonzero((witnesses > 0) & (certain | ((witnesses == indexed) & (indexed >= _WITNESSES))))
     if not len(wrong):
         return
-    place = int(wrong[first[wrong].argmin()])
-    producer, begin, marker = aborts[place].tolist()
-    other = next(other for (other, _), of_it in zip(others, later, strict=True) if of_it[place])
+    index = int(wrong[first[wrong].argmin()])
+    producer, begin, marker = aborts[index].tolist()
+    other = next(other for (other, _), of_it in zip(others, later, strict=True) if of_it[index])
     text = (
         f"the ABORT of producer {producer} at {marker} begins at offset {begin} on broker {mine.broker}, "
-        f"and at {int(_begins(other, aborts[place : place + 1])[0])} on broker {other.broker}: an earlier marker "
+        f"and at {int(_begins(other, aborts[index : index + 1])[0])} on broker {other.broker}: an earlier marker "
         f"never came to broker {mine.broker}"
     )
     yield said(COMMITTED_TO_ABORTED, (mine.broker,), begin, text, count=len(wrong))
 
 
 def _begins(other: Replica, aborts: Int64s) -> Int64s:
-    """The first offset that the index of another replica tells of the same ABORTs, ``NONE`` where it has none."""
+    """Return the first offset in another replica's index of the same ABORTs, ``NONE`` where it has none."""
     theirs = other.index_aborts
     theirs = theirs[np.lexsort((theirs[:, A_MARKER], theirs[:, A_PRODUCER]))]
     return _same(theirs, A_MARKER, aborts)[:, A_FIRST]
 
 
 def _markers_of(transactions: Int64s, aborts: Int64s) -> Int64s:
-    """The transactions that end with ABORTs, ``NONE`` in all columns where there is none."""
+    """Return the transactions that end with these ABORTs, ``NONE`` in all columns where there is none."""
     return _same(transactions[transactions[:, T_MARKER] != NONE], T_MARKER, aborts)
 
 
 def _same(table: Int64s, column: int, aborts: Int64s) -> Int64s:
-    """The rows of a table with the producer and the marker of ABORTs, ``NONE`` in all columns where there is none."""
-    found = np.full((len(aborts), table.shape[1]), NONE, np.int64)
+    """Return the rows of a table with the ABORTs' producer and marker, ``NONE`` in all columns where there is none."""
+    rows = np.full((len(aborts), table.shape[1]), NONE, np.int64)
     if not len(table):
-        return found
+        return rows
     producers, markers = aborts[:, A_PRODUCER], aborts[:, A_MARKER]
-    places = np.minimum(_places(table, column, producers, markers), len(table) - 1)
-    same = (table[places, T_PRODUCER] == producers) & (table[places, column] == markers)
-    found[same] = table[places[same]]
-    return found
+    indexes = np.minimum(_places(table, column, producers, markers), len(table) - 1)
+    same = (table[indexes, T_PRODUCER] == producers) & (table[indexes, column] == markers)
+    rows[same] = table[indexes[same]]
+    return rows
 
 
-# -- who leads while a replica catches up decides what becomes of it
+# -- the leader during catch-up decides a replica's fate
 
 
 class Harm(NamedTuple):
-    """What becomes of open transactions of a replica that is behind, if one broker leads it.
+    """Effect on open transactions of a replica that is behind, if one broker leads it.
 
     Attributes:
-        leader: that broker.
         kind: ``STUCK``, ``ABORTED_TO_COMMITTED`` or ``COMMITTED_TO_ABORTED``.
-        first: first offset of the first of these transactions.
+        first: first offset of the earliest of these transactions.
     """
 
     leader: int
@@ -853,39 +857,39 @@ class Harm(NamedTuple):
 
 
 def harm_by_leaders(mine: Replica, leaders: Sequence[Replica]) -> Iterator[Harm]:
-    """Yield what leaders do to a replica that is behind: one of them still has a marker that another one has not.
-
-    Args:
-        mine: of the replica that is behind.
-        leaders: of those that may lead it.
-    """
+    """Yield the harm of leaders to a replica that is behind: one has a marker that another has removed."""
     rows = open_transactions(mine.transactions)
     rows = rows[~touching(rows, mine.hidden)]
     if not len(rows) or not leaders:
         return
-    found = np.stack([next_markers(one, rows) for one in leaders])
-    markers = np.where(found[:, :, T_MARKER] == NONE, NOWHERE, found[:, :, T_MARKER])
-    place = markers.argmin(axis=0)
-    marker = markers[place, np.arange(len(rows))]
-    kind = found[place, np.arange(len(rows)), T_KIND]
-    # a marker below my end never came here: I am wrong already
+    next_rows = np.stack([next_markers(candidate, rows) for candidate in leaders])
+    markers = np.where(next_rows[:, :, T_MARKER] == NONE, NOWHERE, next_rows[:, :, T_MARKER])
+    index = markers.argmin(axis=0)
+    marker = markers[index, np.arange(len(rows))]
+    kind = next_rows[index, np.arange(len(rows)), T_KIND]
+    # a marker below my end never arrived here: this replica is wrong already
     comes = (marker != NOWHERE) & (marker >= mine.end)
-    for number, one in enumerate(leaders):
-        if one.hidden:
+    for number, candidate in enumerate(leaders):
+        if candidate.hidden:
             continue
-        lacks = comes & (marker < one.end) & (rows[:, T_LAST] >= one.start) & (markers[number] > marker)
-        ends = found[number, :, T_KIND]
-        for what, chosen in (
+        lacks = (
+            comes
+            & (marker < candidate.end)
+            & (rows[:, T_LAST] >= candidate.start)
+            & (markers[number] > marker)
+        )
+        ends = next_rows[number, :, T_KIND]
+        for harm, chosen in (
             (STUCK, lacks & (markers[number] == NOWHERE)),
             (ABORTED_TO_COMMITTED, lacks & (kind == ABORT) & (ends == COMMIT)),
             (COMMITTED_TO_ABORTED, lacks & (kind == COMMIT) & (ends == ABORT)),
         ):
             if chosen.any():
-                yield Harm(one.broker, what, int(rows[chosen, T_FIRST].min()))
+                yield Harm(candidate.broker, harm, int(rows[chosen, T_FIRST].min()))
 
 
 def certainly_committed(mine: Replica, leader: Replica) -> tuple[int, int]:
-    """(first offset, offset after the last) of my open records that this leader commits; equal if there are none.
+    """Return (first offset, offset after the last) of my open records that this leader commits; equal if none.
 
     A record is known by its offset alone. So it is certain only where no other transaction is open.
     """

@@ -1,7 +1,7 @@
-"""Judges keys of a compacted partition by the last committed record that each replica has of them. Pure, row by row.
+"""Judgement of keys of a compacted partition by each replica's last committed record of the key. Pure, row by row.
 
-The last committed record is enough: a record with a later committed one of its key on the same replica says nothing,
-since whoever lacks it may have cleaned it because of the later one.
+The last committed record is enough: an earlier one proves nothing, since a replica that lacks it may have cleaned it
+because of the later one.
 
 Source: "Who is right" in docs/compare.md; Cleaner.shouldRetainRecord (2.2.1, 3.9.2, 4.3.1).
 """
@@ -43,13 +43,13 @@ MOST_EXAMPLES: Final = 20
 
 
 class CatchUp(Struct, frozen=True, kw_only=True):
-    """A replica that is behind, and one that may be its leader while it catches up.
+    """A replica that is behind, and one that may lead it while it catches up.
 
     Attributes:
-        follower: column of the one that is behind.
-        leader: column of the other one.
+        follower: column of the replica that is behind.
+        leader: column of the possible leader.
         commits: (first offset, offset after the last) of records that are open on the follower and that this leader
-            commits; of others it is not certain.
+            certainly commits.
     """
 
     follower: int
@@ -61,13 +61,13 @@ class KeyFinding(Struct, frozen=True, kw_only=True):
     """One kind of disagreement on one replica.
 
     Attributes:
-        kind: of the disagreement.
-        broker: whose replica is wrong, or in doubt; of who leads decides, the one that is behind.
-        leader: of who leads decides, the broker that does harm as leader; else -1.
-        count: how many keys.
-        first: lowest offset.
-        examples: (first half of the hash, second half, offset, brokers that have the record, brokers that lack it), of
-            the lowest offsets.
+        kind: kind of disagreement, see ``model``.
+        broker: broker whose replica is wrong or in doubt; for ``leader-decides``, the one that is behind.
+        leader: for ``leader-decides``, the broker that does harm as leader; else -1.
+        count: number of keys.
+        first: lowest offset of the keys' records.
+        examples: (first half of the hash, second half, offset, brokers that have the record, brokers that lack it),
+            with the lowest offsets.
     """
 
     kind: str
@@ -83,12 +83,12 @@ class KeyTable:
     """Keys of all replicas side by side.
 
     Attributes:
-        hashes: uint64[N, 2].
-        offsets: int64[N, R], of the last committed record, -1 none.
-        bits: uint64[N, R].
-        opens: int64[N, R], offset of the last record that is open, -1 none.
-        open_bits: uint64[N, R], its bits.
-        aborts: int64[N, R], offset of the last record that is aborted, -1 none.
+        hashes: uint64[N, 2], hashes of the keys.
+        offsets: int64[N, R], offset of the last committed record, -1 for none.
+        bits: uint64[N, R], bits of that record.
+        opens: int64[N, R], offset of the last open record, -1 for none.
+        open_bits: uint64[N, R], bits of that record.
+        aborts: int64[N, R], offset of the last aborted record, -1 for none.
     """
 
     hashes: Uint64s
@@ -100,29 +100,29 @@ class KeyTable:
 
 
 def differing(runs: Sequence[Uint64s], replicas: int) -> list[Uint64s]:
-    """The rows of keys whose last record is not the same on all replicas; of the others there is nothing to judge.
+    """Select the rows of keys whose last record is not the same on all replicas; the others need no judgement.
 
     Args:
-        runs: of each replica uint64[N, KEY_WORDS].
-        replicas: how many of them give rows.
+        runs: uint64[N, KEY_WORDS] of each replica.
+        replicas: number of replicas that give rows.
     """
     total = sum(len(rows) for rows in runs)
     table = np.zeros((1 << max(4, (2 * total).bit_length()), KEY_WORDS), np.uint64)
     for rows in runs:
         count_keys(rows, table)
-    found = []
+    kept = []
     for rows in runs:
         marks = np.empty(len(rows), np.uint8)
         mark_keys(rows, table, replicas, marks)
-        found.append(rows[marks != 0])
-    return found
+        kept.append(rows[marks != 0])
+    return kept
 
 
 def joined(runs: Sequence[Uint64s]) -> KeyTable:
     """Put the rows of all replicas side by side.
 
     Args:
-        runs: of each replica uint64[N, KEY_WORDS]; of rows of one key and class the greatest offset counts.
+        runs: uint64[N, KEY_WORDS] of each replica; of several rows of one key and class the greatest offset counts.
     """
     hashes = np.concatenate([rows[:, :2] for rows in runs])
     unique, places = _unique_pairs(hashes)
@@ -133,7 +133,7 @@ def joined(runs: Sequence[Uint64s]) -> KeyTable:
     for column, rows in enumerate(runs):
         where = places[begin : begin + len(rows)]
         begin += len(rows)
-        # of several rows of a key the last assignment counts, so the greatest offset comes last
+        # the last assignment to a key wins, so the greatest offset must come last
         order = np.argsort(rows[:, K_AFTER], kind="stable")
         rows, where = rows[order], where[order]
         is_open, is_aborted = (rows[:, K_BITS] & np.uint64(bit) != 0 for bit in (OPEN, ABORTED))
@@ -147,7 +147,7 @@ def joined(runs: Sequence[Uint64s]) -> KeyTable:
 
 
 def _unique_pairs(hashes: Uint64s) -> tuple[Uint64s, Int64s]:
-    """(the different rows, of each row its place in them)."""
+    """Return (the distinct rows, the index of each row in them)."""
     order = np.lexsort((hashes[:, 1], hashes[:, 0]))
     ordered = hashes[order]
     new = np.ones(len(ordered), bool)
@@ -166,32 +166,32 @@ def judge_keys(
     """Judge all keys of a table.
 
     Args:
-        table: the keys, one column for each replica.
-        replicas: in the order of the columns.
-        forks: (column, column), the lower first -> first offset of two histories; nothing from there on is judged.
-        catch_ups: who may lead whom.
+        table: keys, with one column for each replica.
+        replicas: replicas in the order of the columns.
+        forks: (column, column), the lower first -> offset at which two histories part; nothing from there on is judged.
+        catch_ups: pairs of follower and possible leader.
     """
     if not len(table.offsets):
         return []
     judge = _Judge(table, replicas, forks)
-    found: dict[tuple[str, int], Bools] = {}
+    rows_by_kind: dict[tuple[str, int], Bools] = {}
     for column in range(len(replicas)):
         for other in range(len(replicas)):
             if column != other and not (replicas[column].failure or replicas[other].failure):
                 for kind, wrong, rows in judge.pair(column, other):
                     if rows.any():
-                        known = found.get((kind, wrong))
-                        found[kind, wrong] = rows if known is None else known | rows
-    findings = [judge.finding(kind, wrong, rows) for (kind, wrong), rows in sorted(found.items())]
-    for one in catch_ups:
-        if (rows := judge.old_after(one)).any():
-            made = judge.finding(LEADER_DECIDES, one.follower, rows)
-            findings.append(replace(made, leader=replicas[one.leader].broker))
+                        known = rows_by_kind.get((kind, wrong))
+                        rows_by_kind[kind, wrong] = rows if known is None else known | rows
+    findings = [judge.finding(kind, wrong, rows) for (kind, wrong), rows in sorted(rows_by_kind.items())]
+    for catch_up in catch_ups:
+        if (rows := judge.old_after(catch_up)).any():
+            made = judge.finding(LEADER_DECIDES, catch_up.follower, rows)
+            findings.append(replace(made, leader=replicas[catch_up.leader].broker))
     return findings
 
 
 class _Judge:
-    """Judges pairs of replicas: what one has and the other lacks."""
+    """Judge of pairs of replicas: what one has and the other lacks."""
 
     def __init__(
         self, table: KeyTable, replicas: Sequence[Replica], forks: dict[tuple[int, int], int]
@@ -199,27 +199,27 @@ class _Judge:
         self._table, self._replicas, self._forks = table, replicas, forks
 
     def _lacks(self, offsets: Int64s, column: int) -> Bools:
-        """Whether a replica covers these offsets, and has neither the record nor a later committed one of the key."""
+        """Mark offsets that a replica covers without having the record or a later committed one of the key."""
         table = self._table
         return self._passed(offsets, column) & ~(table.opens[:, column] >= offsets)
 
     def _passed(self, offsets: Int64s, column: int) -> Bools:
-        """The same, also where it has a later record that is open; another one may have cleaned because of that."""
+        """Mark offsets like ``_lacks``, even if a later record is open, which may have let another replica clean."""
         replica, table = self._replicas[column], self._table
         known = replica.covers(offsets) & (table.aborts[:, column] != offsets)
-        found: Bools = known & (table.offsets[:, column] < offsets)
-        return found
+        passed: Bools = known & (table.offsets[:, column] < offsets)
+        return passed
 
     def pair(self, r: int, s: int) -> Iterator[tuple[str, int, Bools]]:
-        """Yield (kind, column of the replica that is wrong, rows)."""
+        """Yield (kind, column of the wrong replica, rows)."""
         table, has, lacks = self._table, self._replicas[r], self._replicas[s]
         o, x = table.offsets[:, r], table.offsets[:, s]
         low, high = max(has.start, lacks.start), min(has.end, lacks.end)
         high = min(high, self._forks.get((min(r, s), max(r, s)), high))
         if has.limited and lacks.closed_to > has.read_to:
-            return  # its running broker has more than was read; the later record that the cleaner saw may be there
+            return  # the running broker has more than was read, perhaps the later record that the cleaner saw
         within = (o >= low) & (o < high) & (o > has.hidden_to)
-        # If any replica has a later record of the key, the replica that lacks this one may have fetched a clean log.
+        # If any replica has a later record of the key, the one that lacks this record may have fetched a clean log.
         missing = within & self._lacks(o, s) & (o >= table.offsets.max(axis=1))
         if not missing.any():
             return
@@ -233,14 +233,14 @@ class _Judge:
             if column != s:
                 cleaned_elsewhere |= lackers[column] & (o < replica.cleaner)
         between = _in_gaps(o, lacks.gaps)
-        # The cleaner may have removed the record because of a later one, in a file that was lost afterwards.
+        # The cleaner may have removed the record because of a later one in a file that was lost afterwards.
         before_gap = o < _unknown_gaps_end(lacks.gaps, has)
-        # Behind the record this replica has every offset up to the end of the other: no tombstone or marker is missing.
+        # After the record this replica has every offset up to the other's end: no tombstone or marker is missing.
         complete = (has.headers.highest_hole < o) & (has.end >= lacks.end)
         value = missing & ~tombstone
         others = np.stack([replica.covers(o) for replica in self._replicas]).sum(axis=0) - 1
         unclean = (o >= max(lacks.cleaner, 0)) & ~cleaned_elsewhere
-        # A cleaner was here, above the recorded position. The record may be cleaned or lost: no replica is blamed.
+        # A cleaner was at work here, above its recorded position. The record may be cleaned or lost: blame no replica.
         touched = o < lacks.headers.cleaned_to
         lost = value & (complete | (unclean & ~touched & alone & (between | (others > 1))))
         unsure = value & ~lost & alone & (between | unclean | before_gap)
@@ -260,32 +260,34 @@ class _Judge:
         yield TOMBSTONE_OR_ABORT_MISSED, r, value & committed
         yield TOMBSTONE_MISSED, r, value & ~committed
 
-    def old_after(self, one: CatchUp) -> Bools:
-        """Of which keys the follower serves an old record once it has caught up, since its leader has no later one.
+    def old_after(self, catch_up: CatchUp) -> Bools:
+        """Mark the keys of which the follower, once caught up, serves an old record that its leader cleaned away.
 
-        Of what is committed already only where another replica still has what comes later: else the follower is wrong
-        now, whoever leads.
+        Already committed records count only if another replica still has the later one: else the follower is wrong now,
+        whoever leads.
         """
-        table, has, leads = self._table, self._replicas[one.follower], self._replicas[one.leader]
-        own, opens = table.offsets[:, one.follower], table.opens[:, one.follower]
-        first, end = one.commits
+        table, has, leads = self._table, self._replicas[catch_up.follower], self._replicas[catch_up.leader]
+        own, opens = table.offsets[:, catch_up.follower], table.opens[:, catch_up.follower]
+        first, end = catch_up.commits
         becomes = (opens > own) & (opens >= first) & (opens < end)
         last = np.where(becomes, opens, own)
-        bits = np.where(becomes, table.open_bits[:, one.follower], table.bits[:, one.follower])
-        serves = (bits & np.uint64(TOMBSTONE) == 0) | (table.offsets[:, one.leader] >= 0)
+        bits = np.where(becomes, table.open_bits[:, catch_up.follower], table.bits[:, catch_up.follower])
+        serves = (bits & np.uint64(TOMBSTONE) == 0) | (table.offsets[:, catch_up.leader] >= 0)
         known = (last >= max(has.start, leads.start)) & (last > has.hidden_to)
         comes = becomes | (table.offsets.max(axis=1) >= has.end)
-        # What ends it may lie above the end of the leader, or be open there: then the leader fetches it, too.
-        opened = table.opens[:, one.leader]
+        # The later record may lie above the leader's end, or be open there: then the leader fetches it too.
+        opened = table.opens[:, catch_up.leader]
         open_there = (opened >= last) & (table.offsets.max(axis=1) >= opened)
         above = np.maximum(table.offsets, table.opens).max(axis=1) >= leads.end
-        found: Bools = known & serves & self._passed(last, one.leader) & comes & ~open_there & ~above
-        return found
+        serves_old: Bools = (
+            known & serves & self._passed(last, catch_up.leader) & comes & ~open_there & ~above
+        )
+        return serves_old
 
     def finding(self, kind: str, column: int, rows: Bools) -> KeyFinding:
-        """What rows of one kind come to."""
+        """Build the finding for rows of one kind."""
         table = self._table
-        # the offset at which the replicas part: the greatest that one of them has
+        # The replicas part at the greatest offset that one of them has.
         offsets = np.where(rows, table.offsets.max(axis=1), np.iinfo(np.int64).max)
         first = np.argsort(offsets, kind="stable")[: min(int(rows.sum()), MOST_EXAMPLES)]
         examples = []
@@ -293,12 +295,14 @@ class _Judge:
             offset = int(offsets[row])
             wanted = np.full(len(table.offsets), offset)
             have = tuple(
-                one.broker for place, one in enumerate(self._replicas) if table.offsets[row, place] == offset
+                replica.broker
+                for index, replica in enumerate(self._replicas)
+                if table.offsets[row, index] == offset
             )
             lack = tuple(
-                one.broker
-                for place, one in enumerate(self._replicas)
-                if one.broker not in have and bool(self._lacks(wanted, place)[row])
+                replica.broker
+                for index, replica in enumerate(self._replicas)
+                if replica.broker not in have and bool(self._lacks(wanted, index)[row])
             )
             examples.append((int(table.hashes[row, 0]), int(table.hashes[row, 1]), offset, have, lack))
         return KeyFinding(
@@ -311,30 +315,33 @@ class _Judge:
 
 
 def _in_gaps(offsets: Int64s, gaps: Sequence[tuple[int, int]]) -> Bools:
-    """Whether offsets lie in gaps, which ascend."""
+    """Mark the offsets that lie in gaps, which ascend."""
     if not gaps:
         return np.zeros(len(offsets), bool)
     edges = np.array(gaps, np.int64)
-    place = np.searchsorted(edges[:, 0], offsets, "right") - 1
-    found: Bools = (place >= 0) & (offsets < edges[np.maximum(place, 0), 1])
-    return found
+    index = np.searchsorted(edges[:, 0], offsets, "right") - 1
+    inside: Bools = (index >= 0) & (offsets < edges[np.maximum(index, 0), 1])
+    return inside
 
 
 def _unknown_gaps_end(gaps: Sequence[tuple[int, int]], other: Replica) -> int:
-    """Offset after the last gap of which another replica does not have every record; 0 if there is none."""
+    """Return the end of the last gap in which the other replica lacks a record; 0 if there is none."""
     unknown = (after for first, after in gaps if other.headers.highest_hole >= first or other.end < after)
     return max(unknown, default=0)
 
 
 def merged(findings: Sequence[KeyFinding]) -> list[KeyFinding]:
-    """Sum up the findings of parts of the keys: of one kind, broker and leader one."""
+    """Merge the findings of parts of the keys by kind, broker and leader."""
     by_kind: dict[tuple[str, int, int], list[KeyFinding]] = {}
     for finding in findings:
         by_kind.setdefault((finding.kind, finding.broker, finding.leader), []).append(finding)
-    found = []
+    totals = []
     for (kind, broker, leader), parts in sorted(by_kind.items()):
-        examples = sorted((one for part in parts for one in part.examples), key=lambda one: (one[2], one))
-        found.append(
+        examples = sorted(
+            (example for part in parts for example in part.examples),
+            key=lambda example: (example[2], example),
+        )
+        totals.append(
             KeyFinding(
                 kind=kind,
                 broker=broker,
@@ -344,4 +351,4 @@ def merged(findings: Sequence[KeyFinding]) -> list[KeyFinding]:
                 examples=tuple(examples[:MOST_EXAMPLES]),
             )
         )
-    return found
+    return totals

@@ -1,4 +1,4 @@
-"""The words of a comparison: kinds of disagreement, verdicts, and what is said of each partition."""
+"""Vocabulary of a comparison: kinds of disagreement, verdicts, and the result for each partition."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from krepair.next_command import Next
 
-# what two replicas may disagree in
+# Kinds of disagreement between replicas.
 TOMBSTONE_MISSED: Final = "tombstone-missed"
 ABORTED_TO_COMMITTED: Final = "aborted-to-committed"
 COMMITTED_TO_ABORTED: Final = "committed-to-aborted"
@@ -30,7 +30,7 @@ NOT_AT_REST: Final = "not-at-rest"
 BEHIND: Final = "behind"
 LEADER_DECIDES: Final = "leader-decides"
 
-# verdicts, the worst first
+# Verdicts, the worst first.
 DIVERGED: Final = "diverged"
 DAMAGED: Final = "damaged"
 MISSING: Final = "missing"
@@ -41,9 +41,9 @@ HARMLESS: Final = "harmless"
 BYTE_EQUAL: Final = "byte-equal"
 ALONE: Final = "alone"
 AS_IT_SHOULD_BE: Final = "as it should be"
-"""State of a replica of which nothing is wrong."""
+"""State of a replica with which nothing is wrong."""
 MUST_NOT_LEAD: Final = "must not lead"
-"""State of a replica that is right, and does harm as the leader of one that is behind."""
+"""State of a replica that is right but does harm as the leader of one that is behind."""
 VERDICTS: Final = (
     DIVERGED,
     DAMAGED,
@@ -78,18 +78,18 @@ _KINDS: Final = {
     LEADER_DECIDES: ("KR667", DECIDED_BY_LEADER),
 }
 RULE_OF: Final = {kind: rule for kind, (rule, _) in _KINDS.items()}
-"""Kind of disagreement -> its row in the catalogue. What is harmless has KR666."""
+"""Finding code of each kind of disagreement. Harmless differences have KR666."""
 VERDICT_OF: Final = {kind: verdict for kind, (_, verdict) in _KINDS.items()}
 
 
 class ServedKey(Struct, frozen=True, kw_only=True):
-    """What one replica would serve of a key as leader, to a ``read_committed`` reader.
+    """Record that one replica, as leader, would serve of a key to a ``read_committed`` reader.
 
     Attributes:
-        broker: whose replica.
-        offset: of the last committed record below its last stable offset; -1 if it has none.
-        tombstone: whether that record deletes the key.
-        value: the value as ``krepair dump`` shows it, cut; empty if it cannot be shown (a facts file holds no values).
+        broker: id of the broker that has the replica.
+        offset: offset of the last committed record below the last stable offset; -1 if there is none.
+        tombstone: True if that record deletes the key.
+        value: value as ``krepair dump`` shows it, cut; empty if it cannot be shown (a facts file holds no values).
     """
 
     broker: int
@@ -99,14 +99,14 @@ class ServedKey(Struct, frozen=True, kw_only=True):
 
 
 class KeyLine(Struct, frozen=True, kw_only=True):
-    """One key on which replicas disagree.
+    """Key on which replicas disagree.
 
     Attributes:
-        offset: of the record that one has and another lacks.
-        key: as ``krepair dump`` shows it; of facts files only its hash.
+        offset: offset of the record that one replica has and another lacks.
+        key: key as ``krepair dump`` shows it; only its hash if it comes from a facts file.
         have: brokers that have the record.
-        lack: brokers that have neither it nor a later one.
-        served: what each would serve.
+        lack: brokers that have neither the record nor a later one.
+        served: record that each replica would serve.
     """
 
     offset: int
@@ -117,20 +117,21 @@ class KeyLine(Struct, frozen=True, kw_only=True):
 
 
 class Disagreement(Struct, frozen=True, kw_only=True):
-    """One thing in which replicas of a partition are not as they should be.
+    """One way in which replicas of a partition are not as they should be.
 
     Attributes:
-        kind: what it is.
-        rule: ``KRnnn``.
-        brokers: whose replicas are wrong; of a fork and of what cannot be told, those that disagree.
-        right: brokers whose replicas are right about it, as far as that can be said; empty if none is by itself.
-        offset: first offset, -1 if it has none.
-        count: how many records or keys, at least 1.
-        text: what is there and what it means, one line.
-        would_tell: of what cannot be told: what would tell; else empty.
-        keys: the first of them.
-        may_lead: of who leads decides: brokers that do no harm as leader, one of which must lead; else empty.
-        must_not_lead: of who leads decides: brokers that do harm as leader; else empty.
+        kind: kind of the disagreement, a stable word.
+        rule: finding code ``KRnnn``.
+        brokers: brokers whose replicas are wrong; for a fork or an undecidable case, those that disagree.
+        right: brokers whose replicas are right about it, as far as that is known; empty if no replica is right by
+            itself.
+        offset: first offset concerned, -1 if there is none.
+        count: number of records or keys, at least 1.
+        text: what was found and what it means, in one line.
+        would_tell: evidence that would decide an undecidable case; else empty.
+        keys: first keys concerned.
+        may_lead: for ``leader-decides``, brokers that do no harm as leader, one of which must lead; else empty.
+        must_not_lead: for ``leader-decides``, brokers that do harm as leader; else empty.
     """
 
     kind: str
@@ -156,7 +157,7 @@ def said(
     would_tell: str = "",
     keys: tuple[KeyLine, ...] = (),
 ) -> Disagreement:
-    """A disagreement, with its row in the catalogue."""
+    """Build a disagreement with its finding code."""
     return Disagreement(
         kind=kind,
         rule=RULE_OF[kind],
@@ -173,19 +174,19 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     """One replica of a partition.
 
     Attributes:
-        broker: whose.
-        log_start: offset.
-        log_end: offset.
-        last_stable_offset: to which a ``read_committed`` reader gets.
-        high_watermark: recorded, -1 none.
-        cleaner_position: -1 none.
-        clean_stop: whether its broker was cleanly stopped.
-        log_bytes: of all ``.log``.
-        segments: how many.
-        state: in a word: ``as it should be``, a verdict, or ``wrong``.
-        from_facts: whether it was read from a facts file.
-        highest_hole: highest offset that has no record although it lies in the log, -1 none.
-        limited: whether its broker runs, so that it was compared up to ``log_end`` only.
+        broker: id of the broker that has the replica.
+        log_start: log start offset of the replica.
+        log_end: log end offset of the replica.
+        last_stable_offset: offset up to which a ``read_committed`` reader can read.
+        high_watermark: recorded high watermark, -1 for none.
+        cleaner_position: recorded first dirty offset, -1 for none.
+        clean_stop: True if the broker was stopped cleanly.
+        log_bytes: size of all ``.log`` files in bytes.
+        segments: number of segments in the log.
+        state: state in a word: ``as it should be``, a verdict, or ``wrong``.
+        from_facts: True if it was read from a facts file.
+        highest_hole: highest offset within the log that has no record, -1 for none.
+        limited: True if the broker runs, so that it was compared only up to ``log_end``.
     """
 
     broker: int
@@ -203,48 +204,48 @@ class ReplicaColumn(Struct, frozen=True, kw_only=True):
     limited: bool = False
 
     def has_each(self, first: int, end: int) -> bool:
-        """Whether it goes on to an end, and no offset is missing from a first one on, but for what a cleaner took.
+        """Return whether the replica has every offset from ``first`` to ``end``, except those that a cleaner removed.
 
-        Nothing can be held against a part that another replica has lost. So nobody tells that it is gone here, too.
+        A part that this replica has lost cannot be compared, so nothing would show that it is missing here too.
         """
         return self.log_end >= end and self.highest_hole < max(first, self.cleaner_position)
 
 
 class Harmless(str):
-    """What differs and does no harm, in words.
+    """Harmless difference, in words.
 
     Attributes:
-        name: under which it is counted.
-        more: what is said of it besides, may be empty.
+        name: name under which the difference is counted.
+        more: additional explanation, may be empty.
     """
 
     name: str
     more: str
 
     def __new__(cls, name: str, more: str = "") -> Harmless:
-        """Put the words together."""
+        """Join name and explanation."""
         made = super().__new__(cls, f"{name} ({more})" if more else name)
         made.name, made.more = name, more
         return made
 
 
 NEVER_CLEANED: Final = "never-cleaned"
-"""Name of what does no harm only if the topic is compacted, which nobody has said."""
+"""Name of a difference that is harmless only if the topic is compacted, which nobody has stated."""
 
 
 class PartitionVerdict(Struct, frozen=True, kw_only=True):
-    """What is said of one partition.
+    """Result for one partition.
 
     Attributes:
-        topic: its name.
-        partition: its number.
-        verdict: the worst that is found; see ``VERDICTS``.
-        disagreements: what is wrong, behind or cannot be told.
-        harmless: names of what differs and does no harm.
+        topic: name of the topic.
+        partition: number of the partition.
+        verdict: worst verdict that applies; see ``VERDICTS``.
+        disagreements: what is wrong, behind or undecidable.
+        harmless: names of harmless differences.
         right: brokers whose replicas are right in everything that was compared.
-        replicas: what each holds, by broker.
-        records_read: whether records were compared, not only batches.
-        next_command: what to type next, or empty.
+        replicas: columns of the replicas, by broker.
+        records_read: True if records were compared, not only batches.
+        next_command: command to type next, or empty.
     """
 
     topic: str
@@ -259,14 +260,16 @@ class PartitionVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """``topic-partition``."""
+        """Name ``topic-partition`` of the partition."""
         return f"{self.topic}-{self.partition}"
 
     def own_tail(self, broker: int) -> int:
-        """Offset from which a replica has records that others have not, and loses them at its start; -1 if none.
+        """Return the offset from which a replica has records that others lack, and loses them at its start; -1 if none.
 
-        What it lacks itself begins at its end, never before.
+        What the replica itself lacks begins at its end, never before.
         """
-        end = next((one.log_end for one in self.replicas if one.broker == broker), -1)
-        tails = [one.offset for one in self.disagreements if (one.kind, one.brokers) == (BEHIND, (broker,))]
+        end = next((column.log_end for column in self.replicas if column.broker == broker), -1)
+        tails = [
+            fact.offset for fact in self.disagreements if (fact.kind, fact.brokers) == (BEHIND, (broker,))
+        ]
         return min((offset for offset in tails if offset < end), default=-1)

@@ -1,4 +1,4 @@
-"""One replica of a partition: its folder, and what the headers of its log say. Compare and evidence share it."""
+"""One replica of a partition: its folder, and what the headers of its log say. Used by compare and evidence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from krepair.durable.scratch import SpilledRows
 from krepair.formats.arrays import Bools, Int64s, Uint64s
 from krepair.logdir.view import ReplicaState
 
-# -- two histories: the leader epochs of the batches of two replicas contradict each other
+# -- forks: the leader epochs in the batches of two replicas contradict each other
 #
-# Leader epochs grow with offsets on every replica, and a follower takes over its leader's batches with their epochs.
-# The two ``leader-epoch-checkpoint`` files are not held against each other: a leader writes an entry when it takes
-# over, a follower only when a batch comes, so they differ between healthy replicas.
+# Leader epochs increase with offsets on every replica, and a follower copies its leader's batches with their epochs.
+# The two ``leader-epoch-checkpoint`` files are not compared with each other: a leader writes an entry when it takes
+# over, a follower only when a batch arrives, so they differ between healthy replicas.
 #
 # Source: LeaderEpochFileCache.assign (4.3.1), AbstractFetcherThread.truncateOnFetchResponse (3.9.2).
 
@@ -29,11 +29,11 @@ START_COLUMNS: Final = 2
 
 
 class History(NamedTuple):
-    """The leader epochs of a replica.
+    """Leader epochs of a replica.
 
     Attributes:
-        runs: int64[N, 3] (epoch, first base offset, last offset) of its batches.
-        starts: int64[M, 2] (epoch, start offset) of its ``leader-epoch-checkpoint``.
+        runs: int64[N, 3] (epoch, first base offset, last offset) of the replica's batches.
+        starts: int64[M, 2] (epoch, start offset) from the replica's ``leader-epoch-checkpoint``.
     """
 
     runs: Int64s
@@ -41,13 +41,13 @@ class History(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """Where two histories part.
+    """Point where two histories part.
 
     Attributes:
-        offset: the first offset on which they contradict each other.
+        offset: first offset on which they contradict each other.
         epoch: leader epoch of the replica that stayed behind.
-        later: epoch of the other one.
-        first_is_behind: whether the first replica has the earlier epoch.
+        later: leader epoch of the other replica.
+        first_is_behind: True if the first replica has the earlier epoch.
     """
 
     offset: int
@@ -56,27 +56,27 @@ class Fork(NamedTuple):
     first_is_behind: bool
 
 
-def find_fork(one: History, other: History) -> Fork | None:
-    """Find the first contradiction between two replicas."""
-    found = [
+def find_fork(mine: History, theirs: History) -> Fork | None:
+    """Find the first contradiction between the histories of two replicas."""
+    forks = [
         Fork(*contradiction, first_is_behind=first)
         for first, contradiction in (
-            (True, _contradiction(one.runs, other.runs, other.starts)),
-            (False, _contradiction(other.runs, one.runs, one.starts)),
+            (True, _contradiction(mine.runs, theirs.runs, theirs.starts)),
+            (False, _contradiction(theirs.runs, mine.runs, mine.starts)),
         )
         if contradiction is not None
     ]
-    return min(found, default=None)
+    return min(forks, default=None)
 
 
 def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tuple[int, int, int] | None:
-    """(offset, epoch, later epoch): batches of an epoch at or above the start of a later epoch elsewhere."""
+    """Find batches of an epoch at or above the start of a later epoch elsewhere: (offset, epoch, later epoch)."""
     runs, other_runs = runs[runs[:, 0] >= 0], other_runs[other_runs[:, 0] >= 0]
     starts = np.concatenate([_believed(other_file, other_runs), other_runs[:, :2]])
     if not len(runs) or not len(starts):
         return None
     starts = starts[np.argsort(starts[:, 0], kind="stable")]
-    # where any epoch from this one on begins at the earliest
+    # The earliest offset at which this epoch or a later one begins.
     earliest = np.minimum.accumulate(starts[::-1, 1])[::-1]
     later = np.searchsorted(starts[:, 0], runs[:, 0], "right")
     known = later < len(starts)
@@ -91,34 +91,34 @@ def _contradiction(runs: Int64s, other_runs: Int64s, other_file: Int64s) -> tupl
 
 
 def _believed(file: Int64s, runs: Int64s) -> Int64s:
-    """The entries of a file that no batch beside it contradicts: of these the file is wrong (KR402), and tells nothing.
+    """Select the entries of a file that no batch beside it contradicts; a contradicted one is wrong (KR402).
 
     Args:
-        file: see ``History.starts``.
-        runs: of the same replica, without those of old formats.
+        file: epoch file, see ``History.starts``.
+        runs: runs of the same replica, without old formats.
     """
     runs = runs[np.argsort(runs[:, 0], kind="stable")]
-    # up to where the log has batches of any epoch before each
+    # The last offset of batches of any epoch before each run.
     last = np.append(np.int64(-1), np.maximum.accumulate(runs[:, 2]))
-    found: Int64s = file[file[:, 1] > last[np.searchsorted(runs[:, 0], file[:, 0], "left")]]
-    return found
+    believed: Int64s = file[file[:, 1] > last[np.searchsorted(runs[:, 0], file[:, 0], "left")]]
+    return believed
 
 
 NOWHERE: Final = 2**63 - 1
-"""An offset that no log reaches."""
+"""Offset that no log reaches."""
 
 
 # -- one replica
 
 
 class DamagedOffsets(Struct, frozen=True, kw_only=True):
-    """One part of a log that is no valid batch.
+    """Part of a log that is not a valid batch.
 
     Attributes:
-        first: first offset that it may hold.
-        last: last offset; -1 if it reaches to the end of the log.
-        tail: whether no valid batch follows in the last segment: what a broker's recovery cuts.
-        text: file, position, what was expected and found.
+        first: first offset that the part may hold.
+        last: last offset that it may hold; -1 if it reaches to the end of the log.
+        tail: True if no valid batch follows in the last segment: a broker's recovery cuts it.
+        text: file, position, and what was expected and found.
     """
 
     first: int
@@ -128,32 +128,34 @@ class DamagedOffsets(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaHeaders(Struct, frozen=True, kw_only=True):
-    """What the headers of a log say, or of some of its segments side by side. Tables are bytes of int64 rows.
+    """What the headers of a log, or of some consecutive segments, say. Tables are bytes of int64 rows.
 
     Attributes:
-        failure: why it could not be read, a ``FailureKind`` of the engine; empty if it could.
-        why: the same as a line.
+        failure: kind of failure if it could not be read, a ``FailureKind`` of the engine; else empty.
+        why: description of that failure in one line.
         log_end: offset after the last batch.
-        first_offset: of the first batch, -1 none.
-        last_offset: of the last batch, -1 none.
-        ranges: (number of the range of offsets, batches, sum, other sum), ascending; see ``replicas.headers``.
-        epochs: (leader epoch, first base offset, last offset) of runs of batches of one epoch, in offset order.
-        epoch_file: (epoch, start offset) of ``leader-epoch-checkpoint``.
-        transactions: see ``krepair.derive.transactions``; of some segments those that no other one changes.
-        events: of some segments what is left of their transactions, see there; of a whole log empty.
-        runs: of a reading for evidence, part by part: (producer id, offset of the first and of the last batch of data)
-            of data without a marker of the producer in between, ascending by the first offset.
-        index_aborts: (producer id, first offset, offset of the marker) of all ``.txnindex``.
+        first_offset: base offset of the first batch, -1 for none.
+        last_offset: last offset of the last batch, -1 for none.
+        ranges: (range number, batches, sum, other sum), ascending; see ``derive.sums``.
+        epochs: (leader epoch, first base offset, last offset) of runs of batches with one epoch, in offset order.
+        epoch_file: (epoch, start offset) entries of ``leader-epoch-checkpoint``.
+        transactions: transactions, see ``krepair.derive.transactions``; for some segments only those that no other
+            segment changes.
+        events: events of the other transactions of some segments; empty for a whole log.
+        runs: for a reading for evidence, part by part: (producer id, offset of the first and of the last data batch) of
+            data without a marker of the producer in between, ascending by the first offset.
+        index_aborts: (producer id, first offset, marker offset) of all ``.txnindex`` files.
         borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
-        highest_hole: highest offset that has no record although it lies in the log, -1 none.
-        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 none: so far a cleaner or
-            krepair has been here, or in the log that this one was fetched from.
-        damages: what is damaged.
-        batches: how many were read.
-        log_bytes: of ``.log`` that were read.
-        limited: whether it is only the part of a running broker's log that cannot change any more.
-        closed_to: of a limited one the base offset of its active segment, which no cleaner reads; -1: its end.
-        read_to: of a limited one the offset to which it was read; what lies behind ``log_end`` only excuses.
+        highest_hole: highest offset within the log that has no record, -1 for none.
+        cleaned_to: offset after the last batch that holds fewer records than offsets, -1 for none: up to here a cleaner
+            or krepair was at work, in this log or in the log that it was fetched from.
+        damages: damaged parts of the log.
+        batches: number of batches that were read.
+        log_bytes: bytes of ``.log`` files that were read.
+        limited: True if it is only the part of a running broker's log that cannot change any more.
+        closed_to: for a limited log, the base offset of its active segment, which no cleaner reads; -1: its end.
+        read_to: for a limited log, the offset up to which it was read; what lies after ``log_end`` only excuses
+            differences.
     """
 
     failure: str = ""
@@ -180,20 +182,19 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
 
 
 def table(data: bytes, columns: int) -> Int64s:
-    """int64[N, columns] of a table of ``ReplicaHeaders``."""
+    """View a table of ``ReplicaHeaders`` as int64[N, columns]."""
     return np.frombuffer(data, np.int64).reshape(-1, columns)
 
 
 @dataclass(frozen=True, eq=False)
 class Replica:
-    """One replica that was read, or of which is known why it could not be.
+    """Replica that was read, or whose failure to be read is known.
 
     Attributes:
-        broker: broker id.
-        state: of its folder, with the log end.
-        headers: of its log.
-        at_rest: whether it did not change while it was read.
-        from_facts: whether it was read from a facts file.
+        state: state of the replica's folder, with the log end offset.
+        headers: what the headers of its log say.
+        at_rest: True if it did not change while it was read.
+        from_facts: True if it was read from a facts file.
     """
 
     broker: int
@@ -211,47 +212,51 @@ class Replica:
         at_rest: bool = True,
         from_facts: bool = False,
     ) -> Replica:
-        """A replica whose state has no log end yet."""
+        """Build a replica from a state that has no log end offset yet."""
         log_end = state.log_start if headers.failure else headers.log_end
         return Replica(broker, replace(state, log_end=log_end), headers, at_rest, from_facts)
 
     @property
     def failure(self) -> str:
-        """Why it could not be read, or empty; then all of it counts against others, but for what is damaged."""
+        """Reason why it could not be read, or empty; then everything in it but its damage counts in comparisons."""
         return self.headers.why if self.headers.failure else ""
 
     @cached_property
     def ranges(self) -> Uint64s:
-        """uint64[N, RANGE_COLUMNS], see ``ReplicaHeaders``."""
+        """Sums by range, uint64[N, RANGE_COLUMNS], see ``ReplicaHeaders``."""
         return table(self.headers.ranges, RANGE_COLUMNS).view(np.uint64)
 
     @cached_property
     def history(self) -> History:
-        """Its leader epochs."""
+        """Leader epochs of the replica."""
         runs = table(self.headers.epochs, EPOCH_COLUMNS)
         return History(runs, table(self.headers.epoch_file, START_COLUMNS))
 
     @cached_property
     def transactions(self) -> Int64s:
-        """int64[N, TRANSACTION_COLUMNS]."""
+        """Transactions of the replica, int64[N, TRANSACTION_COLUMNS]."""
         return table(self.headers.transactions, TRANSACTION_COLUMNS)
 
     @cached_property
     def index_aborts(self) -> Int64s:
-        """int64[N, 3], see ``ReplicaHeaders``."""
+        """Aborts in the index, int64[N, 3], see ``ReplicaHeaders``."""
         return table(self.headers.index_aborts, 3)
 
     @property
     def limited(self) -> bool:
-        """Whether it is only the part of a running broker's log that cannot change any more."""
+        """True if it is only the part of a running broker's log that cannot change any more."""
         return self.headers.limited
 
     @property
     def cut_by_recovery(self) -> int:
-        """First offset that the next start cuts, -1 none: damage above the recovery point after an unclean stop."""
+        """First offset that the next start cuts, -1 for none: damage above the recovery point after an unclean stop."""
         if self.state.clean_stop:
             return -1
-        firsts = [one.first for one in self.headers.damages if one.first >= max(self.state.recovery_point, 0)]
+        firsts = [
+            damage.first
+            for damage in self.headers.damages
+            if damage.first >= max(self.state.recovery_point, 0)
+        ]
         return min(firsts, default=-1)
 
     @property
@@ -261,58 +266,60 @@ class Replica:
 
     @cached_property
     def end(self) -> int:
-        """Log end offset as the next start leaves it."""
+        """Log end offset after the next start."""
         cut = self.cut_by_recovery
-        tails = [one.first for one in self.headers.damages if one.tail]
+        tails = [damage.first for damage in self.headers.damages if damage.tail]
         return min([self.state.log_end, *([cut] if cut >= 0 else []), *tails])
 
     @property
     def corrupt(self) -> tuple[DamagedOffsets, ...]:
-        """Damage that no start mends."""
+        """Damage that no start repairs."""
         cut = self.cut_by_recovery
-        return tuple(one for one in self.headers.damages if cut < 0 or one.first < cut)
+        return tuple(damage for damage in self.headers.damages if cut < 0 or damage.first < cut)
 
     @property
     def cleaner(self) -> int:
-        """First offset that its cleaner has not cleaned, -1 if it has recorded none."""
+        """Recorded first dirty offset, -1 for none."""
         return self.state.cleaner_position
 
     @property
     def closed_to(self) -> int:
-        """Offset to which a cleaner can have read it."""
+        """Offset up to which a cleaner can have read the log."""
         return max(self.headers.closed_to, self.end)
 
     @property
     def read_to(self) -> int:
-        """Offset to which its keys are known; of a running broker's there may be later records of any key behind."""
+        """Offset up to which its keys are known; a running broker may have later records of any key."""
         return max(self.headers.read_to, self.end)
 
     @cached_property
     def gaps(self) -> tuple[tuple[int, int], ...]:
-        """(offset after a segment's last batch, base offset of the next) where these are not equal."""
+        """(offset after a segment's last batch, base offset of the next segment) where the two differ."""
         borders = table(self.headers.borders, 2)
         return tuple((first, after) for first, after in borders.tolist() if first < after)
 
     @property
     def last_gap_end(self) -> int:
-        """Base offset of the last segment before which offsets are missing, 0 none."""
+        """Base offset of the last segment before which offsets are missing, 0 for none."""
         return max((after for _, after in self.gaps), default=0)
 
     @cached_property
     def hidden(self) -> tuple[tuple[int, int], ...]:
-        """(first, last) offset of each damaged part inside of the log. Of these nothing is known."""
+        """(first, last) offset of each damaged part within the log, of which nothing is known."""
         return tuple(
-            (one.first, one.last if one.last >= 0 else NOWHERE) for one in self.corrupt if not one.tail
+            (damage.first, damage.last if damage.last >= 0 else NOWHERE)
+            for damage in self.corrupt
+            if not damage.tail
         )
 
     @property
     def hidden_to(self) -> int:
-        """Highest offset that lies in a damaged part, -1 none. Up to there a record of any key may be hidden."""
+        """Highest offset in a damaged part, -1 for none. Up to there a record of any key may be hidden."""
         return max((last for _, last in self.hidden), default=-1)
 
     def covers(self, offsets: Int64s) -> Bools:
-        """Of which offsets it is known whether it has a record there, or a later one of the same key."""
-        found: Bools = (
+        """Mark the offsets for which it is known whether the replica has the record or a later one of its key."""
+        known: Bools = (
             (offsets >= self.start) & (offsets < self.end) & (offsets > self.hidden_to) & (not self.failure)
         )
-        return found
+        return known
