@@ -16,7 +16,7 @@ from krepair import __version__
 from krepair.cli.options import VerbCommand, read_plainly
 from krepair.cli.outcome import VERBS, announce, guarded
 
-# numpy's linear algebra is never called. Without this it starts a thread, with a stack, for each processor.
+# krepair never calls numpy's linear algebra. Without this setting it starts a thread, with a stack, for each processor.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 read_plainly()
 
@@ -24,13 +24,13 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 class Verbs(Mapping[str, Any]):
-    """Name of a verb -> its command, as typer makes it of the function of that name in ``krepair.cli.verbs``."""
+    """Commands by name of the verb, as typer builds them from the functions in ``krepair.cli.verbs``."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
 
     def __getitem__(self, verb: str) -> Any:
-        """The command.
+        """Return the command of a verb, building it on first use.
 
         Raises:
             KeyError: there is no such verb.
@@ -40,7 +40,7 @@ class Verbs(Mapping[str, Any]):
         if verb not in self._loaded:
             from krepair.cli import verbs
 
-            # Of a single function typer makes its command, without a group around it.
+            # From a single function typer builds its command, without a group around it.
             alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
             alone.command(verb, cls=VerbCommand)(getattr(verbs, verb))
             self._loaded[verb] = typer.main.get_command(alone)
@@ -54,14 +54,14 @@ class Verbs(Mapping[str, Any]):
 
 
 class KrepairGroup(TyperGroup):
-    """Verbs whose errors become krepair's exit codes, wherever the command is called from."""
+    """Group of verbs whose errors become krepair's exit codes, wherever the command is called from."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = cast("dict[str, Any]", Verbs())
 
     def main(self, args: Sequence[str] | None = None, *_rest: Any, **_options: Any) -> NoReturn:
-        """Run and leave the process; typer would answer Ctrl-C and a closed pipe in its own way.
+        """Run and leave the process; typer itself would treat Ctrl-C and a closed pipe in its own way.
 
         Raises:
             SystemExit: always, with a code of ``krepair.errors.ExitCode`` or 128 + a signal's number.
@@ -81,7 +81,7 @@ app = typer.Typer(
     name="krepair",
     help="Repairs and rewrites Apache Kafka log directories offline: check, plan, review, apply, verify, "
     "undo.",
-    # Plain help: importing rich for it would take longer than everything else.
+    # Plain help: importing rich would take longer than everything else.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -112,12 +112,12 @@ def _run() -> None:
 
 
 def main() -> NoReturn:
-    """Run what was typed; ``krepair.__main__`` calls it."""
-    # What is loaded stays: to look through it for garbage, again and again and once more at the end, took a sixth of a
-    # short run.
+    """Run the command line; ``krepair.__main__`` calls this."""
+    # Loaded objects stay alive: searching them for garbage repeatedly, and again at the end, took a sixth of a short
+    # run.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     try:
-        # Ctrl-C may come before it was read what was typed: nothing has begun.
+        # Ctrl-C may arrive before the arguments are parsed, when nothing has begun.
         sys.exit(guarded(_run, sys.argv[1:]))
     finally:
         gc.freeze()

@@ -1,6 +1,6 @@
-"""What verbs that hand back a report do alike: run under a progress bar, write metrics and a page, report, end.
+"""Shared steps of verbs that return a report: run with a progress bar, write metrics and a page, report, end.
 
-Of ``apply``, ``undo`` and ``purge`` also: read the plan, or find what is kept in a log directory.
+For ``apply``, ``undo`` and ``purge`` also: read the plan, or find the backups in a log directory.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ def run_and_finish(
     fill: Filling | None = None,
     same: Next | None = None,
 ) -> NoReturn:
-    """Run a verb, tell the result, and leave with the exit code of its report.
+    """Run a verb, show the result, and leave with the exit code of its report.
 
     Args:
-        verb: as typed.
-        log_dirs: of this run; neither metrics nor a page is written into them.
-        run: the verb.
-        page: of its report.
-        options: what was typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
-        browser: the page that ``--html`` writes, if it is another one.
-        fill: fills in the next command, of the report and of an error.
-        same: what comes next where only the moment or the user was wrong.
+        verb: verb as the operator typed it.
+        log_dirs: log directories of this run, into which neither metrics nor a page are written.
+        run: function that carries out the verb.
+        page: function that builds the page of the report.
+        options: options as typed: ``--metrics``, ``--html``, ``--json``, ``--quiet``.
+        browser: function that builds the page for ``--html``, if it differs.
+        fill: filler of the next command, in the report and in an error.
+        same: next command if only the moment or the user was wrong.
 
     Raises:
         typer.Exit: always, unless there is an error.
@@ -84,7 +84,7 @@ def run_and_finish(
 
 
 def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
-    """Where metrics and the page go, empty where they are not asked for; proven before any work.
+    """Return the paths of metrics and page, empty if not requested; they are checked before any work.
 
     Raises:
         KrepairError: see ``krepair.durable.output_file.check_place``.
@@ -104,7 +104,7 @@ def _places(options: Options, log_dirs: Sequence[str]) -> tuple[str, str]:
 
 
 def _write_metrics(target: str, made: object, verb: str, code: int, duration_s: float) -> None:
-    """The result of a run, however it ended. What the verb did is done: its exit code stays."""
+    """Write the result of a run, however it ended; a failure here does not change the exit code."""
     from krepair.cli.views import metrics
     from krepair.durable import output_file
 
@@ -117,7 +117,7 @@ def _write_metrics(target: str, made: object, verb: str, code: int, duration_s: 
 
 
 def _write_page(target: str, view: View) -> None:
-    """The page for a browser, whole, or what was there.
+    """Write the whole page for a browser, or keep the old one.
 
     Raises:
         KrepairError: see ``krepair.durable.output_file.not_written``.
@@ -132,19 +132,19 @@ def _write_page(target: str, view: View) -> None:
         raise output_file.not_written(PAGE, target, problem, len(data)) from None
 
 
-# -- next commands with the paths and options that were typed; the verbs themselves do not know them
+# -- next commands with the typed paths and options, which the verbs themselves do not know
 
 
 @dataclass(frozen=True)
 class Filling:
-    """Fills in the commands of one run: PLAN and LOGDIR become paths, and the options that were typed are added.
+    """Filler of one run's commands: PLAN and LOGDIR become paths, and the typed options are added.
 
     Attributes:
-        plan: path of the plan file, if it is known.
-        log_dir: path of the log directory, likewise.
-        options: for the commands of some verbs, see ``Next.carrying``.
-        plan_id: of the plan, where there is no file of it.
-        config: path of the broker's configuration, where the options are not carried on.
+        plan: path of the plan file, if known.
+        log_dir: path of the log directory, if known.
+        options: options for the commands of some verbs, see ``Next.carrying``.
+        plan_id: id of the plan, if there is no file of it.
+        config: path of the broker's configuration, for commands that carry no options.
     """
 
     plan: str = ""
@@ -154,9 +154,9 @@ class Filling:
     config: str = ""
 
     def __call__(self, command: Next) -> Next:
-        """The command, filled in."""
+        """Fill in a command."""
         if self.plan_id and command == Next.of(command.verb, PLAN):
-            # By id there is no apply: what is half done is taken back.
+            # There is no apply by id, so a half-done plan is rolled back.
             return by_id("purge" if command.verb == "purge" else "undo", self.log_dir, self.plan_id)
         filled = command.filled(
             plan=self.plan, log_dir=self.log_dir, config=self.config or self.options.config or ""
@@ -164,12 +164,12 @@ class Filling:
         return filled.carrying(self.options)
 
     def without_names(self) -> Filling:
-        """The same for any topic and partition."""
+        """Return the same filling for any topic and partition."""
         return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
 
 
 def as_typed(report: CheckReport, options: Options) -> CheckReport:
-    """With the options in the command of each finding: without the topic's settings it might find nothing to do."""
+    """Add the options to each finding's command: without the topic's settings it might find nothing to do."""
     fill = Filling(options=options)
     log_dirs = (
         replace(
@@ -184,14 +184,14 @@ def as_typed(report: CheckReport, options: Options) -> CheckReport:
 
 @contextmanager
 def _exact_errors(fill: Filling, same: Next | None) -> Iterator[None]:
-    """Fills in the next command of any error that passes through."""
+    """Fill in the next command of any error that passes through."""
     try:
         yield
     except KrepairError as error:
         if error.again and same is not None and not error.next_command:
             error.next_command = same.at(error.again)
         if isinstance(error, NotALogDirError):
-            # What was named may be what is not there: with it, the next command would fail as this one did.
+            # The named topic may not exist: with it, the next command would fail as this one did.
             fill = fill.without_names()
         command = fill(of_error(error))
         error.next_command = NOTHING if command == same else command
@@ -207,13 +207,13 @@ def carry_out(
     run: Callable[[Plan, Options, Progress], ApplyReport],
     options: Options,
 ) -> NoReturn:
-    """Do to the log directory of a plan what a verb does.
+    """Carry out a verb on the log directory of a plan.
 
     Args:
-        verb: as typed.
-        path: of the plan file.
-        run: the verb.
-        options: what was typed.
+        verb: verb as the operator typed it.
+        path: path of the plan file.
+        run: function that carries out the verb.
+        options: options as typed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -235,11 +235,11 @@ def carry_out(
 
 @contextmanager
 def without_plan_file(verb: str, path: str) -> Iterator[None]:
-    """Where a plan file cannot be used that may have been applied, a new plan helps nobody: what is kept does.
+    """Explain an unusable plan file that may have been applied: the backups help then, a new plan does not.
 
     Args:
-        verb: as typed; ``apply`` can also need a new plan. The others take a log directory, too.
-        path: as typed.
+        verb: verb as typed; ``apply`` can also use a new plan. The others accept a log directory too.
+        path: path of the plan file as typed.
     """
     try:
         yield
@@ -263,7 +263,7 @@ def run_on_plan(
     page: Callable[[Made], View],
     options: Options,
 ) -> NoReturn:
-    """Run a verb of a plan; the next command has the path, and what it was made with.
+    """Run a verb on a plan; the next command gets its path and the options that it was made with.
 
     Raises:
         typer.Exit: always, unless there is an error.
@@ -275,7 +275,7 @@ def run_on_plan(
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:
-    """Where undo or purge found nothing, but other plans keep something, the next command lists that."""
+    """Point the next command to other plans' backups if undo or purge found nothing of this plan."""
     from krepair.ops import kept
 
     idle = not report.bytes_freed and all(
@@ -288,16 +288,16 @@ def _with_others(report: ApplyReport) -> ApplyReport:
     return replace(report, next_command=Next.of(report.verb, report.log_dir))
 
 
-# -- ``undo`` and ``purge`` of a log directory instead of a plan file: list what is kept, or do it by the plan's id
+# -- ``undo`` and ``purge`` of a log directory instead of a plan file: list the backups, or act by the plan's id
 
 Verb = Literal["undo", "purge"]
 
 
 def is_log_dir(target: str, plan_id: str) -> bool:
-    """Whether a log directory was given, and not a plan file.
+    """Return whether the operator gave a log directory rather than a plan file.
 
     Raises:
-        UsageError: an id goes with a plan file, which has one of its own.
+        UsageError: an id was given with a plan file, which has its own.
     """
     if os.path.isdir(target):
         return True
@@ -312,13 +312,12 @@ def carry_out_by_id(
     run: Callable[[str, str, Options, Progress], ApplyReport],
     options: Options,
 ) -> NoReturn:
-    """Do to a log directory what a verb does, or list what it could be done to.
+    """Carry out a verb on a log directory, or list the plans that it could act on.
 
     Args:
-        verb: which.
-        log_dir: as typed.
-        run: the verb.
-        options: what was typed; without an id of a plan it is listed.
+        log_dir: path as the operator typed it.
+        run: function that carries out the verb.
+        options: options as typed; without a plan id the plans are listed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.
@@ -349,7 +348,7 @@ LINE_EVERY_S: Final = 10.0
 
 
 class BarProgress:
-    """One bar per task."""
+    """Progress with one bar per task."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -374,17 +373,17 @@ class BarProgress:
         self._task: TaskID | None = None
 
     def start(self, task: str, total_bytes: int) -> None:
-        """Draw a new bar; an unknown total moves without an end."""
+        """Draw a new bar, which moves without an end if the total is unknown."""
         self._bars.start()
         self._task = self._bars.add_task(task, total=total_bytes or None)
 
     def advance(self, done_bytes: int) -> None:
-        """Move the bar."""
+        """Move the bar forward."""
         if self._task is not None:
             self._bars.advance(self._task, done_bytes)
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._task is not None:
             self._bars.remove_task(self._task)
             self._task = None
@@ -392,10 +391,10 @@ class BarProgress:
 
 
 class LineProgress:
-    """A line now and then, where there is no terminal: a log shows that the work goes on.
+    """Progress as a line every few seconds where there is no terminal, so that a log shows that work continues.
 
     Args:
-        clock: seconds; a test may give another one.
+        clock: function that returns seconds; tests replace it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -404,13 +403,13 @@ class LineProgress:
         self._began = self._next = 0.0
 
     def start(self, task: str, total_bytes: int) -> None:
-        """Begin to count; nothing is said of what is quick."""
+        """Begin to count; quick tasks print nothing."""
         self._task, self._total, self._done = task, total_bytes, 0
         self._began = self._clock()
         self._next = self._began + LINE_EVERY_S
 
     def advance(self, done_bytes: int) -> None:
-        """Say how far it is, if nothing was said for a while."""
+        """Print the progress if nothing was printed for a while."""
         self._done += done_bytes
         now = self._clock()
         if now < self._next:
@@ -424,12 +423,12 @@ class LineProgress:
             sys.stderr.flush()
 
     def finish(self) -> None:
-        """The next task begins anew."""
+        """Do nothing; the next task starts from zero."""
 
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Progress]:
-    """The progress of one verb; leaves no bar behind, however the verb ends."""
+    """Provide the progress of one verb, and leave no bar behind, however the verb ends."""
     progress = SilentProgress() if quiet else BarProgress() if sys.stderr.isatty() else LineProgress()
     try:
         yield progress

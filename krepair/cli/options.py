@@ -1,4 +1,4 @@
-"""Verbs and their options as typer takes them, and the values of what was typed as a verb gets them."""
+"""Verbs and their options in typer's form, and the typed values in the form that a verb gets."""
 # No "from __future__ import annotations": the types of the options are needed as types when a verb is loaded.
 
 import inspect
@@ -43,7 +43,7 @@ def takes(names: str) -> Callable[[VerbFunction], VerbFunction]:
             _check_no_empty_operand(given[each.name] for each in own if each.name in given)
             verb(options=options_of({name: given.pop(name) for name in wanted}), **given)
 
-        # What typer reads in place of the verb's own.
+        # The signature that typer reads in place of the verb's own.
         read: Any = run
         read.__signature__ = inspect.Signature(parameters)
         read.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -70,10 +70,10 @@ def _parameter(name: str, option: Option) -> inspect.Parameter:
 
 
 def options_of(given: dict[str, Any]) -> Options:
-    """The values of what was typed, by field; None and False where an option was not.
+    """Read the typed values by field; None and False stand for an option that was not typed.
 
     Raises:
-        UsageError: a value that cannot be read.
+        UsageError: a value cannot be read.
     """
     values = {}
     for name, typed in given.items():
@@ -100,14 +100,14 @@ def _known_rule(code: str) -> str:
 
 
 _KNOWN: Final[dict[str, Callable[[Any], Any]]] = {"fixes": _known_fixes, "rule": _known_rule}
-"""Options whose values stand in tables of the code: each checks and gives what was read."""
+"""Options whose values are listed in tables of the code: each function checks a value and returns it."""
 
 
 def _check_no_empty_operand(operands: Iterable[Any]) -> None:
     """Refuse an empty word, which would name the folder in which krepair was started.
 
     Raises:
-        UsageError: there is one.
+        UsageError: there is an empty word.
     """
     for words in operands:
         if words == "" or (isinstance(words, list) and "" in words):
@@ -116,14 +116,14 @@ def _check_no_empty_operand(operands: Iterable[Any]) -> None:
             )
 
 
-# -- the verbs, each made into a command when it is typed: only help needs all
+# -- the verbs, each turned into a command when it is typed: only the help needs all
 
 
 class VerbCommand(TyperCommand):
-    """A verb that refuses what cannot be meant: of a value that is typed twice typer would take the last one."""
+    """Command that refuses a value typed twice, of which typer would take the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """What typer does, after a look at what was typed.
+        """Parse the arguments as typer does, after checking them.
 
         Raises:
             UsageError: an option that takes one value is typed twice.
@@ -145,25 +145,25 @@ def _takes_one_value(parameter: Any) -> bool:
     return parameter.param_type_name == "option" and not (parameter.multiple or parameter.is_flag)
 
 
-# -- typed words stay words: typer reads every value through pydantic, whose loading costs a third of a short run
+# -- plain values: typer reads every value through pydantic, whose loading takes a third of a short run
 
 _MAKER: Final = "build_runtime_param"
-"""Typer's name for what makes the reader of a parameter."""
+"""Name of typer's function that builds the reader of a parameter."""
 
 
 class PlainText:
-    """Reads the values of one parameter.
+    """Reader of one parameter's values.
 
     Args:
-        descriptor: what typer knows of its type.
-        typers_own: makes the reader that typer would have taken.
+        descriptor: typer's description of the parameter's type.
+        typers_own: function that builds typer's own reader.
     """
 
     def __init__(self, descriptor: Any, typers_own: Callable[[Any], Any]) -> None:
         self._descriptor, self._typers_own = descriptor, typers_own
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the verb gets it."""
+        """Return the value in the form that the verb gets."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         kind = self._descriptor.annotation
@@ -182,7 +182,7 @@ class PlainText:
 
 
 def read_plainly() -> None:
-    """From now on typer takes ``PlainText``."""
+    """Make typer use ``PlainText`` from now on."""
     typers_own = getattr(core, _MAKER, None)
     if typers_own is not None:
         setattr(core, _MAKER, lambda descriptor: PlainText(descriptor, typers_own))

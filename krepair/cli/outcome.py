@@ -1,4 +1,4 @@
-"""How a run ends: one page or one document, and an exit code; an error never shows a traceback."""
+"""The end of a run: one page or one document, and an exit code; an error never shows a traceback."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def finish(
     options: Options,
     exit_code: ExitCode | None = None,
 ) -> NoReturn:
-    """Print what a verb handed back and leave with its exit code.
+    """Print what a verb returned, and leave with its exit code.
 
     Args:
-        verb: as typed.
-        report: any msgspec value; the JSON document holds it.
-        page: makes the page, only called when there is one to print.
-        options: says whether a document is wanted instead of a page, or a ticket in Markdown, or nothing.
-        exit_code: where it is not that of the report; a report that has none ends with DONE.
+        verb: verb as the operator typed it.
+        report: any msgspec value, which the JSON document contains.
+        page: function that builds the page, called only if it is printed.
+        options: options as typed, which choose between page, JSON document, Markdown ticket and nothing.
+        exit_code: exit code if it is not the report's; a report without one ends with DONE.
 
     Raises:
         typer.Exit: always.
@@ -90,8 +90,8 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
     """Run the command line and turn every end into an exit code.
 
     Args:
-        run: calls typer without its own handling of errors; gives the exit code, or None.
-        arguments: as typed, to know the verb and whether JSON is wanted before anything is parsed.
+        run: function that calls typer without its error handling, and returns the exit code or None.
+        arguments: arguments as typed, which give the verb and whether JSON is wanted before anything is parsed.
 
     Returns:
         The exit code.
@@ -109,10 +109,10 @@ def guarded(run: Callable[[], Any], arguments: Sequence[str]) -> int:
 
 
 def exit_code_of(error: BaseException, verb: str) -> int:
-    """The exit code of a run that ends with an error.
+    """Return the exit code of a run that ends with an error.
 
-    What the operating system refused is no error of krepair, wherever it was met: after a verb that changes something
-    it may be half done.
+    A refusal by the operating system is no bug of krepair, wherever it occurs: a verb that changes something may then
+    be half done.
     """
     if isinstance(error, typer.Exit):
         return error.exit_code
@@ -136,12 +136,12 @@ def _is_of_an_output(error: BaseException) -> bool:
 
 
 def _is_of_usage(error: BaseException) -> bool:
-    """Whether it is one of typer's own errors of usage, which alone have this."""
+    """Return whether it is one of typer's own usage errors, which alone have this method."""
     return hasattr(error, "format_message")
 
 
 def _open_closed_outputs() -> None:
-    """Give a place to what was started with a closed output: Python has none, and a file would take its number."""
+    """Open a replacement for a closed output: Python has none, and a new file would take its number."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
             # Open for reading only, so that a write fails as it would on the closed output.
@@ -153,7 +153,7 @@ def _open_closed_outputs() -> None:
 
 
 def _give_up(output: TextIO) -> None:
-    """Nothing more can be said there, not even by the interpreter at its end."""
+    """Discard all further output, even that of the interpreter at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, output.fileno())
     os.close(null)
@@ -172,7 +172,7 @@ def _failed(arguments: Sequence[str], error: BaseException) -> int:
 
 
 def _words(error: BaseException, verb: str) -> tuple[str, Next]:
-    """What went wrong, and what to type next."""
+    """Return what went wrong, and the next command."""
     if isinstance(error, KrepairError):
         return error.message, of_error(error) or (
             _help_of(verb) if isinstance(error, UsageError) else NOTHING
@@ -234,7 +234,7 @@ def _tell(arguments: Sequence[str], message: str, next_command: Next, exit_code:
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
     except OSError:
-        _give_up(sys.stderr)  # the exit code is left to tell
+        _give_up(sys.stderr)  # the exit code still tells
     return exit_code
 
 
@@ -242,7 +242,7 @@ def _verb(arguments: Sequence[str]) -> str:
     return next((argument for argument in arguments if not argument.startswith("-")), "")
 
 
-# -- on standard error, once: that a run waits for the compiler
+# -- one line on standard error while a run waits for the compiler
 
 _SILENT: Final = frozenset({"--json", "--quiet", "-q"})
 
@@ -253,12 +253,12 @@ def announce(arguments: Sequence[str]) -> None:
 
 
 def say_of_a_run() -> None:
-    """Of a verb that compiles what it calls."""
+    """Print the line for a verb that compiles the kernels that it calls."""
     _say_line("compiling what this run needs to machine code, once; `krepair warm` does it in advance")
 
 
 def say_of_warm(kernels: int) -> None:
-    """Of ``krepair warm``, which compiles so many kernels."""
+    """Print the line for ``krepair warm``, which compiles ``kernels`` kernels."""
     _say_line(f"compiling {kernels} kernels to machine code; all of them take about a minute of CPU time")
 
 

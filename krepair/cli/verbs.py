@@ -1,4 +1,4 @@
-"""The verbs: what each takes, in words, and what is called for it. A verb loads what it needs when it is typed."""
+"""The verbs: their arguments, help and implementation. A verb loads its modules only when it is typed."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def show(plan: PlanArgument, *, options: Options) -> None:
 
 
 def _observed(read: Plan) -> Observed | str:
-    """What the disk says of it; a plan of another host is shown without what looks at disks."""
+    """Observe the disk again for a plan; a plan of another host is shown without that."""
     if read.host != socket.gethostname():
         return f"not looked at: this host is not {read.host}"
     from krepair.ops.room import observe_again

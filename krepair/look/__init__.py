@@ -1,1 +1,1 @@
-"""Looks into logs and changes nothing: records, groups, transactions."""
+"""Read-only views of logs: records, groups, transactions."""

@@ -1,1 +1,1 @@
-"""Replicas of partitions held against each other: one reading per replica, and the join."""
+"""Replicas of partitions compared with each other: one reading per replica, and the join."""

@@ -1,4 +1,4 @@
-"""Reads the records of replicas where their headers differ, and joins them in this process."""
+"""Reading of replicas' records where their headers differ, and the join of their rows in this process."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ _ROWS_INLINE: Final = 1 << 16
 
 @dataclass(frozen=True)
 class GroupWork:
-    """One group whose records are to be compared.
+    """Group of replicas whose records are to be compared.
 
     Attributes:
-        group: the replicas.
-        sources: of each where its records are: what reads them, its place in a facts file, or None.
-        compacted: whether its topic is compacted.
-        assumed: whether only what cleaners left says so.
+        sources: source of each replica's records: the item that reads them, their place in a facts file, or None.
+        compacted: True if the topic is compacted.
+        assumed: True if only traces of a cleaner show that.
     """
 
     group: ReplicaGroup
@@ -46,75 +45,79 @@ class GroupWork:
 
 
 Unread = tuple[Replica, str]
-"""A replica whose records cannot be read; and file, position, and what was expected there."""
+"""Replica whose records cannot be read, with file, position and expectation."""
 
 
 def contents_of(
     engine: Engine, work: Sequence[GroupWork], scratch: Scratch
 ) -> tuple[list[ComparedRecords], list[Unread]]:
-    """The result of the records of each group, in order; nothing where those of some replicas cannot be read.
+    """Compare the records of each group, in order; return no results if some replicas cannot be read.
 
     Raises:
         RefusedError: the rows need a scratch folder, and there is none.
         UnreadableError: a facts file cannot be read.
     """
-    found: list[ComparedRecords] = []
+    results: list[ComparedRecords] = []
     for some in _shares(work, scratch):
         rows, unread = _rows_of(engine, some, *_room(some, scratch))
         if unread:
             return [], unread
-        found += [
-            join(one.group, mine, compacted=one.compacted, assumed=one.assumed)
-            for one, mine in zip(some, rows, strict=True)
+        results += [
+            join(group_work.group, mine, compacted=group_work.compacted, assumed=group_work.assumed)
+            for group_work, mine in zip(some, rows, strict=True)
         ]
-    return found, []
+    return results, []
 
 
 def _shares(work: Sequence[GroupWork], scratch: Scratch) -> Iterator[Sequence[GroupWork]]:
-    """All of it where there is a scratch folder; else as many at a time as do without one."""
+    """Split the work into portions that need no scratch folder, if there is none."""
     if _bytes_of(work) <= _WITHOUT_SCRATCH_BYTES or scratch.path:
         yield work
         return
     some: list[GroupWork] = []
     total = 0
-    for one in work:
-        size = _bytes_of([one])
+    for group_work in work:
+        size = _bytes_of([group_work])
         if some and total + size > _WITHOUT_SCRATCH_BYTES:
             yield some
             some, total = [], 0
-        some.append(one)
+        some.append(group_work)
         total += size
     yield some
 
 
 def _bytes_of(work: Iterable[GroupWork]) -> int:
-    return sum(one.bytes_to_read for each in work for one in each.sources if isinstance(one, ReplicaItem))
+    return sum(
+        source.bytes_to_read for each in work for source in each.sources if isinstance(source, ReplicaItem)
+    )
 
 
 def _rows_of(
     engine: Engine, work: Sequence[GroupWork], folder: str, rows_inline: int
 ) -> tuple[list[list[RowsResult]], list[Unread]]:
-    """(of each group the rows of its replicas, empty of one that does not count; replicas that cannot be read)."""
+    """Return the rows of each group's replicas (empty if one does not count), and the unreadable replicas."""
     from krepair.replicas.records import read_records_of_all
 
-    rows = [[RowsResult() for _ in one.sources] for one in work]
-    asked: list[tuple[list[RowsResult], int, Replica]] = []
+    rows = [[RowsResult() for _ in group_work.sources] for group_work in work]
+    targets: list[tuple[list[RowsResult], int, Replica]] = []
     items: list[ReplicaItem] = []
-    for of_one, one in zip(rows, work, strict=True):
-        # A facts file has the digests of all records. So where one takes part, all are read everywhere.
-        every = any(isinstance(source, FactsLog) for source in one.sources)
-        differing = None if every else np.array(one.group.differing, np.int64).tobytes()
-        for column, (source, replica) in enumerate(zip(one.sources, one.group.replicas, strict=True)):
+    for of_one, group_work in zip(rows, work, strict=True):
+        # A facts file has the digests of all records. So if one takes part, all records of the other replicas are read.
+        every = any(isinstance(source, FactsLog) for source in group_work.sources)
+        differing = None if every else np.array(group_work.group.differing, np.int64).tobytes()
+        for column, (source, replica) in enumerate(
+            zip(group_work.sources, group_work.group.replicas, strict=True)
+        ):
             if replica.failure:
                 continue
             if isinstance(source, FactsLog):
                 of_one[column] = source.file.rows(source.number, folder, rows_inline)
             elif source is not None:
-                asked.append((of_one, column, replica))
+                targets.append((of_one, column, replica))
                 items.append(
                     replace(
                         source,
-                        keys=one.compacted,
+                        keys=group_work.compacted,
                         differing=differing,
                         scratch=folder,
                         rows_inline=rows_inline,
@@ -122,7 +125,7 @@ def _rows_of(
                 )
     unread: list[Unread] = []
     for index, result in read_records_of_all(engine, items):
-        of_one, column, replica = asked[index]
+        of_one, column, replica = targets[index]
         of_one[column] = result
         if result.failure:
             unread.append((replica, result.why))
@@ -130,9 +133,9 @@ def _rows_of(
 
 
 def _room(work: Sequence[GroupWork], scratch: Scratch) -> tuple[str, int]:
-    """(scratch folder, rows that stay in memory)."""
+    """Return (scratch folder, number of rows that stay in memory)."""
     total = _bytes_of(work)
-    in_files = any(isinstance(source, FactsLog) for one in work for source in one.sources)
+    in_files = any(isinstance(source, FactsLog) for group_work in work for source in group_work.sources)
     if total <= _SMALL_BYTES and not in_files:
         return "", _ALL_ROWS
     folder = scratch.path
@@ -156,28 +159,27 @@ def join(
     """Judge the records of a group.
 
     Args:
-        group: the replicas.
-        rows: of each replica; empty where it does not count.
-        compacted: whether keys are judged; else every record that is missing is lost.
-        assumed: whether a topic may not be compacted after all: then records that are missing count, too, from where no
-            cleaner is known to have been.
+        rows: rows of each replica; empty if it does not count.
+        compacted: True to judge keys; else every missing record is lost.
+        assumed: True if the topic may not be compacted after all: then missing records count too, from where no cleaner
+            is known to have been at work.
     """
-    found: list[KeyFinding] = []
+    findings: list[KeyFinding] = []
     if compacted:
         forks = {pair: fork.offset for pair, fork in group.forks.items()}
         catch_ups = group.catch_ups()
         with_keys = sum(1 for of_one in rows if of_one.keys)
         for part in key_parts([of_one.keys for of_one in rows]):
-            found += judge_keys(joined(differing(part, with_keys)), group.replicas, forks, catch_ups)
+            findings += judge_keys(joined(differing(part, with_keys)), group.replicas, forks, catch_ups)
     missing_from = group.never_cleaned_from if assumed else NOWHERE if compacted else 0
     records = _record_differences(group, [of_one.records for of_one in rows], missing_from)
-    return ComparedRecords(keys=tuple(merged(found)), records=tuple(records), assumed=assumed)
+    return ComparedRecords(keys=tuple(merged(findings)), records=tuple(records), assumed=assumed)
 
 
 def key_parts(keys: Sequence[Sequence[RowRun]]) -> Iterator[list[Uint64s]]:
-    """Yield the rows of all replicas, one range of hashes after the other, each small enough for memory.
+    """Yield the rows of all replicas, one range of hashes after another, each small enough for memory.
 
-    Runs are in the order of their buckets only, so a range begins and ends with a bucket.
+    Runs are ordered only by bucket, so a range begins and ends with a bucket.
     """
     runs = [[rows_of(run, KEY_WORDS) for run in of_one] for of_one in keys]
     total = sum(len(rows) for of_one in runs for rows in of_one)
@@ -190,7 +192,7 @@ def key_parts(keys: Sequence[Sequence[RowRun]]) -> Iterator[list[Uint64s]]:
 
 
 def _slice(rows: Uint64s, low: np.uint64, high: np.uint64) -> Uint64s:
-    """The rows whose first column lies in a range, both ends included."""
+    """Return the rows whose first column lies in a range, both ends included."""
     column = rows[:, 0]
     return np.asarray(rows[np.searchsorted(column, low, "left") : np.searchsorted(column, high, "right")])
 
@@ -202,17 +204,17 @@ def _concatenated(pieces: list[Uint64s], columns: int) -> Uint64s:
 def _record_differences(
     group: ReplicaGroup, records: Sequence[Sequence[RowRun]], missing_from: int
 ) -> Iterator[RecordDifference]:
-    """Compare the digests of records offset by offset, all pairs."""
+    """Compare the digests of records offset by offset, for all pairs of replicas."""
     tables = [[rows_of(run, _RECORD_COLUMNS) for run in of_one] for of_one in records]
-    for a, one in enumerate(group.replicas):
-        for b, other in enumerate(group.replicas):
-            if a == b or one.failure or other.failure or (a > b and missing_from == NOWHERE):
+    for a, first in enumerate(group.replicas):
+        for b, second in enumerate(group.replicas):
+            if a == b or first.failure or second.failure or (a > b and missing_from == NOWHERE):
                 continue
-            low = max(one.state.log_start, other.state.log_start)
-            high = min(one.end, other.end, group.fork_of(a, b))
+            low = max(first.state.log_start, second.state.log_start)
+            high = min(first.end, second.end, group.fork_of(a, b))
             totals = [0, -1, 0, -1]
             for mine, theirs in _windows(tables[a], tables[b], low, high):
-                _add(totals, mine, theirs, other.hidden, missing_from)
+                _add(totals, mine, theirs, second.hidden, missing_from)
             if a > b:
                 totals[:2] = 0, -1
             if totals[0] or totals[2]:
@@ -222,7 +224,7 @@ def _record_differences(
 def _windows(
     mine: Sequence[Uint64s], theirs: Sequence[Uint64s], low: int, high: int
 ) -> Iterator[tuple[Uint64s, Uint64s]]:
-    """Yield the records of both in the same ranges of offsets."""
+    """Yield the records of both replicas in the same ranges of offsets."""
     for begin, end in _ranges(mine, low, high):
         span = np.uint64(begin), np.uint64(end - 1)
         yield (
@@ -246,7 +248,7 @@ def _ranges(mine: Sequence[Uint64s], low: int, high: int) -> Iterator[tuple[int,
 def _add(
     totals: list[int], mine: Uint64s, theirs: Uint64s, hidden: Sequence[tuple[int, int]], missing_from: int
 ) -> None:
-    """Count what differs and what is missing in one range of offsets."""
+    """Count differing and missing records in one range of offsets."""
     if not len(mine):
         return
     if len(mine) == len(theirs) and np.array_equal(mine, theirs):
@@ -262,11 +264,11 @@ def _add(
 
 
 def within(offsets: Any, parts: Sequence[tuple[int, int]]) -> Any:
-    """Which offsets lie in damaged parts, given by first and last offset."""
-    found = np.zeros(len(offsets), bool)
+    """Mark the offsets in damaged parts, given by first and last offset."""
+    mask = np.zeros(len(offsets), bool)
     for first, last in parts:
-        found |= (offsets >= first) & (offsets <= last)
-    return found
+        mask |= (offsets >= first) & (offsets <= last)
+    return mask
 
 
 def _count(totals: list[int], at: int, offsets: Uint64s) -> None:

@@ -1,8 +1,8 @@
-"""The third reading of what other replicas hold: does what goes from a log need anything that they have?
+"""The independent check of the evidence: does any other replica hold data that still needs what goes from a log?
 
-The decision asks which markers and tombstones have to stay. Here it is asked from the other end, and from what was
-written: which whole markers are gone, and does anybody hold a batch of the transaction that such a marker ended. Only
-the formats are shared with the decision.
+The decision asks which markers and tombstones have to stay. This check asks the reverse, from what was written: which
+whole markers are gone, and does any replica hold a batch of a transaction that such a marker ended? It shares only the
+formats with the decision.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class MarkersGoneItem(Struct, frozen=True, kw_only=True):
-    """Find the whole markers that new logs have lost.
+    """Item that finds the whole markers that new logs have lost.
 
     Attributes:
-        place: where.
-        logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
-        results: base offset of a log that is written anew -> absolute path of its new log.
+        logs: (base offset, absolute path, bytes of valid batches) of all original logs, ascending.
+        results: absolute path of the new log by the base offset of the log that it replaces.
         scratch: path of the scratch folder, empty if there is none.
     """
 
@@ -43,15 +42,15 @@ class MarkersGoneItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """Both sides, at most."""
+        """Upper bound for both the old and the new logs, in bytes."""
         return 2 * sum(size for *_, size in self.logs)
 
 
 class NeededItem(LogsItem, frozen=True, kw_only=True):
-    """Look in the log of another replica for batches of transactions whose marker is gone.
+    """Item that searches another replica's log for batches of transactions whose marker is gone.
 
     Attributes:
-        gone: (producer id, offset of its marker before or -1, offset of the marker), ascending by that.
+        gone: (producer id, offset of its previous marker or -1, offset of the marker), ascending by the last.
     """
 
     gone: SpilledRows
@@ -63,7 +62,7 @@ class NeededItem(LogsItem, frozen=True, kw_only=True):
 @shown("prove")
 @in_its_place
 def find_markers_gone(item: MarkersGoneItem, tree: Tree) -> SpilledRows | Failed:
-    """The markers of the logs as they were that the new ones have lost, see ``NeededItem``."""
+    """Find the markers of the original logs that the new ones have lost, see ``NeededItem``."""
     try:
         return spilled(_gone(item, tree), item.scratch, "gone")
     except NotWholeError as damage:
@@ -80,17 +79,17 @@ def _gone(item: MarkersGoneItem, tree: Tree) -> Iterator[Int64s]:
             kept = [_markers(headers)[:, 1] for headers in headers_of(result, -1, tree)]
             stays, of_result = np.concatenate([_NO_OFFSETS, *kept]), result
         for headers in headers_of(path, size, tree):
-            found = _with_before(_markers(headers), before)
-            if result and len(found):
-                yield found[~np.isin(found[:, 2], stays)]
+            markers = _with_before(_markers(headers), before)
+            if result and len(markers):
+                yield markers[~np.isin(markers[:, 2], stays)]
 
 
 def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
-    """int64[M, 3]: each marker with the one before of its producer, ascending by offset.
+    """Pair each marker with the previous one of its producer: int64[M, 3], ascending by offset.
 
     Args:
-        markers: int64[M, 2] of a window.
-        before: producer id -> its last marker in the windows before; this window is entered.
+        markers: int64[M, 2], markers of a window.
+        before: producer id -> last marker in earlier windows; this window's markers are added.
     """
     rows = markers[np.lexsort((markers[:, 1], markers[:, 0]))]
     begins = np.ones(len(rows), bool)
@@ -101,12 +100,12 @@ def _with_before(markers: Int64s, before: dict[int, int]) -> Int64s:
     earlier[firsts] = [before.get(producer, -1) for producer in producers]
     lasts = rows[np.append(firsts[1:], len(rows))[: len(firsts)] - 1, 1]
     before.update(zip(producers, lasts.tolist(), strict=True))
-    found = np.column_stack([rows[:, 0], earlier, rows[:, 1]])
-    return found[np.argsort(found[:, 2], kind="stable")]
+    paired = np.column_stack([rows[:, 0], earlier, rows[:, 1]])
+    return paired[np.argsort(paired[:, 2], kind="stable")]
 
 
 def _markers(headers: Any) -> Int64s:
-    """int64[M, 2] (producer id, offset) of the markers that hold their record."""
+    """Return int64[M, 2] (producer id, offset) of the markers that still hold their record."""
     attributes = headers["attributes"]
     both = batch_v2.CONTROL | batch_v2.TRANSACTIONAL
     whole = headers[(attributes & both == both) & (headers["record_count"] != 0)]
@@ -116,7 +115,7 @@ def _markers(headers: Any) -> Int64s:
 @shown("prove")
 @in_its_place
 def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
-    """Look for a batch of a transaction whose marker is gone; one is enough. It says what still needs the marker."""
+    """Find a batch of a transaction whose marker is gone; one is enough. The failure names it."""
     try:
         for intervals in _intervals(item.gone):
             for path, size in item.logs:
@@ -126,19 +125,19 @@ def find_needed(item: NeededItem, tree: Tree) -> Failed | None:
                         & (headers["attributes"] & batch_v2.CONTROL == 0)
                     ]
                     offsets = data["base_offset"].astype(np.int64)
-                    found = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
-                    if found:
-                        return Failed("verify", f"{found}, in {path}")
+                    need = intervals.needed(data["producer_id"].astype(np.int64), offsets, offsets)
+                    if need:
+                        return Failed("verify", f"{need}, in {path}")
     except NotWholeError as damage:
         return Failed("changed", str(damage))
     return None
 
 
 class _Intervals:
-    """Transactions whose markers are gone: each between two markers of its producer.
+    """Transactions whose markers are gone, each between two markers of its producer.
 
     Args:
-        rows: int64[N, 3], see ``NeededItem``.
+        rows: int64[N, 3], as in ``NeededItem``.
     """
 
     def __init__(self, rows: Int64s) -> None:
@@ -152,22 +151,22 @@ class _Intervals:
         self._of = rows[:, 0]
 
     def _place(self, producers: Int64s, markers: Int64s) -> Int64s:
-        """One number for (place of a producer, place of a marker)."""
+        """Combine (index of a producer, index of a marker) into one sortable number."""
         return producers * (len(self._ascending) + 1) + markers
 
     def needed(self, producers: Int64s, firsts: Int64s, lasts: Int64s) -> str:
-        """What of another replica lies in one of them, or empty.
+        """Describe a batch of another replica that lies in one of these transactions; empty if there is none.
 
         Args:
-            producers: int64[N].
-            firsts: int64[N], offset of the first batch of each.
-            lasts: int64[N], of the last one.
+            producers: int64[N], producer ids.
+            firsts: int64[N], offset of the first batch of each run.
+            lasts: int64[N], offset of the last batch of each run.
         """
         ranks = np.searchsorted(self._producers, producers)
         ranks[ranks == len(self._producers)] = 0
         ours = self._producers[ranks] == producers
         ranks, firsts, lasts = ranks[ours], firsts[ours], lasts[ours]
-        # the first of these markers behind the batch
+        # the first of these markers after the batch
         places = np.searchsorted(
             self._places, self._place(ranks, np.searchsorted(self._ascending, firsts, "right"))
         )

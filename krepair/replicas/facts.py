@@ -1,4 +1,4 @@
-"""What of a replica stands in a facts file: its headers, its keys and its records, each a section."""
+"""The sections of a facts file for one replica: its headers, keys and records."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _RECORD_COLUMNS: Final = 2
 _PIECE_ROWS: Final = 1 << 16
 _WORD_BYTES: Final = 8
 _HEADERS_AT_MOST: Final = 1 << 30
-"""Bytes of the headers of one replica: a log with ten million transactions has fewer."""
+"""Largest size of one replica's headers in bytes: a log with ten million transactions needs less."""
 
 
 class FactsFile:
-    """An open facts file, whose digest is that of its bytes.
+    """Open facts file whose digest matches its content.
 
     Args:
-        path: of the file.
+        path: path of the file.
 
     Raises:
-        RefusedError: it is of a version that this krepair does not know.
-        UnreadableError: it cannot be read, is cut or was changed; also of every method.
+        RefusedError: the file has a version that this krepair does not know.
+        UnreadableError: the file cannot be read, is truncated or was changed; every method may raise this.
 
     Attributes:
         path: of the file.
-        digest: of its bytes, hex digits.
+        digest: digest of the content, in hex digits.
     """
 
     def __init__(self, path: str) -> None:
@@ -78,14 +78,14 @@ class FactsFile:
         return os.pread(self._descriptor, size, position)
 
     def close(self) -> None:
-        """Close it; may be called again."""
+        """Close the file; may be called again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     @contextmanager
     def _as_input(self) -> Iterator[None]:
-        """Say that its content cannot be read, whatever the body stumbles over."""
+        """Report any error of decoding as unreadable content."""
         try:
             yield
         except BAD_CONTENT as error:
@@ -95,39 +95,38 @@ class FactsFile:
             ) from None
 
     def broker(self) -> tuple[BrokerState, bytes]:
-        """(state of the broker, key of the hashes)."""
+        """Return the state of the broker and the key of the hashes."""
         with self._as_input():
             header = self._reader.header
             return msgspec.json.decode(header.broker, type=BrokerState), bytes.fromhex(header.secret)
 
     def headers(self, index: int) -> ReplicaHeaders | None:
-        """The result of the headers of the replica with a number; None if the file has nothing of it."""
+        """Read the headers of the replica with index ``index``; None if the file has none."""
         with self._as_input():
             data = self._reader.whole(f"headers/{index}", _HEADERS_AT_MOST)
             return msgspec.msgpack.decode(data, type=ReplicaHeaders) if data else None
 
     def rows(self, index: int, scratch: str, rows_inline: int) -> RowsResult:
-        """The rows of a replica; large runs go to scratch files.
+        """Read the rows of a replica; large runs go to scratch files.
 
         Args:
-            index: number of the replica.
-            scratch: folder for them.
-            rows_inline: runs of so many rows stay in memory.
+            index: index of the replica in the file.
+            scratch: path of the scratch folder.
+            rows_inline: largest run that stays in memory, in rows.
         """
-        found: dict[str, list[RowRun]] = {"keys": [], "records": []}
+        runs: dict[str, list[RowRun]] = {"keys": [], "records": []}
         with self._as_input():
             for name, columns in (("keys", KEY_WORDS), ("records", _RECORD_COLUMNS)):
-                while (section := f"{name}/{index}/{len(found[name])}") in self._reader.sections:
-                    found[name].append(_run(self._reader, section, columns, scratch, rows_inline))
-        return RowsResult(keys=tuple(found["keys"]), records=tuple(found["records"]))
+                while (section := f"{name}/{index}/{len(runs[name])}") in self._reader.sections:
+                    runs[name].append(_run(self._reader, section, columns, scratch, rows_inline))
+        return RowsResult(keys=tuple(runs["keys"]), records=tuple(runs["records"]))
 
 
 class FactsLog(NamedTuple):
-    """The log of one replica in a facts file.
+    """Log of one replica in a facts file.
 
     Attributes:
-        file: the file.
-        number: of the replica in it.
+        number: index of the replica in the file.
     """
 
     file: FactsFile
@@ -135,7 +134,7 @@ class FactsLog(NamedTuple):
 
 
 def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> str:
-    """Write the result of the headers of the replica with a number; why not, if nobody would read so much of one."""
+    """Write a replica's headers; return the reason if they exceed what a reader accepts, else empty."""
     data = msgspec.msgpack.encode(headers)
     if len(data) > _HEADERS_AT_MOST:
         return f"its headers come to {len(data)} bytes, and a facts file takes {_HEADERS_AT_MOST}: give its directory"
@@ -143,17 +142,17 @@ def write_headers(writer: FactsWriter, index: int, headers: ReplicaHeaders) -> s
     return ""
 
 
-def write_rows(writer: FactsWriter, index: int, found: RowsResult) -> None:
-    """Write the rows of a replica, run after run, column after column, so that they pack well."""
-    for number, run in enumerate(found.keys):
+def write_rows(writer: FactsWriter, index: int, rows_result: RowsResult) -> None:
+    """Write the rows of a replica, run after run, column after column, so that they compress well."""
+    for number, run in enumerate(rows_result.keys):
         rows = rows_of(run, KEY_WORDS)
         writer.section(f"keys/{index}/{number}", _by_columns(rows[np.argsort(rows[:, 0])]))
-    for number, run in enumerate(found.records):
+    for number, run in enumerate(rows_result.records):
         writer.section(f"records/{index}/{number}", _by_columns(rows_of(run, _RECORD_COLUMNS)))
 
 
 def _by_columns(rows: Uint64s) -> Iterator[bytes]:
-    """Pieces of rows: the first column as differences, and of all numbers first the lowest bytes, then the next."""
+    """Yield pieces of rows: the first column as differences, and all numbers by byte planes, lowest first."""
     for first in range(0, len(rows), _PIECE_ROWS):
         piece = np.array(rows[first : first + _PIECE_ROWS])
         piece[1:, 0] = np.diff(piece[:, 0])
@@ -180,7 +179,7 @@ def _run(reader: FactsReader, section: str, columns: int, scratch: str, rows_inl
 
 
 def _pieces(reader: FactsReader, section: str, columns: int) -> Iterator[Uint64s]:
-    """A piece may lie in several blocks, since blocks are cut by bytes."""
+    """Yield pieces of rows; one may span several blocks, since blocks are cut by bytes."""
     waiting = b""
     size = _PIECE_ROWS * 8 * columns
     for block in reader.blocks(section):

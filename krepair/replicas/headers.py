@@ -1,8 +1,8 @@
-"""Reads the headers of one replica: no record is parsed, every checksum is checked.
+"""Reading of one replica's headers: no record is parsed, every checksum is checked.
 
-Batches are summed up by ranges of offsets, so that equal ranges cost no row. A sum does not depend on the order, and a
-batch counts in the range of its base offset. Two replicas that never cleaned have equal sums, since a follower appends
-its leader's bytes.
+Batches are summed up by ranges of offsets, so that equal ranges cost no row. A sum does not depend on the order of the
+batches, and a batch counts in the range of its base offset. Two replicas that were never cleaned have equal sums, since
+a follower appends its leader's bytes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class NotedDamage:
     """Damaged ranges of one log, each with the offsets around it.
 
     Attributes:
-        found: (range, last offset before it, first offset behind it or -1), ascending; at most ``_MOST_DAMAGES``.
+        found: (range, last offset before it, first offset after it or -1), ascending; at most ``_MOST_DAMAGES``.
         damages: number of all ranges.
         last_offset: last offset of the last valid batch so far.
     """
@@ -66,29 +66,29 @@ class NotedDamage:
         self.damages = 0
         self.last_offset = last_offset
 
-    def damage(self, found: Damage) -> None:
-        """Note a range. Beyond the limit the last one that is kept stands for all that follow."""
+    def damage(self, damaged: Damage) -> None:
+        """Note a range. Beyond the limit, the last one kept stands for all that follow."""
         self.damages += 1
         if self.damages <= _MOST_DAMAGES:
-            self.found.append((found, self.last_offset, -1))
+            self.found.append((damaged, self.last_offset, -1))
         else:
             last, before, _ = self.found[-1]
             self.found[-1] = (last, before, -1)
 
     def resume(self, offset: int) -> None:
         """Note the offset at which the next valid batch begins."""
-        for place in range(len(self.found) - 1, -1, -1):
-            found, before, after = self.found[place]
-            if after >= 0 and not (place == len(self.found) - 1 and self.damages > _MOST_DAMAGES):
+        for index in range(len(self.found) - 1, -1, -1):
+            damaged, before, after = self.found[index]
+            if after >= 0 and not (index == len(self.found) - 1 and self.damages > _MOST_DAMAGES):
                 break
-            self.found[place] = (found, before, offset)
+            self.found[index] = (damaged, before, offset)
 
 
 class Headers:
-    """Sums up the headers of a replica, segment after segment, window after window.
+    """Summary of a replica's headers, segment after segment, window after window.
 
     Args:
-        evidence: whether the runs of data are wanted, window by window, and of the transactions only the aborted ones.
+        evidence: True to collect the runs of data window by window, and only the aborted transactions.
     """
 
     def __init__(self, *, evidence: bool) -> None:
@@ -107,7 +107,7 @@ class Headers:
         self._settle_at = _SETTLE_ROWS
 
     def take(self, rows: Batches) -> None:
-        """Take batches in offset order, at least one."""
+        """Add batches in offset order, at least one."""
         if self.first_offset < 0:
             self.first_offset = int(rows["base_offset"][0])
         self.batches += len(rows)
@@ -126,7 +126,7 @@ class Headers:
             self._ranges = [joined_ranges(self._ranges)]
 
     def _note_holes(self, rows: Batches) -> None:
-        """A broker gives the records of a batch one offset after the other, so one with fewer was cleaned."""
+        """Note missing offsets: a broker numbers a batch's records consecutively, so fewer records mean cleaning."""
         base, last = rows["base_offset"], rows["last_offset"]
         before = np.append(self.last_offset, last[:-1])
         missing = base[(before >= 0) & (base > before + 1)] - 1
@@ -136,25 +136,25 @@ class Headers:
         self.last_offset = int(last[-1])
 
     def ranges(self) -> Uint64s:
-        """uint64[N, RANGE_COLUMNS], ascending by the number of the range."""
+        """Return the sums, uint64[N, RANGE_COLUMNS], ascending by range number."""
         return joined_ranges(self._ranges)
 
     def epochs(self) -> Int64s:
-        """int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
+        """Return the runs, int64[N, EPOCH_COLUMNS] (epoch, first base offset, last offset)."""
         return self._epochs.rows
 
     def new_runs(self) -> Iterator[Int64s]:
-        """int64[N, 3] each, see ``runs_of``: of the windows that were taken since this was asked last."""
-        found, self._runs = self._runs, []
-        yield from found
+        """Yield the runs of each window added since the last call, int64[N, 3], see ``runs_of``."""
+        runs, self._runs = self._runs, []
+        yield from runs
 
     def transactions(self) -> tuple[Int64s, Int64s]:
-        """(transactions that no other segment changes, events of the others); see ``settled``."""
+        """Return (transactions that no other segment changes, events of the others); see ``settled``."""
         self._settle()
         return np.concatenate(self._settled), self._events[0]
 
     def _settle(self) -> None:
-        """Events are many, and most of them are of transactions that have ended."""
+        """Reduce the events, which are many and mostly of transactions that have ended."""
         rows, events = settled(np.concatenate(self._events))
         if self._evidence:
             rows = rows[aborts_with_data(rows)]
@@ -192,7 +192,7 @@ def read_headers(item: ReplicaItem, tree: Tree) -> ReplicaHeaders:
 
 
 class _Reading:
-    """Reads the logs of an item once; what they say is known when all runs were taken."""
+    """One reading of an item's logs; its results are complete after the last run was taken."""
 
     def __init__(self, item: ReplicaItem, tree: Tree) -> None:
         self.headers = Headers(evidence=item.evidence)
@@ -202,7 +202,7 @@ class _Reading:
         self._item, self._tree = item, tree
 
     def runs(self) -> Iterator[Int64s]:
-        """The runs of data, window by window; none where they are not wanted."""
+        """Yield the runs of data, window by window; none if they are not wanted."""
         item = self._item
         for number, (base, size) in enumerate(item.segments):
             following = item.segments[number + 1][0] if number + 1 < len(item.segments) else item.following
@@ -233,7 +233,7 @@ class _Reading:
 
 
 def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
-    """What the parts of one replica come to, which were read in offset order."""
+    """Join the parts of one replica, which were read in offset order."""
     failed = next((part for part in parts if part.failure), None)
     if failed is not None:
         return failed
@@ -262,7 +262,7 @@ def joined_headers(parts: Sequence[ReplicaHeaders]) -> ReplicaHeaders:
         borders=b"".join(part.borders for part in parts),
         highest_hole=hole,
         cleaned_to=max(part.cleaned_to for part in parts),
-        damages=tuple(found for part in parts for found in part.damages),
+        damages=tuple(damage for part in parts for damage in part.damages),
         batches=sum(part.batches for part in parts),
         log_bytes=sum(part.log_bytes for part in parts),
     )
@@ -276,36 +276,36 @@ def read_headers_of_all(engine: Engine, items: Sequence[ReplicaItem]) -> Iterato
 def _damages(
     noted: NotedDamage, name: str, size: int, last: int, following: int, *, zeros_too: bool
 ) -> Iterator[DamagedOffsets]:
-    """The damages of one segment with the offsets that they may hold."""
-    for found, before, after in noted.found:
-        tail = after < 0 and following < 0 and last <= before and found.position + found.length >= size
-        if tail and found.found == "zeros" and not zeros_too:
-            continue  # a file that was made larger in advance
+    """Yield the damages of one segment with the offsets that they may hold."""
+    for damaged, before, after in noted.found:
+        tail = after < 0 and following < 0 and last <= before and damaged.position + damaged.length >= size
+        if tail and damaged.found == "zeros" and not zeros_too:
+            continue  # space that was preallocated
         next_one = after if after >= 0 else following
         upto = next_one - 1 if next_one >= 0 else max(last, before + 1)
         yield DamagedOffsets(
             first=before + 1,
             last=-1 if tail else upto,
             tail=tail,
-            text=f"{name} at {found.position}: {found.expected} was expected, found {found.found}",
+            text=f"{name} at {damaged.position}: {damaged.expected} was expected, found {damaged.found}",
         )
 
 
 def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
-    found = [no_rows(3)]
+    aborts = [no_rows(3)]
     for base, _ in item.segments:
         try:
-            found.append(aborts_in(sound_entries(item.place, base, tree)[0]))
+            aborts.append(aborts_in(sound_entries(item.place, base, tree)[0]))
         except OSError as error:
             raise OSError(error.errno, error.strerror, segment_name(base, ".txnindex")) from error
-    return np.concatenate(found)
+    return np.concatenate(aborts)
 
 
 def _epoch_starts(place: Place, tree: Tree) -> Int64s:
-    """int64[M, 2] (leader epoch, start offset) of ``leader-epoch-checkpoint``; no row if there is no such file.
+    """Read (leader epoch, start offset) of ``leader-epoch-checkpoint``, int64[M, 2]; empty if it is missing.
 
     Raises:
-        OSError: it cannot be read, or is larger than any broker writes it.
+        OSError: the file cannot be read, or is larger than any broker writes it.
     """
     try:
         data = read_whole(f"{place.path}/leader-epoch-checkpoint", _EPOCHS_AT_MOST, tree)
@@ -315,16 +315,16 @@ def _epoch_starts(place: Place, tree: Tree) -> Int64s:
     return np.array(rows, np.int64).reshape(-1, START_COLUMNS)
 
 
-# -- which markers of a log have to stay, because another replica still holds data of their transactions
+# -- markers of a log that have to stay because another replica still holds data of their transactions
 #
-# A marker goes or is emptied only if no other replica holds a batch of its transaction, data or emptied: such a replica
-# would never end the transaction, or would end it by the next marker of the producer. Of another replica it is enough
-# to know from where to where each producer has data without a marker in between. The first marker of the producer
-# behind such a run, on this replica, ends it. A replica that has lost a marker has several transactions in one run:
-# then the markers inside of the run stay as well.
+# A marker may go only if no other replica holds a batch of its transaction, with or without records: such a replica
+# would never end the transaction, or would end it by the next marker of the producer. For another replica it is enough
+# to know the runs in which each producer has data without a marker in between. The first marker of the producer
+# after such a run, on this replica, ends it. A replica that has lost a marker has several transactions in one run:
+# then the markers inside the run stay as well.
 #
-# The log is read in the order of offsets, so that no more of its markers are held than those of a window: a log may
-# have little else.
+# The log is read in the order of offsets, so that only one window of its markers is held in memory: a log may
+# consist of little else.
 #
 # Source: ProducerAppendInfo.append and appendDataBatch (2.2.1, 3.9.2, 4.3.1).
 
@@ -335,10 +335,10 @@ _NO_OFFSETS: Final = np.empty(0, np.int64)
 
 
 class MarkersItem(LogsItem, frozen=True, kw_only=True):
-    """Find the markers of a log that end transactions of others; the bytes of its segments are those of valid batches.
+    """Item that finds the markers of a log that end others' transactions; sizes are those of valid batches.
 
     Attributes:
-        runs: of each of the other replicas, see ``ReplicaHeaders``.
+        runs: runs of each other replica, see ``ReplicaHeaders``.
     """
 
     runs: tuple[tuple[SpilledRows, ...], ...]
@@ -347,7 +347,7 @@ class MarkersItem(LogsItem, frozen=True, kw_only=True):
 @shown("markers")
 @in_its_place
 def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
-    """Of each transaction of others, the first marker of its producer behind it."""
+    """Find, for each transaction of other replicas, the first marker of its producer after it."""
     kept = [_NO_OFFSETS]
     waiting = _Waiting(item.runs)
     try:
@@ -361,7 +361,7 @@ def find_markers_to_keep(item: MarkersItem, tree: Tree) -> Int64s | Failed:
 
 
 def _markers(headers: Any) -> Int64s:
-    """int64[M, 2] (producer id, offset) of the markers that are not emptied."""
+    """Return int64[M, 2] (producer id, offset) of the markers that still hold their record."""
     both = batch_v2.CONTROL | batch_v2.TRANSACTIONAL
     is_marker = (headers["attributes"] & both == both) & (headers["producer_id"] >= 0)
     markers = headers[is_marker & (headers["record_count"] > 0)]
@@ -369,10 +369,10 @@ def _markers(headers: Any) -> Int64s:
 
 
 class _Waiting:
-    """The runs of others that no marker has ended yet, up to a place that moves on.
+    """Runs of other replicas that no marker has ended yet, as the position in the log advances.
 
     Args:
-        runs: see ``MarkersItem``.
+        runs: runs of each other replica, see ``MarkersItem``.
     """
 
     def __init__(self, runs: Sequence[Sequence[SpilledRows]]) -> None:
@@ -380,17 +380,19 @@ class _Waiting:
         self._open: Int64s = _NO_RUNS
 
     def ended_by(self, markers: Int64s, last: int) -> Int64s:
-        """Offsets of those markers that end a run, or lie inside of one.
+        """Return the offsets of the markers that end a run, or lie inside of one.
 
         Args:
-            markers: int64[M, 2] of the next window.
-            last: offset up to which the window goes.
+            markers: int64[M, 2], markers of the next window.
+            last: last offset of the window.
         """
-        runs = np.concatenate([self._open, *(piece for one in self._replicas for piece in one.up_to(last))])
+        runs = np.concatenate(
+            [self._open, *(piece for replica in self._replicas for piece in replica.up_to(last))]
+        )
         ends = np.column_stack([markers, np.full(len(markers), -1, np.int64)])
         events = np.concatenate([runs, ends])
         is_marker = np.arange(len(events)) >= len(runs)
-        # a run that begins at the offset of a marker is behind that marker
+        # a run that begins at the offset of a marker comes after that marker
         order = np.lexsort((~is_marker, events[:, 1], events[:, 0]))
         producers, offsets, lasts = events[order].T
         is_marker = is_marker[order]
@@ -406,28 +408,27 @@ class _Waiting:
         self._open = np.column_stack(
             [producers[waits], np.full(int(waits.sum()), -1, np.int64), data_to[waits]]
         )
-        found: Int64s = offsets[is_marker & (data_to > before)]
-        return found
+        needed: Int64s = offsets[is_marker & (data_to > before)]
+        return needed
 
 
 def _greatest(values: Int64s, groups: Int64s) -> Int64s:
-    """Of each place the greatest value so far in its group.
+    """Return for each position the greatest value so far in its group.
 
     Args:
-        values: int64[N].
-        groups: int64[N], ascending from 0 on.
+        groups: int64[N], ascending from 0.
     """
     known, ranks = np.unique(values, return_inverse=True)
     shifted = groups * len(known)
-    found: Int64s = known[np.maximum.accumulate(shifted + ranks) - shifted]
-    return found
+    greatest: Int64s = known[np.maximum.accumulate(shifted + ranks) - shifted]
+    return greatest
 
 
 class _Ascending:
-    """The runs of one replica, read forward, a piece at a time.
+    """Runs of one replica, read forward, a piece at a time.
 
     Args:
-        parts: side by side.
+        parts: consecutive parts of the runs.
     """
 
     def __init__(self, parts: Sequence[SpilledRows]) -> None:
@@ -440,7 +441,7 @@ class _Ascending:
         self._piece: Int64s = _NO_RUNS
 
     def up_to(self, last: int) -> Iterator[Int64s]:
-        """The rows that were not given yet, up to an offset."""
+        """Yield the rows up to an offset that were not returned yet."""
         while True:
             if len(self._piece) == 0:
                 self._piece = next(self._pieces, _NO_RUNS)

@@ -1,4 +1,4 @@
-"""What travels to and from the functions that read replicas."""
+"""Items and results of the functions that read replicas."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Result = TypeVar("Result")
 
 
 class ReplicaItem(LogsItem, frozen=True, kw_only=True):
-    """Read one replica of one partition.
+    """Item that reads one replica of one partition.
 
     Attributes:
-        secret: 16 bytes, the key of the hashes; of a reading of headers empty.
+        secret: 16 bytes, key of the hashes; empty when reading headers.
         transactions: bytes of int64[N, TRANSACTION_COLUMNS], for a reading of records.
-        scratch: folder for rows that do not fit into a result, or empty.
-        rows_inline: at most so many rows travel in a result.
-        following: base offset of the segment behind these, -1 none.
-        keys: of a reading of records: whether keys are wanted.
-        evidence: of a reading of headers: the runs of data are wanted, of transactions only those that are aborted, and
-            zeros behind the last batch are damage, too.
-        differing: numbers of ranges of offsets, ascending, int64: only of batches that begin in these the digests of
-            records are wanted, and without keys no others are read; None: all are.
+        scratch: path of the folder for rows that do not fit into a result, or empty.
+        rows_inline: largest number of rows that travel in a result.
+        following: base offset of the segment after these, -1 for none.
+        keys: when reading records: True to collect keys.
+        evidence: when reading headers: True to collect the runs of data and only aborted transactions, and to count
+            zeros after the last batch as damage.
+        differing: range numbers, ascending, int64: only batches that begin in these ranges need digests of their
+            records, and without keys no other batches are read; None for all.
     """
 
     secret: bytes = b""
@@ -45,7 +45,7 @@ class ReplicaItem(LogsItem, frozen=True, kw_only=True):
 
 
 def parts_of(item: ReplicaItem) -> Iterator[ReplicaItem]:
-    """A large replica in several items, each with segments side by side, so that no task is much larger than others."""
+    """Split a large replica into items of consecutive segments, so that no task is much larger than others."""
     first = size = 0
     for number, (_, log_bytes) in enumerate(item.segments):
         size += log_bytes
@@ -64,13 +64,12 @@ def map_in_parts(
     items: Sequence[ReplicaItem],
     joined: Callable[[Sequence[Result]], Result],
 ) -> Iterator[tuple[int, Result]]:
-    """Yield (index of the item, what its replica comes to) in any order; large replicas are read in several tasks.
+    """Yield (index of the item, result of its replica) in any order; large replicas are read in several tasks.
 
     Args:
-        engine: runs them.
-        function: reads some segments side by side.
-        items: the replicas.
-        joined: what the parts of one come to, which it gets in offset order.
+        function: function that reads some consecutive segments.
+        items: one item for each replica.
+        joined: function that joins the results of one replica's parts, given in offset order.
     """
     parts = [(number, part) for number, item in enumerate(items) for part in parts_of(item)]
     counts = Counter(number for number, _ in parts)
@@ -79,18 +78,18 @@ def map_in_parts(
         number = parts[index][0]
         of_one = waiting[number]
         of_one[index] = result
-        if len(of_one) == counts[number]:  # results are large: they go as soon as they can
+        if len(of_one) == counts[number]:  # results are large, so they are released as soon as possible
             yield number, joined([of_one[place] for place in sorted(of_one)])
             of_one.clear()
 
 
 class RowRun(Struct, frozen=True, kw_only=True):
-    """Rows of hashes.
+    """Run of rows with hashes.
 
     Attributes:
-        rows: how many.
+        rows: number of rows.
         data: bytes of uint64 rows, or empty.
-        path: absolute path of a scratch file that holds them, or empty.
+        path: absolute path of a scratch file with the rows, or empty.
     """
 
     rows: int
@@ -99,7 +98,7 @@ class RowRun(Struct, frozen=True, kw_only=True):
 
 
 class RowsResult(Outcome, frozen=True, kw_only=True):
-    """The result of the records of a replica.
+    """Records of a replica as rows.
 
     Attributes:
         keys: runs of uint64[N, KEY_WORDS], each ascending by the highest bits of its first column (``BUCKETS``).
@@ -111,7 +110,7 @@ class RowsResult(Outcome, frozen=True, kw_only=True):
 
 
 def rows_of(run: RowRun, columns: int) -> Uint64s:
-    """uint64[N, columns] of a run; of a file only what is used is read."""
+    """View a run as uint64[N, columns]; of a file only used parts are read."""
     if run.path:
         return np.memmap(run.path, np.uint64, "r").reshape(-1, columns)
     return np.frombuffer(run.data, np.uint64).reshape(-1, columns)

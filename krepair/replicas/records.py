@@ -1,8 +1,8 @@
-"""Reads the records of one replica as hashes: the last committed record of each key, and a digest of every record.
+"""Reading of one replica's records as hashes: the last committed record of each key, and a digest of every record.
 
-No step is done in Python for a record: batches that lie plain in a window go to a kernel together, compressed ones are
-unpacked one behind the other first, wrappers of v0 or v1 each by itself. What is larger than a window is read one at a
-time.
+Nothing is done in Python for a single record: uncompressed batches of a window go to a kernel together, compressed ones
+are first decompressed one after another, v0 and v1 wrappers one by one. A record larger than a window is read by
+itself.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from krepair.scan.log_records import (
 )
 
 OnHashes = Callable[[Uint64s, Int64s, Int64s, Any], None]
-"""Takes uint64[N, HASH_COLUMNS] in offset order, and of each batch: int64[B] records, int64[B] fates, uint8[B] whether
-digests are wanted."""
+"""Receiver of hashes, uint64[N, HASH_COLUMNS], in offset order, and for each batch: int64[B] record count, int64[B]
+fate, uint8[B] 1 if digests are wanted."""
 OnRows = Callable[[Uint64s], None]
 _CUT: Final = 256
-"""Bytes of a key or a value that are shown."""
+"""Number of bytes shown of a key or a value."""
 _FIRST_SLOTS: Final = 1 << 16
 _MOST_SLOTS: Final = 1 << 21
 _DIGEST_ROWS: Final = 1 << 20
@@ -59,7 +59,7 @@ class Differing:
     """Ranges of offsets that differ between replicas.
 
     Args:
-        numbers: int64[N] of the ranges, ascending, as bytes; None: all of them.
+        numbers: bytes of int64[N], range numbers, ascending; None for all ranges.
     """
 
     def __init__(self, numbers: bytes | None) -> None:
@@ -67,7 +67,7 @@ class Differing:
         self._numbers = np.frombuffer(numbers or b"", np.int64)
 
     def of(self, rows: Batches) -> Any:
-        """Whether batches begin in one of them, uint8[B]."""
+        """Mark the batches that begin in one of the ranges, uint8[B]."""
         if self._all or not len(self._numbers):
             return np.full(len(rows), self._all, np.uint8)
         numbers = rows["base_offset"] >> RANGE_BITS
@@ -76,14 +76,14 @@ class Differing:
 
 
 class RecordHashes:
-    """Hashes the records of a log, markers too, as ``LogRecords`` gives them.
+    """Hasher of a log's records, control records included, as ``LogRecords`` reads them.
 
     Args:
-        secret: uint64[2], the key of the hashes.
-        select: which batches are read, see ``RecordOptions``.
+        secret: uint64[2], key of the hashes.
+        select: selection of the batches to read, see ``RecordOptions``.
 
     Attributes:
-        options: what has to be read of the log.
+        options: options for reading the log.
     """
 
     def __init__(self, secret: Uint64s, select: Callable[[Batches], Any] | None = None) -> None:
@@ -98,7 +98,7 @@ class RecordHashes:
         )
 
     def _begin_bytes(self, stream: ByteStream, key_size: int) -> None:
-        """Take the bytes of a large record from its key on: they are its body."""
+        """Collect the bytes of a large record from its key on: they are its body."""
         self._bytes.begin(key_size)
         stream.on_bytes = self._bytes.take
 
@@ -115,26 +115,26 @@ class RecordHashes:
 
 
 def _batches_of(part: RecordsRead | LargeRecordRead) -> tuple[Any, Int64s]:
-    """Return the batches of a part, and how many records of each it has."""
+    """Return the batches of a part, and the record count of each."""
     if isinstance(part, RecordsRead):
         return np.ascontiguousarray(part.batches), np.ascontiguousarray(part.counts)
     return part.batch.reshape(1), np.ones(1, np.int64)
 
 
 def _fates_of(batches: Any, fates: Int64s) -> Int64s:
-    """Return what became of the transaction of each batch, int64[B]."""
-    found = np.empty(len(batches), np.int64)
-    h.batch_fates(batches, fates, found)
-    return found
+    """Return the fate of each batch's transaction, int64[B]."""
+    fate_of_each = np.empty(len(batches), np.int64)
+    h.batch_fates(batches, fates, fate_of_each)
+    return fate_of_each
 
 
 def hashes_of(row: Any, record: LogRecord, found: Hashed) -> tuple[int, ...]:
-    """Return the hashes of one record: the same as the kernel's.
+    """Return the hashes of one record, equal to the kernel's.
 
     Args:
-        row: row of its batch.
-        record: the record, perhaps without its bytes.
-        found: hashes of its bytes.
+        row: header of the record's batch.
+        record: record, perhaps without its bytes.
+        found: hashes of the record's bytes.
     """
     sequence = int(row["base_sequence"])
     if sequence >= 0:
@@ -152,7 +152,7 @@ def hashes_of(row: Any, record: LogRecord, found: Hashed) -> tuple[int, ...]:
 
 
 class ReplicaError(Exception):
-    """A replica cannot be read: the kind of failure, and why."""
+    """A replica cannot be read."""
 
     def __init__(self, failure: FailureKind, why: str) -> None:
         super().__init__(why)
@@ -163,7 +163,7 @@ def _walk_records(item: ReplicaItem, on_hashes: OnHashes) -> None:
     """Hash all records of a replica, in offset order.
 
     Raises:
-        ReplicaError: it cannot be read.
+        ReplicaError: the replica cannot be read.
     """
     tree, wrong = reached(item.place)
     if wrong:
@@ -199,12 +199,12 @@ def _too_large(part: RecordsRead | LargeRecordRead) -> str:
 
 
 def _check_readable(part: DamageRead) -> None:
-    """Check that a damaged range is not the content of a sound batch: that must not count as one without records.
+    """Check that a damaged range is not inside an intact batch, which must not count as one without records.
 
-    Batches with a damaged header, and ranges without a batch, were told with the headers.
+    Batches with a damaged header, and ranges without a batch, are reported with the headers.
 
     Raises:
-        ReplicaError: it is.
+        ReplicaError: the range is inside an intact batch.
     """
     if part.batch is not None and part.batch["problem"] == OK:
         position, wrong = int(part.batch["position"]), part.damage
@@ -213,11 +213,12 @@ def _check_readable(part: DamageRead) -> None:
 
 
 class Entered:
-    """Keeps of each key the last record of each class, and the digests that are wanted, and gives them away in runs.
+    """Store of each key's last record by class and of wanted digests, which passes them on in runs.
 
     Args:
-        on_keys: takes uint64[N, KEY_WORDS] by bucket, the highest bits of the hash; None: keys are not wanted.
-        on_digests: takes uint64[N, 2] (offset, digest), ascending.
+        on_keys: receiver of uint64[N, KEY_WORDS], ordered by bucket, the highest bits of the hash; None if keys are not
+            wanted.
+        on_digests: receiver of uint64[N, 2] (offset, digest), ascending.
     """
 
     def __init__(self, on_keys: OnRows | None, on_digests: OnRows) -> None:
@@ -227,7 +228,7 @@ class Entered:
         self._state = np.zeros(h.ENTER_STATE, np.int64)
 
     def take(self, hashed: Uint64s, counts: Int64s, fates: Int64s, differing: Any) -> None:
-        """Take records, see ``OnHashes``."""
+        """Add records, see ``OnHashes``."""
         state = self._state
         state[h.E_BATCH] = state[h.E_RECORD] = 0
         with_keys = self._on_keys is not None
@@ -246,7 +247,7 @@ class Entered:
                 self._put_keys()
 
     def _make_room(self, records: int) -> None:
-        """A batch is entered whole, so the largest has to fit."""
+        """Grow the tables for the largest batch, because a batch is entered whole."""
         if 2 * records > len(self._table) and self._on_keys is not None:
             self._grow(1 << (2 * records).bit_length())
         if records > len(self._digests):
@@ -260,7 +261,7 @@ class Entered:
         h.merge_keys(old, self._table, self._state)
 
     def end(self) -> None:
-        """Give away what is left."""
+        """Pass on what is left."""
         self._put_keys()
         self._put_digests()
 
@@ -273,7 +274,7 @@ class Entered:
         self._state[h.E_KEYS] = 0
 
     def _put_digests(self) -> None:
-        """Give them away; the buffer begins small and grows once."""
+        """Pass on the digests; the buffer begins small and grows once."""
         count = int(self._state[h.E_DIGESTS])
         if count:
             self._on_digests(self._digests[:count].copy())
@@ -284,7 +285,7 @@ class Entered:
 
 @shown("records")
 def read_records(item: ReplicaItem) -> RowsResult:
-    """The rows of one replica: small ones travel in the result, others lie in scratch files."""
+    """Read the rows of one replica: small runs travel in the result, others lie in scratch files."""
     keys: list[RowRun] = []
     records: list[RowRun] = []
 
@@ -320,18 +321,18 @@ def _joined(parts: Sequence[RowsResult]) -> RowsResult:
     )
 
 
-# -- one record by itself, from its bytes as they come
+# -- hashes of one large record, from its bytes as they arrive
 #
-# A body is what lies in a record from its key to its last header, a message of v0 or v1 from its key on. It has the
-# hashes that the kernel gives it. A larger one than key compaction takes is not compared.
+# The body of a record reaches from its key to its last header; of a v0 or v1 message, from its key to its end. It gets
+# the same hashes as from the kernel. A body that is too large for key compaction is not compared.
 
 
 class Hashed(NamedTuple):
     """Hashes of a record's bytes.
 
     Attributes:
-        key: both halves of the hash of its key, zeros without one.
-        body: both halves of the hash of its body.
+        key: both halves of the key's hash, zeros without a key.
+        body: both halves of the body's hash.
     """
 
     key: tuple[int, int]
@@ -339,14 +340,14 @@ class Hashed(NamedTuple):
 
 
 class RecordBytes:
-    """Takes the bodies of records, one after the other.
+    """Collector of record bodies, one after another.
 
     Args:
-        secret: uint64[2], the key of the hashes.
-        most: bytes that are held.
+        secret: uint64[2], key of the hashes.
+        most: largest body in bytes.
 
     Attributes:
-        too_large: whether the body has more, so that there are no hashes of it.
+        too_large: True if the body is larger, so that it has no hashes.
     """
 
     def __init__(self, secret: Uint64s, most: int = LARGEST_RECORD_BYTES) -> None:
@@ -354,38 +355,38 @@ class RecordBytes:
         self.begin(-1)
 
     def begin(self, key_size: int) -> None:
-        """The next body begins.
+        """Begin the next body.
 
         Args:
-            key_size: bytes of its key, negative without one.
+            key_size: size of the key in bytes, negative without a key.
         """
         self._key_size, self._held, self.too_large = key_size, bytearray(), False
 
     def take(self, piece: memoryview) -> None:
-        """Take the next bytes of the body."""
+        """Add the next bytes of the body."""
         self.too_large = self.too_large or len(self._held) + len(piece) > self._most
         if not self.too_large:
             self._held += piece
 
     def hashed(self) -> Hashed:
-        """Hashes of the body that was taken."""
+        """Return the hashes of the collected body."""
         body: Uint8s = np.frombuffer(self._held + bytes(SLACK), np.uint8)
         first, second = (0, 0) if self._key_size < 0 else key_hash(body, 0, self._key_size, *self._secret)
-        one, other = body_hash(body, 0, len(self._held), *self._secret)
-        return Hashed((int(first), int(second)), (int(one), int(other)))
+        body_first, body_second = body_hash(body, 0, len(self._held), *self._secret)
+        return Hashed((int(first), int(second)), (int(body_first), int(body_second)))
 
 
-# -- named keys: the key itself, and what this replica would serve of it as leader
+# -- named keys: the key itself, and the record of it that this replica would serve as leader
 
 
 class FindItem(Struct, frozen=True, kw_only=True):
-    """Find keys in one replica.
+    """Item that finds keys in one replica.
 
     Attributes:
-        replica: which, and its transactions and the secret of the hashes.
-        hashes: both halves of the hashes of the keys; empty for all keys.
-        log_start: records below it are not served.
-        last_stable_offset: records at or above it are not served to ``read_committed`` readers.
+        replica: item of the replica, with its transactions and the secret of the hashes.
+        hashes: both halves of each key's hash; empty for all keys.
+        log_start: log start offset; records below it are not served.
+        last_stable_offset: last stable offset; records from it on are not served to ``read_committed`` readers.
     """
 
     replica: ReplicaItem
@@ -395,25 +396,25 @@ class FindItem(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> Place:
-        """Of the replica."""
+        """Location of the replica."""
         return self.replica.place
 
     @property
     def bytes_to_read(self) -> int:
-        """All its logs."""
+        """Size of the replica's logs in bytes."""
         return self.replica.bytes_to_read
 
 
 class FoundKey(Struct, frozen=True, kw_only=True):
-    """One key of a replica.
+    """Key of a replica, and the record that it would serve.
 
     Attributes:
-        first: first half of its hash.
-        second: second half.
-        key: its bytes, perhaps only the first.
-        offset: of the record that would be served last, -1 none.
-        value: its value, perhaps only the first bytes; None for a tombstone or no record.
-        value_size: all its bytes, -1 for a tombstone or no record.
+        first: first half of the key's hash.
+        second: second half of the key's hash.
+        key: bytes of the key, perhaps only the first ones.
+        offset: offset of the record that would be served, -1 for none.
+        value: first bytes of the value; None for a tombstone or no record.
+        value_size: size of the whole value in bytes, -1 for a tombstone or no record.
     """
 
     first: int
@@ -425,14 +426,14 @@ class FoundKey(Struct, frozen=True, kw_only=True):
 
 
 class _Finder:
-    """Keeps of each wanted key what is served last.
+    """Collector of the last served record of each wanted key.
 
     Args:
-        item: the replica and the keys.
-        fates: what became of its transactions, see ``fates_of``.
+        item: replica and keys.
+        fates: fates of the replica's transactions, see ``fates_of``.
 
     Attributes:
-        found: hash of a key -> what is known of it.
+        found: what is known of each key, by its hash.
     """
 
     def __init__(self, item: FindItem, fates: Int64s) -> None:
@@ -442,7 +443,7 @@ class _Finder:
         self.found: dict[tuple[int, int], FoundKey] = {}
 
     def take(self, part: RecordsRead | LargeRecordRead, hashed: Uint64s) -> None:
-        """Look at records and their hashes."""
+        """Examine records with their hashes."""
         chosen = (
             np.isin(hashed[:, h.H_FIRST], self._wanted) if len(self._wanted) else np.ones(len(hashed), bool)
         )
@@ -485,7 +486,7 @@ def _cut(data: bytes | None) -> bytes | None:
 @shown("keys")
 @in_its_place
 def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
-    """Read the log once; of each key that is wanted keep what is served last."""
+    """Read the log once, and keep the last served record of each wanted key."""
     replica = item.replica
     table: Int64s = np.frombuffer(replica.transactions, np.int64).reshape(-1, TRANSACTION_COLUMNS)
     hashes = RecordHashes(np.frombuffer(replica.secret, np.uint64).copy())
@@ -498,4 +499,4 @@ def find_keys(item: FindItem, tree: Tree) -> tuple[FoundKey, ...]:
                     if hashed is not None:
                         finder.take(part, hashed)
     wanted = set(item.hashes)
-    return tuple(one for pair, one in finder.found.items() if not wanted or pair in wanted)
+    return tuple(key for pair, key in finder.found.items() if not wanted or pair in wanted)

@@ -1,1 +1,1 @@
-"""Logs and their derived files written anew, and the proof of each."""
+"""Rewritten logs and their derived files, and the proof of each."""

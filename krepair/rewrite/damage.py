@@ -1,7 +1,7 @@
-"""Damaged logs: a map of what is valid; the files of a log that was cut or freed of its damage, made and read again.
+"""Damaged logs: a map of what is valid; the files of a log without its damage, built and verified.
 
-The map is made by the scan itself, begun anew behind each damaged range, so what it calls valid is what every other
-part of krepair calls valid. Valid ranges and damaged ranges together are the file.
+The scan itself builds the map: it restarts after each damaged range, so that "valid" means the same here as in every
+other part of krepair. Valid and damaged ranges together cover the file.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from krepair.scan.segment_files import kept_ranges, read_entries, reader_without
 
 MOST_RANGES = 4096
 CUT = ".cut"
-"""Ends the name under which the cut bytes of a log are kept."""
+"""Suffix of the file that keeps the bytes cut from a log."""
 LARGEST_LOG_BYTES = 2**31 - 1
-"""Of a segment (FileRecords); what is longer no broker wrote, and it is not searched."""
+"""Largest size of a segment (FileRecords). No broker writes a longer file, and krepair does not search it."""
 _CHUNK_BYTES = 1 << 20
 _UNKNOWN = -1
 
 
 class MapItem(LogItem, frozen=True, kw_only=True):
-    """Map one damaged log.
+    """Item that maps one damaged log.
 
     Attributes:
-        first: the valid range at its start, as the scan found it (may be empty).
-        damage: kind of what is wrong behind it.
+        first: valid range at the start, from the scan (may be empty).
+        damage: kind of the damage after that range.
         text: what was expected and found there.
-        highest: largest offset that the log may have: below the next segment's base offset.
-        interval_bytes: ``index.interval.bytes``.
+        highest: largest possible offset in the log, below the next segment's base offset.
+        interval_bytes: value of ``index.interval.bytes``.
         next_base: base offset of the next segment, -1 if it is the last.
     """
 
@@ -72,7 +72,7 @@ class MapItem(LogItem, frozen=True, kw_only=True):
 
 
 class MapResult(DamageMap, frozen=True, kw_only=True):
-    """What is valid in a damaged log, and what is not.
+    """Valid and damaged ranges of a log, or the reason why it could not be read.
 
     Attributes:
         failure: kind of failure, empty if the log could be read.
@@ -84,7 +84,7 @@ class MapResult(DamageMap, frozen=True, kw_only=True):
 @shown("damage")
 @at_its_place(MapResult)
 def map_damage(item: MapItem, tree: Tree) -> MapResult:
-    """Map one damaged log. An I/O error is a failure, never damage."""
+    """Map one damaged log; an I/O error is a failure, never damage."""
     name = log_name(item.base_offset)
     with opened_with_status(f"{item.place.path}/{name}", tree) as (descriptor, status):
         if status.st_size != item.size:
@@ -96,7 +96,7 @@ def map_damage(item: MapItem, tree: Tree) -> MapResult:
 
 
 def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
-    """The map of a log that can be read at any position."""
+    """Build the map of a log that can be read at any position."""
     valid = [item.first] if item.first.end else []
     damaged: list[DamagedRange] = []
     start, kind, text, last = item.first.end, item.damage, item.text, item.first.last_offset
@@ -127,7 +127,7 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
             break
     recovery: OffsetsRecovery = ""
     cut = _cut_by_checksums(read_into, damaged, item.size)
-    if any(one.checksummed for one in damaged):
+    if any(gap.checksummed for gap in damaged):
         recovery = recovery_of_offsets(
             read_into, item.size, cut, item.base_offset, item.interval_bytes, next_base=item.next_base
         )
@@ -138,18 +138,18 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
 
 @dataclass
 class _Budget:
-    """How many bytes the searches in one log may still checksum."""
+    """Number of bytes that the searches in one log may still checksum."""
 
     left: int
 
 
 class _Jump(Struct, frozen=True):
-    """Batches whose offsets lie above one that follows.
+    """Batches whose offsets lie above those of a later batch.
 
     Attributes:
-        start: position of the first.
-        offset: its last offset.
-        before: the last offset before it.
+        start: position of the first of these batches.
+        offset: last offset of that first batch.
+        before: last offset of the batch before it.
     """
 
     start: int
@@ -158,10 +158,10 @@ class _Jump(Struct, frozen=True):
 
 
 def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: int) -> _Jump | None:
-    """Find the batch whose offset is implausibly high; None if that cannot be told.
+    """Find the batch whose offset is implausibly high; None if that cannot be decided.
 
-    One wrong bit in an offset, which no checksum covers, makes a batch seem later than all that follow. Then it is the
-    one that is wrong, not they.
+    No checksum covers the base offset. One wrong bit in it makes a batch seem later than all that follow; then this
+    batch is wrong, not the following ones.
     """
     if not valid or valid[-1].end != start:
         return None
@@ -184,7 +184,7 @@ def _leave_out_jump(
     jump: _Jump,
     end: int,
 ) -> _Next | None:
-    """Make the batches of a jump the damaged ones; what follows them, or None (and nothing changed) if nothing does."""
+    """Mark the batches of a jump as damaged; return what follows, or None (unchanged) if nothing valid does."""
     after = _valid_from(item, read_into, end, jump.before)
     if after is None:
         return None
@@ -199,14 +199,14 @@ def _leave_out_jump(
 
 
 def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size: int) -> int:
-    """Position of the first batch that recovery does not get past, the size of the log if there is none.
+    """Return the position of the first batch that a broker's recovery cannot pass, else the size of the log.
 
-    A damaged range may have right checksums, and only its offsets or its records are wrong. Recovery does not see that,
-    and reads on, as long as the checksums are right.
+    A damaged range may have valid checksums, and only wrong offsets or records. Recovery does not notice that, and
+    reads on as long as the checksums are valid.
     """
-    for one in damaged:
-        end = checksummed_end(read_into, one.start, one.end, size) if one.checksummed else one.start
-        if end < one.end:
+    for gap in damaged:
+        end = checksummed_end(read_into, gap.start, gap.end, size) if gap.checksummed else gap.start
+        if end < gap.end:
             return end
     return size
 
@@ -214,20 +214,21 @@ def _cut_by_checksums(read_into: ReadInto, damaged: Sequence[DamagedRange], size
 def recovery_of_offsets(
     read_into: ReadInto, size: int, cut: int, base_offset: int, interval_bytes: int, *, next_base: int = -1
 ) -> OffsetsRecovery:
-    """What a broker's recovery does with offsets that are wrong under right checksums, which do not cover them.
+    """Predict how a broker's recovery treats wrong offsets under valid checksums, which do not cover them.
 
-    It does not compare the offsets of batches. An index entry that goes back makes it empty the segment. An offset that
-    does not fit the base makes it split the segment, if the last offset does not fit either (``splits``; ``strays`` if
-    nothing shows that the log really went that far); else the start fails.
+    Recovery does not compare the offsets of batches. An index entry with a lower offset than the one before makes it
+    empty the segment. An offset that does not fit the base offset makes it split the segment, if the last offset does
+    not fit either (``splits``; ``strays`` if nothing shows that the log really went that far); else the start fails.
+
     Source: LogSegment.recover, OffsetIndex.append, TimeIndex.maybeAppend, Log.splitOverflowedSegment (2.2.1, 3.9); seen
     on 2.2.1, 3.9.2 and 4.3.1.
 
     Args:
-        read_into: of the log.
-        size: bytes of it.
-        cut: position of the first batch that recovery does not get past: its checksum is wrong.
-        base_offset: of the segment.
-        interval_bytes: ``index.interval.bytes``.
+        read_into: reader of the log.
+        size: size of the log in bytes.
+        cut: position of the first batch that recovery cannot pass, because its checksum is wrong.
+        base_offset: base offset of the segment.
+        interval_bytes: value of ``index.interval.bytes``.
         next_base: base offset of the next segment, -1 if it is the last.
     """
     entries, fits = IndexEntries(interval_bytes), True
@@ -250,7 +251,7 @@ def recovery_of_offsets(
 
 
 def _last_offset(read_into: ReadInto, size: int, base_offset: int) -> int:
-    """Of the last batch, as a broker reads it: by the headers alone."""
+    """Return the last batch's last offset as a broker determines it, by the headers alone."""
     last = base_offset
     for rows in BatchWalk(read_into, size):
         last = int(rows["last_offset"][-1])
@@ -263,7 +264,7 @@ _Next = tuple[ValidRange, int, str]
 def _next_valid(
     item: MapItem, read_into: ReadInto, start: int, last: int, budget: _Budget
 ) -> tuple[int, _Next | None, bool]:
-    """Where the next valid batch begins, what follows from there on, and whether the search came to an end."""
+    """Return where the next valid batch begins, what follows it, and whether the search was completed."""
     position = _declared_end(read_into, start, item.size)
     if position:
         after = _valid_from(item, read_into, position, last)
@@ -282,7 +283,7 @@ def _next_valid(
 
 
 def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
-    """Where the damaged batch says that it ends, 0 if that is not in the log."""
+    """Return where the damaged batch ends by its own header, 0 if that is not within the log."""
     head = _read(read_into, start, HEADER.size)
     front = batch_front(head)
     if front is None or len(head) < HEADER.size or not front.is_known:
@@ -294,7 +295,7 @@ def _declared_end(read_into: ReadInto, start: int, size: int) -> int:
 def _valid_from(
     item: MapItem, read_into: ReadInto, position: int, last: int, *, until: int = -1
 ) -> _Next | None:
-    """The valid batches from a position on whose offsets go on from the last one, None if there are none."""
+    """Return the valid batches from a position whose offsets continue after ``last``, None if there are none."""
     size = (item.size if until < 0 else until) - position
     inputs = ScanInputs(base_offset=item.base_offset, file_size=size, now_ms=0)
     summary = scan_segment(inputs, lambda buffer, at: read_into(buffer, at + position))
@@ -329,7 +330,7 @@ def _damaged(
 
 
 def _declared(read_into: ReadInto, start: int, end: int, last: int, before: int) -> tuple[int, int]:
-    """Records and last offset by the header of a range that is one v2 batch, -1 where it cannot be one."""
+    """Return records and last offset by the header of a range that is one v2 batch, -1 if it cannot be one."""
     head = _read(read_into, start, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return _UNKNOWN, _UNKNOWN
@@ -364,17 +365,17 @@ def _read(read_into: ReadInto, position: int, count: int) -> bytes:
 
 
 class MendedItem(LogItem, frozen=True, kw_only=True):
-    """Work out what a log and its indexes become without some of its bytes, or make them.
+    """Item that computes, or builds, a log and its indexes without some of the log's bytes.
 
     Attributes:
         without: (start, end) of the ranges that go, ascending.
-        interval_bytes: ``index.interval.bytes``.
-        target: folder that new files are written into, empty if nothing is to be written.
-        with_log: whether the log itself is written too.
-        torn: whether the last range goes as a torn tail, without consent: then no valid batch may be in it.
-        lost: (first, last) of the offsets that go with each range.
-        replayed: (base offset, bytes) of the logs that tell what was aborted, up to its own as it will be. Empty:
-            its ``.txnindex`` only loses the entries of what goes.
+        interval_bytes: value of ``index.interval.bytes``.
+        target: path of the folder for new files, empty to write nothing.
+        with_log: True to write the log itself too.
+        torn: True if the last range goes as a torn tail, without consent: then it must not hold a valid batch.
+        lost: (first, last) offset that goes with each range.
+        replayed: (base offset, size in bytes) of the logs whose replay shows what was aborted, up to this log in its
+            future state. Empty: the ``.txnindex`` only loses the entries of what goes.
     """
 
     without: tuple[tuple[int, int], ...]
@@ -390,12 +391,12 @@ class MendedCompanion(Struct, frozen=True, kw_only=True):
     """One index of the new log.
 
     Attributes:
-        suffix: of the file.
-        size_before: bytes, -1 if there is no file.
-        size_after: bytes.
+        suffix: suffix of the file name.
+        size_before: size of the old file in bytes, -1 if there is none.
+        size_after: size of the new file in bytes.
         digest_after: 32 hex digits over the new bytes.
-        same: whether the file has these bytes already.
-        front_bytes: of an ``.index``: how much of the new one is also true of the old log.
+        same: True if the file already has these bytes.
+        front_bytes: for an ``.index``: number of bytes of the new one that are also valid for the old log.
     """
 
     suffix: str
@@ -407,15 +408,15 @@ class MendedCompanion(Struct, frozen=True, kw_only=True):
 
 
 class MendedResult(Struct, frozen=True, kw_only=True):
-    """What a log becomes.
+    """Result for one log.
 
     Attributes:
-        size: bytes of the new log.
-        digest: 32 hex digits over them.
-        digest_gone: the same over the bytes that go, in order.
-        last_offset: of the last batch that stays, one less than the base offset if none does.
-        batches: that stay.
-        companions: the indexes.
+        size: size of the new log in bytes.
+        digest: 32 hex digits over the new log.
+        digest_gone: 32 hex digits over the bytes that go, in order.
+        last_offset: last offset of the last batch that stays, one less than the base offset if none does.
+        batches: number of batches that stay.
+        companions: indexes of the new log.
     """
 
     size: int = 0
@@ -427,7 +428,7 @@ class MendedResult(Struct, frozen=True, kw_only=True):
 
 
 class _LogReader:
-    """Reads a log, and knows whether that failed."""
+    """Reader of a log that remembers whether reading failed."""
 
     def __init__(self, read_into: ReadInto) -> None:
         self.read_into = read_into
@@ -444,7 +445,7 @@ class _LogReader:
 @shown("damage")
 @in_its_place
 def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
-    """Work out, or make, a log and its indexes without the ranges that go; proves that what stays is valid."""
+    """Compute or build a log and its indexes without the ranges that go, and prove that the rest is valid."""
     name = log_name(item.base_offset)
     reader: _LogReader | None = None
     try:
@@ -455,7 +456,7 @@ def make_mended(item: MendedItem, tree: Tree) -> MendedResult | Failed:
             reader = _LogReader(read_into_from(descriptor))
             return _mended(item, reader.read, RealDisk(tree))
     except OSError as error:
-        # What could not be written is not a log that could not be read.
+        # A failed write must not be reported as an unreadable log.
         kind: FailureKind = "disk" if reader is not None and not reader.failed else "unreadable"
         return Failed(kind, what_failed(item.place, error, name))
 
@@ -508,7 +509,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
 
 
 def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
-    """First offset of a valid batch in the last range that goes, by the search of ``damage_map``; -1 if none is."""
+    """Search the last range that goes for a valid batch, like ``damage_map``; return its offset or -1."""
     start = item.without[-1][0]
     none = ValidRange(
         start=start, end=start, first_offset=-1, first_is_old=False, last_offset=last, batches=0, records=0
@@ -523,39 +524,39 @@ def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
         highest=item.base_offset + INT32_MAX,
         interval_bytes=item.interval_bytes,
     )
-    found = _valid_from(whole, read_into, start, last)
-    if found is None:
-        _, found, _ = _next_valid(whole, read_into, start, last, _Budget(search_budget(item.size)))
-    return -1 if found is None else found[0].first_offset
+    valid = _valid_from(whole, read_into, start, last)
+    if valid is None:
+        _, valid, _ = _next_valid(whole, read_into, start, last, _Budget(search_budget(item.size)))
+    return -1 if valid is None else valid[0].first_offset
 
 
 def _true_entries(item: MendedItem, tree: Tree) -> bytes | None:
-    """Its ``.txnindex`` by a replay; None where that is not asked for, or does not come so far, or there is none."""
-    for found in replayed(item.place.path, item.replayed, tree):
-        if found.valid_bytes != found.size:
+    """Replay the ``.txnindex``; None if that is not requested or not possible, or if there is none."""
+    for segment in replayed(item.place.path, item.replayed, tree):
+        if segment.valid_bytes != segment.size:
             break
-        if found.base_offset == item.base_offset:
+        if segment.base_offset == item.base_offset:
             on_disk = read_entries(item.place.stem(item.base_offset), tree)
-            true, _, _ = judged(on_disk, found, log_start=item.replayed[0][0])
+            true, _, _ = judged(on_disk, segment, log_start=item.replayed[0][0])
             return txn_index.encode(true) if true or on_disk else None
     return None
 
 
 def _entries_up_to(entries: bytes, made: RecoveredSegment, lost: Sequence[tuple[int, int]]) -> bytes | None:
-    """The entries of aborts that are still in the log; None where there are none, or they cannot be read."""
+    """Return the entries of aborts that are still in the log; None if there are none or they are unreadable."""
     if not entries or len(entries) % txn_index.ENTRY_SIZE:
         return None
-    found = txn_index.view(entries)
-    markers = found["last_offset"]
+    rows = txn_index.view(entries)
+    markers = rows["last_offset"]
     stays = markers <= made.last_offset
     for first, last in lost:
         stays &= (markers < first) | (markers > last)
-    return found[stays].tobytes()
+    return rows[stays].tobytes()
 
 
 def _companion(stem: str, suffix: str, data: bytes, front: int, tree: Tree) -> MendedCompanion:
-    found = tree.status(stem + suffix)
-    size = -1 if found is None else found.st_size
+    file_status = tree.status(stem + suffix)
+    size = -1 if file_status is None else file_status.st_size
     same = size == len(data)
     if same and data:
         with opened_for_reading(stem + suffix, tree) as descriptor:
@@ -576,7 +577,7 @@ def _writer(
     if not item.with_log:
         return lambda piece, position: digest(piece)
     target = f"{item.target}/{log_name(item.base_offset)}"
-    # A task that is run again meets what it made before.
+    # A repeated task finds the file of its first attempt.
     if disk.tree.is_there(target):
         disk.unlink(target)
     disk.reserve(target, size)
@@ -589,7 +590,7 @@ def _writer(
 
 
 def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: RealDisk) -> None:
-    """The new files with the attributes of what they replace, and durable."""
+    """Give the new files the attributes of those that they replace, and make them durable."""
     tree = disk.tree
     if item.with_log:
         log = f"{item.target}/{log_name(item.base_offset)}"
@@ -604,17 +605,15 @@ def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: Rea
     disk.sync_dir(item.target)
 
 
-# -- a mended log, read again by code that did not make it
+# -- a repaired log, verified by code that did not write it
 
 
 class MendedLogItem(Struct, frozen=True, kw_only=True):
-    """Read a log that was cut, or freed of damage in its middle, and its three indexes.
+    """Item that verifies a log that was cut, or freed of damage in its middle, with its three indexes.
 
     Attributes:
-        place: of the partition.
-        change: of the plan.
-        interval_bytes: ``index.interval.bytes``.
-        keep: absolute path of the folder with the kept originals, empty if there is none.
+        interval_bytes: value of ``index.interval.bytes``.
+        keep: absolute path of the folder with the backups, empty if there is none.
         next_base: base offset of the next segment, -1 if it is the last.
     """
 
@@ -626,16 +625,16 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The new log, and what is kept of the old one."""
+        """Bytes of the new log and of the kept part of the old one."""
         return self.change.size_before
 
 
 class MendedLogRead(Struct, frozen=True, kw_only=True):
-    """What was read.
+    """Result of verifying one log.
 
     Attributes:
-        problems: one line each; empty if all is as it should be.
-        bytes: of the log.
+        problems: problems in one line each; empty if there are none.
+        bytes: bytes of the log that were read.
     """
 
     problems: tuple[str, ...] = ()
@@ -645,7 +644,7 @@ class MendedLogRead(Struct, frozen=True, kw_only=True):
 @shown("verify")
 @in_its_place
 def verify_mended_log(item: MendedLogItem, tree: Tree) -> MendedLogRead:
-    """Read every batch of the log, hold its indexes against it, and its bytes against what is kept."""
+    """Read every batch of the log, and compare it with its indexes, the plan and the backup."""
     with tree.keeping_folders():
         return MendedLogRead(problems=tuple(_mended_problems(item, tree)), bytes=item.change.size_after)
 
@@ -700,7 +699,7 @@ def _files_against_plan(item: MendedLogItem, tree: Tree) -> Iterator[str]:
 
 
 def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
-    """The log is its original without the ranges."""
+    """Check that the log is its original without the removed ranges."""
     if not item.keep:
         return
     change = item.change
@@ -717,9 +716,9 @@ def _against_originals(item: MendedLogItem, tree: Tree) -> Iterator[str]:
 
 
 def _same_ranges(item: MendedLogItem, kept: str, tree: Tree) -> Iterator[str]:
-    """Whether the new log is the original without the ranges that go, byte for byte."""
+    """Check byte for byte that the new log is the original without the removed ranges."""
     change, position = item.change, 0
-    edges = [0, *(edge for one in change.removed for edge in (one.start, one.end)), change.size_before]
+    edges = [0, *(edge for gap in change.removed for edge in (gap.start, gap.end)), change.size_before]
     with (
         opened_for_reading(kept, tree) as old,
         opened_for_reading(f"{item.place.path}/{change.name}", tree) as new,

@@ -1,11 +1,11 @@
-"""Segments that a start will no longer read: every batch is read from the disk, and what depends on it is made.
+"""Segments that the next start will not read any more: every batch is read from the disk, and its indexes are built.
 
-It is done right before a recovery point is raised, after everything was written out; and once more by ``verify``. The
-reading shares no code with what reads the logs for the plan. What is made is made of the same windows: facts and index
-entries by the scan, which checks no CRC, held against the batches whose CRCs the reading has checked. Nothing is staged
-of a log that the reading does not find whole.
+This happens right before a recovery point advances, after everything was flushed; and once more in ``verify``. The
+reading shares no code with the one behind the plan. Facts and index entries come from the same windows, by a scan that
+checks no CRC; they are compared with the batches whose CRCs the reading has checked. Nothing is staged for a log that
+the reading does not find whole.
 
-Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): what a start would have held against what.
+Source: ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1): the comparisons that a start would make.
 """
 
 from __future__ import annotations
@@ -31,21 +31,19 @@ from krepair.scan.segment_files import sound_entries
 
 
 class RecoveredItem(Struct, frozen=True, kw_only=True):
-    """Read one segment that a start will no longer read.
+    """Item that reads one segment that the next start will not read any more.
 
     Attributes:
-        place: of the partition.
-        base_offset: of the segment.
-        log_bytes: size that its ``.log`` has, or will have once its torn tail is cut.
-        log_end: offset at which the next segment begins, or the log ends.
-        exact: whether the last offset must be right before it: of the last segment before the new one.
-        interval_bytes: ``index.interval.bytes``.
-        files: names of the small files of the partition that have to be on the disk too.
-        settle: whether all is written out, and dropped from the page cache, before it is read.
-        barrier: whether each file needs a barrier of its own.
-        audit: whether its indexes are held against it: not before they are in their places.
-        scan: of the same bytes, whose facts are wanted; None: none are.
-        makes: those of its ``.index`` and ``.timeindex`` that are made anew; only with ``scan``.
+        log_bytes: size of the ``.log`` in bytes, now or after its torn tail is cut.
+        log_end: offset at which the next segment begins, or the log end offset.
+        exact: True if the last offset must be exactly one less, as in the last segment below the new recovery point.
+        interval_bytes: value of ``index.interval.bytes``.
+        files: names of the partition's small files that have to be on the disk too.
+        settle: True to flush everything, and drop it from the page cache, before reading.
+        barrier: True if each file needs a sync of its own.
+        audit: True to compare its indexes with it, which is possible only once they are in place.
+        scan: scan of the same bytes for their facts; None if no facts are wanted.
+        makes: items of the ``.index`` and ``.timeindex`` to rebuild; only with ``scan``.
     """
 
     place: Place
@@ -63,23 +61,23 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The log, once."""
+        """Size of the log in bytes; it is read once."""
         return self.log_bytes
 
     @property
     def stem(self) -> str:
-        """Path of its files without their suffixes."""
+        """Path of the segment's files without their suffixes."""
         return f"{self.place.path}/{offset_name(self.base_offset)}"
 
 
 class RecoveredResult(Struct, frozen=True, kw_only=True):
-    """The result.
+    """Result for one segment.
 
     Attributes:
-        problems: one line each; empty if all is as it should be. Then there is nothing else.
-        bytes: of ``.log`` that were read.
-        scan: facts of the log, if they were wanted.
-        files: why each file was not staged, or None, in the order of ``RecoveredItem.makes``.
+        problems: problems in one line each; if there are any, the result holds nothing else.
+        bytes: bytes of ``.log`` that were read.
+        scan: facts of the log, if they were requested.
+        files: for each of ``RecoveredItem.makes`` in order, the reason why it was not staged, or None.
     """
 
     problems: tuple[str, ...] = ()
@@ -91,7 +89,7 @@ class RecoveredResult(Struct, frozen=True, kw_only=True):
 @shown("read again")
 @in_its_place
 def read_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
-    """Read the segment; what cannot be written out is a problem. Stage its indexes if they are the plan's and true."""
+    """Flush and read the segment; stage its indexes if they are the plan's and match the log."""
     with tree.keeping_folders():
         problem = _why_not_settled(item, tree)
         if not problem and item.audit:
@@ -103,7 +101,7 @@ def read_recovered(item: RecoveredItem, tree: Tree) -> RecoveredResult | Failed:
 
 
 def _why_not_settled(item: RecoveredItem, tree: Tree) -> str:
-    """Write out what the item wants to be on the disk, and drop it from the page cache; why that failed, or empty."""
+    """Flush the item's files and drop them from the page cache; return why that failed, or empty."""
     for name in (log_name(item.base_offset), *item.files) if item.settle else ():
         try:
             with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
@@ -140,25 +138,25 @@ def _read(item: RecoveredItem, tree: Tree) -> RecoveredResult:
             f"{offset_name(item.base_offset)}{suffix}, position {position}: {text}"
             for suffix, position, text in audit.finish(item.log_bytes, item.interval_bytes)
         ]
-    found = RecoveredResult(problems=tuple(problems), bytes=item.log_bytes)
-    return found if making is None or problems else making.result(found)
+    reading = RecoveredResult(problems=tuple(problems), bytes=item.log_bytes)
+    return reading if making is None or problems else making.result(reading)
 
 
 def _misplaced(item: RecoveredItem, first: int, last: int) -> list[str]:
-    """What is wrong with the offsets of a log all of whose batches are valid."""
-    found = []
+    """List what is wrong with the offsets of a log whose batches are all valid."""
+    problems = []
     if 0 <= first < item.base_offset:
-        found.append(f"its first batch has offset {first}")
+        problems.append(f"its first batch has offset {first}")
     if last >= item.log_end or (item.exact and last + 1 != item.log_end):
-        found.append(f"its last offset is {last}, and what follows begins at {item.log_end}")
-    return found
+        problems.append(f"its last offset is {last}, and what follows begins at {item.log_end}")
+    return problems
 
 
 class _Making:
-    """What is made of the windows of one log while they are read.
+    """Facts and index entries built from the windows of one log while they are read.
 
     Attributes:
-        judge: is told of the entries; who reads the log feeds it the batches.
+        judge: judge of the entries; the reader of the log feeds it the batches.
     """
 
     def __init__(self, item: RecoveredItem, scan: ScanItem, read_into: ReadInto, tree: Tree) -> None:
@@ -172,13 +170,13 @@ class _Making:
         self.judge = MadeIndexes(item.base_offset)
 
     def take(self, window: Uint8s, places: Int64s, end: int) -> None:
-        """One window before its CRCs are checked; see ``walk``."""
+        """Add one window before its CRCs are checked; see ``walk``."""
         self._scan.take(window, end)
         self._entries.take_window(window, end, places.astype("int32"))
         self.judge.tell(*self._entries.so_far())
 
-    def result(self, found: RecoveredResult) -> RecoveredResult:
-        """With the facts, and with the files that are the plan's and true, staged."""
+    def result(self, result_so_far: RecoveredResult) -> RecoveredResult:
+        """Add the facts, and stage the files that are the plan's and match the log."""
         item, entries, summary = self._item, self._entries, self._scan.summary()
         contents = dict(
             zip((INDEX, TIME_INDEX), index_bytes(item.base_offset, *entries.entries()), strict=True)
@@ -190,13 +188,13 @@ class _Making:
         )
         untrue = self.judge.problems(contents, entries.position, item.interval_bytes)
         files = []
-        for one in item.makes:
-            suffix = one.change.name[one.change.name.rindex(".") :]
+        for make in item.makes:
+            suffix = make.change.name[make.change.name.rindex(".") :]
             files.append(
-                staged_as_planned(one, contents[suffix], problem, untrue.get(suffix, ""), self._tree)
+                staged_as_planned(make, contents[suffix], problem, untrue.get(suffix, ""), self._tree)
             )
         return RecoveredResult(
-            bytes=found.bytes,
+            bytes=result_so_far.bytes,
             scan=ScanResult(summary=summary, entries=self._aborted, txn_damage=self._damage),
             files=tuple(files),
         )

@@ -1,4 +1,4 @@
-"""Tasks on a swap that a broker did not finish: read it, stage the indexes made for it, verify it once completed.
+"""Tasks on a swap that a broker did not finish: read it, stage the indexes built for it, verify it once completed.
 
 A ``.log.swap`` is as large as a segment, so it is read where the work runs, never by the driver.
 """
@@ -31,15 +31,15 @@ from krepair.rewrite.segments.verify import below_base, companion_audit
 from krepair.scan.segment_files import entry_pairs, regenerate_offset_and_time
 
 MadeIndexes = dict[str, bytes]
-"""File name -> bytes."""
+"""Content of the built index files, by file name."""
 
 
 class SwapItem(LogItem, frozen=True, kw_only=True):
-    """Read one ``.log.swap``; the size is its own, as it was listed.
+    """Item that reads one ``.log.swap``, whose size it holds as listed.
 
     Attributes:
-        interval_bytes: ``index.interval.bytes``.
-        segments: (base offset, size of the ``.log``) of the segments to hold it against if brokers throw it away; None:
+        interval_bytes: value of ``index.interval.bytes``.
+        segments: (base offset, size of the ``.log``) of the segments to compare it with if brokers discard it; None if
             it becomes a segment.
     """
 
@@ -48,19 +48,19 @@ class SwapItem(LogItem, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The swap, and the logs that it is held against."""
+        """Size of the swap and of the logs that it is compared with."""
         return self.size + sum(size for _, size in self.segments or ())
 
 
 class SwapResult(Struct, frozen=True, kw_only=True):
-    """What a swap holds.
+    """Content of a swap.
 
     Attributes:
-        problem: what is wrong with it, or why it could not be read; empty if it is valid to its end.
-        end_offset: the offset after its last batch; the base offset if it has none.
-        batches: valid batches.
-        missing: batches of it that none of ``SwapItem.segments`` has, by their last offsets; 0 if that is None.
-        makes: the indexes that a recovery would make of it, with the ``.txnindex`` that belongs to the swap.
+        problem: reason why it is invalid or unreadable; empty if it is valid to its end.
+        end_offset: offset after its last batch; the base offset if it has none.
+        batches: number of valid batches.
+        missing: number of its batches that none of ``SwapItem.segments`` has, by their last offsets; 0 if that is None.
+        makes: indexes that a recovery would build for it, with the ``.txnindex`` that belongs to the swap.
     """
 
     problem: str = ""
@@ -71,13 +71,11 @@ class SwapResult(Struct, frozen=True, kw_only=True):
 
 
 class StageSwapItem(Struct, frozen=True, kw_only=True):
-    """Make the indexes of a swap again, and stage them.
+    """Item that rebuilds the indexes of a swap and stages them.
 
     Attributes:
-        place: where.
-        change: of the plan.
-        interval_bytes: ``index.interval.bytes``.
-        stage: absolute path of the folder that the indexes are written into.
+        interval_bytes: value of ``index.interval.bytes``.
+        stage: absolute path of the folder for the indexes.
     """
 
     place: Place
@@ -87,17 +85,15 @@ class StageSwapItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The swap."""
+        """Size of the swap in bytes."""
         return self.change.log_bytes
 
 
 class VerifySwapItem(Struct, frozen=True, kw_only=True):
-    """Verify a swap that was completed.
+    """Item that verifies a completed swap.
 
     Attributes:
-        place: where.
-        change: of the plan.
-        interval_bytes: ``index.interval.bytes``.
+        interval_bytes: value of ``index.interval.bytes``.
         mtime_ns: modification time of the ``.log.swap`` when the plan was made.
     """
 
@@ -108,16 +104,16 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """What was the swap."""
+        """Size of the former swap in bytes."""
         return self.change.log_bytes
 
 
 class VerifySwapResult(Struct, frozen=True, kw_only=True):
-    """A finished swap that is as the plan says.
+    """Completed swap that matches the plan.
 
     Attributes:
-        batches: of its log.
-        bytes: of its log.
+        batches: number of batches in its log.
+        bytes: size of its log in bytes.
     """
 
     batches: int
@@ -129,7 +125,7 @@ class VerifySwapResult(Struct, frozen=True, kw_only=True):
 
 @shown("swaps")
 def look_at_swap(item: SwapItem) -> SwapResult:
-    """Read a ``.log.swap`` whole, every CRC checked. What cannot be read is a problem of the swap."""
+    """Read a whole ``.log.swap`` and check every CRC; an unreadable file is a problem of the swap."""
     tree, wrong = reached(item.place)
     if wrong:
         return SwapResult(problem=wrong, end_offset=item.base_offset)
@@ -146,7 +142,7 @@ def look_at_swap(item: SwapItem) -> SwapResult:
 
 
 def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
-    """What a swap holds, and the indexes made for it; none if there is a problem with its log."""
+    """Return the content of a swap, and the indexes built for it; none if its log has a problem."""
     base = item.base_offset
     path = f"{item.place.path}/{log_name(base)}{SWAP}"
     try:
@@ -167,7 +163,7 @@ def _read(item: SwapItem, tree: Tree) -> tuple[SwapResult, MadeIndexes]:
 
 
 def _contradiction(item: SwapItem, made: MadeIndexes, tree: Tree) -> str:
-    """What the log of a swap has against its ``.txnindex``, or empty: ``_audited`` would refuse it."""
+    """Return how the log of a swap contradicts its ``.txnindex``, or empty: ``_audited`` would refuse it."""
     entries = made.get(segment_name(item.base_offset, TXN_INDEX))
     if entries is None:
         return ""
@@ -179,7 +175,7 @@ def _contradiction(item: SwapItem, made: MadeIndexes, tree: Tree) -> str:
 
 
 def _missing_batches(item: SwapItem, tree: Tree) -> int:
-    """Batches of a swap that no segment has. Cleaning may rewrite a batch, but it keeps its offsets."""
+    """Count the batches of a swap that no segment has; cleaning may rewrite a batch but keeps its offsets."""
     with ExitStack() as opened:
         path = f"{item.place.path}/{log_name(item.base_offset)}{SWAP}"
         pending = opened.enter_context(opened_for_reading(path, tree))
@@ -190,8 +186,8 @@ def _missing_batches(item: SwapItem, tree: Tree) -> int:
                     yield read_into_from(descriptor), size
 
         swap = batches_of([(read_into_from(pending), item.size)])
-        seen = side_by_side(swap, batches_of(logs()))
-    return seen.only_first + seen.after_second
+        counts = side_by_side(swap, batches_of(logs()))
+    return counts.only_first + counts.after_second
 
 
 def _aborted(path: str, base_offset: int, tree: Tree) -> tuple[bytes, str]:
@@ -209,7 +205,7 @@ def _aborted(path: str, base_offset: int, tree: Tree) -> tuple[bytes, str]:
 
 
 def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
-    """The indexes as a plan names them."""
+    """Convert the indexes to the form of a plan."""
     return tuple(
         NewFile(name=name, size=len(data), digest=digest_bytes(data)) for name, data in sorted(made.items())
     )
@@ -221,7 +217,7 @@ def new_files(made: MadeIndexes) -> tuple[NewFile, ...]:
 @shown("swaps")
 @in_its_place
 def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
-    """Make the indexes of a swap again, hold them against the plan, stage them, and have them read by other code."""
+    """Rebuild the indexes of a swap, compare them with the plan, stage them, and verify them with other code."""
     change, path = item.change, f"{item.place.path}/{log_name(item.change.base_offset)}{SWAP}"
     try:
         look = SwapItem(
@@ -232,9 +228,9 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
         )
     except OSError as error:
         return Failed("changed", f"{path}: {why(error)}")
-    found, made = _read(look, tree)
-    if found.problem or new_files(made) != change.makes or found.batches != change.batches:
-        text = f"{path}: the indexes, made again, are not those of the plan {found.problem}".rstrip()
+    result, made = _read(look, tree)
+    if result.problem or new_files(made) != change.makes or result.batches != change.batches:
+        text = f"{path}: the indexes, made again, are not those of the plan {result.problem}".rstrip()
         return Failed("changed", text)
     try:
         _write(item, made, path, RealDisk(tree))
@@ -260,14 +256,13 @@ def _write(item: StageSwapItem, made: MadeIndexes, path: str, disk: RealDisk) ->
 
 
 def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tree: Tree) -> str:
-    """What a second, independent reading has against a log and its indexes, or empty.
+    """Return what a second, independent reading finds wrong with a log and its indexes, or empty.
 
     Args:
         log: path of the log.
         stem: path of its indexes without their suffixes.
-        change: of the swap.
         interval_bytes: ``index.interval.bytes``.
-        tree: below which both are.
+        tree: tree that holds both.
 
     Raises:
         OSError: a file could not be read.
@@ -283,8 +278,8 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
             audit.feed(walked)
     if batches != change.batches:
         return f"expected {count_text(change.batches, 'batch', 'batches')}, found {batches}"
-    found = audit.finish(size, interval_bytes)
-    return next((f"{suffix}, position {position}: {text}" for suffix, position, text in found), "")
+    problems = audit.finish(size, interval_bytes)
+    return next((f"{suffix}, position {position}: {text}" for suffix, position, text in problems), "")
 
 
 # -- verify
@@ -293,7 +288,7 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
 @shown("verify")
 @in_its_place
 def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
-    """Read a swap that was completed: its log whole, its indexes, and that what it replaced is gone."""
+    """Verify a completed swap: its whole log, its indexes, and that the files that it replaces are gone."""
     try:
         problem = _not_completed(item, tree)
     except OSError as error:
@@ -306,8 +301,11 @@ def verify_swap(item: VerifySwapItem, tree: Tree) -> VerifySwapResult | Failed:
 def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
     change, path = item.change, item.place.path
     name = log_name(change.base_offset)
-    found = tree.status(f"{path}/{name}")
-    if found is None or (found.st_size, found.st_mtime_ns) != (change.log_bytes, item.mtime_ns):
+    log_status = tree.status(f"{path}/{name}")
+    if log_status is None or (log_status.st_size, log_status.st_mtime_ns) != (
+        change.log_bytes,
+        item.mtime_ns,
+    ):
         return f"{name} is not the file of {change.log_bytes} bytes that was pending"
     for made in change.makes:
         try:
@@ -317,9 +315,11 @@ def _not_completed(item: VerifySwapItem, tree: Tree) -> str:
         if (len(data), digest_bytes(data)) != (made.size, made.digest):
             return f"{made.name} is not the file of {made.size} bytes that the plan makes"
     own = {made.name for made in change.makes} | {name}
-    left = next((one for one in change.goes if one not in own and tree.is_there(f"{path}/{one}")), "")
-    if left:
-        return f"{left} is there, although the swap replaces it"
+    remaining = next(
+        (file for file in change.goes if file not in own and tree.is_there(f"{path}/{file}")), ""
+    )
+    if remaining:
+        return f"{remaining} is there, although the swap replaces it"
     return _audited(
         f"{path}/{name}", f"{path}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree
     )

@@ -1,1 +1,1 @@
-"""What a person or a program sees of a report."""
+"""Views of a report, for a person or a program."""

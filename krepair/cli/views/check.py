@@ -1,4 +1,4 @@
-"""Page of ``krepair check``: a verdict, the findings by rule, the forecast summed up; each row only when asked for."""
+"""Page of ``krepair check``: verdict, findings by rule, summary of the forecast; single rows only on request."""
 
 from __future__ import annotations
 
@@ -26,39 +26,38 @@ from krepair.rules.evidence import DESCRIBE
 from krepair.start.line import Expected, ForecastLine
 
 _SCREEN_ROWS: Final = 9
-"""Lines of the table by rule on a terminal of 24 lines, without its heading."""
+"""Rows of the table by rule on a terminal of 24 lines, without its heading."""
 _PAGE_ROWS: Final = 22
-"""The same in a page of at most 60 lines."""
+"""Rows of the table by rule in a page of at most 60 lines."""
 _WORST: Final = 5
 _PAGE_WIDTH: Final = 120
 _PLACES: Final = 9
-"""Columns that a number of bytes takes."""
+"""Width in columns of a number of bytes."""
 
 
 class _Asked(NamedTuple):
-    """How much of a report is wanted: what was typed, and the columns of the terminal; 0: it goes into a file."""
+    """Wanted part of a report: options as typed, and columns of the terminal; 0 if it goes into a file."""
 
     options: Options
     width: int
 
     @property
     def screen(self) -> bool:
-        """Whether it has to fit a screen."""
+        """True if the page has to fit a screen."""
         return bool(self.width) and not self.options.every
 
 
 def check_view(
     report: CheckReport, options: Options | None = None, width: int = 0, *, browser: bool = False
 ) -> View:
-    """What ``check`` found.
+    """Build the page of ``check``.
 
     On a terminal the verdict and the next command come last, where the eye is; in a file they come first.
 
     Args:
-        report: what was found.
-        options: as typed.
-        width: columns of the terminal; 0: it goes into a file.
-        browser: the rows by rule are a table, which a browser fits to its window.
+        options: options as typed.
+        width: columns of the terminal; 0 if the page goes into a file.
+        browser: True to put the rows by rule into a table, which a browser fits to its window.
     """
     asked = _Asked(options or Options(), width)
     return View(title="krepair check", sections=tuple(_sections(report, asked, browser=browser)))
@@ -92,7 +91,7 @@ def _sections(report: CheckReport, asked: _Asked, *, browser: bool) -> Iterator[
 
 
 def _of_a_later_version(options: Options) -> Iterator[str]:
-    """That a broker version is later than all that were tried, and what the forecast is then."""
+    """Yield a warning for a broker version later than all tested ones, with what the forecast assumes."""
     version = options.broker_version
     if later := why_not_tried(version):
         latest = ".".join(map(str, LATEST_TRIED))
@@ -100,7 +99,7 @@ def _of_a_later_version(options: Options) -> Iterator[str]:
 
 
 def _typed(command: Next) -> tuple[Next, ...]:
-    """A command, after the one that writes the file that it reads; nothing if there is none."""
+    """Return a command, preceded by the one that writes the file that it reads; nothing if there is none."""
     if not command:
         return ()
     return (DESCRIBE, command) if is_with_evidence(command) else (command,)
@@ -110,7 +109,7 @@ def _typed(command: Next) -> tuple[Next, ...]:
 
 
 def _none_of(code: str) -> str:
-    """That nothing was found of a rule; of one that another command looks for, this says nothing by itself."""
+    """Say that a rule was not met, and name the other command if only that looks for it."""
     command = RULES[code].command
     other = "" if command == CHECK else f" Only {command} looks for it."
     return f"No finding of {code}.{other}"
@@ -168,7 +167,7 @@ def _rule_lines(rules: Sequence[RuleSummary], asked: _Asked) -> Iterator[str]:
 
 
 def _worst_line(names: Sequence[str], width: int) -> str:
-    """The worst partitions by name; a name is never cut."""
+    """List the worst partitions by name; a name is never cut."""
     taken: list[str] = []
     for name in names[:_WORST]:
         line = f"       {', '.join([*taken, name])}{_and_more(len(names) - len(taken) - 1)}"
@@ -216,7 +215,7 @@ def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 
 
 def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
-    """Each finding with its command on a line of its own."""
+    """Yield each finding with its command on a line of its own."""
     for log_dir in report.log_dirs:
         seen: set[Next] = set()
         for finding in log_dir.findings:
@@ -227,7 +226,7 @@ def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
             head = (
                 f"{finding.rule}  {severity_of(finding).value}  {name}{'' if place == '-' else f'/{place}'}"
             )
-            # The same command for many is typed once.
+            # A command that serves several findings is shown once.
             new = finding.command if finding.command not in seen else NOTHING
             seen.add(finding.command)
             yield Section(
@@ -323,7 +322,7 @@ def _space_text(report: LogDirReport) -> str:
 
 _MOST: Final = 110
 _MANY_FILES: Final = 10_000
-"""From here on what a start holds may meet a limit of the host."""
+"""Number of files from which the started broker may reach a limit of the host."""
 _DOES: Final[dict[Expected, tuple[str, str]]] = {
     "stray": ("is put aside (-stray)", "are put aside (-stray)"),
     "delete": ("loses segments", "lose segments"),
@@ -332,16 +331,16 @@ _DOES: Final[dict[Expected, tuple[str, str]]] = {
     "unknown": ("could not be judged", "could not be judged"),
     "start": ("just starts", "just start"),
 }
-"""What becomes of one partition, and of several."""
+"""What happens to one partition, and to several."""
 
 
 def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
-    """All log directories together."""
+    """Sum up the rules of all log directories together."""
     return by_rule(finding for one in report.log_dirs for finding in one.findings)
 
 
 def verdict(report: CheckReport) -> tuple[str, ...]:
-    """A few short lines."""
+    """Return the verdict as a few short lines."""
     rules = rules_of(report)
     lines = [
         *_in_use(report.log_dirs),
@@ -367,7 +366,7 @@ def _versions(report: CheckReport) -> Iterator[str]:
 
 
 def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    """First of all: that what was read may have changed meanwhile."""
+    """Yield first that what was read may have changed meanwhile."""
     for one in dirs:
         text = next((finding.evidence for finding in one.findings if finding.rule == IN_USE), "")
         if text:
@@ -375,12 +374,12 @@ def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 
 
 def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    """That the broker will not start, or that it puts partitions aside."""
+    """Yield that the broker will not start, or that it marks partitions as stray."""
     lines = [line for one in dirs for line in one.forecast]
     refused = next((line for line in lines if line.expected == "refuse"), None)
     strays = [line.partition for line in lines if line.expected == "stray"]
     if refused is not None:
-        # As long as two lines: what it is stands in front, what to do often behind it.
+        # Up to two lines: the problem comes first, the advice often last.
         yield shorten(f"Attention: {refused.text}", 2 * _MOST, placeholder=" ...")
     elif strays:
         many = count_text(len(strays), "partition will", "partitions will")
@@ -397,7 +396,7 @@ def _worst(rules: Sequence[RuleSummary]) -> str:
         return f"Nothing to mend; {count_text(sum(rule.findings for rule in rules), 'remark')}."
     alike = [rule for rule in rules if rule.severity is worst.severity]
     codes = ", ".join(rule.rule for rule in alike[:3]) + (" and more" if len(alike) > 3 else "")
-    # A rule that was met in no partition is of the directory as a whole.
+    # A rule without partitions concerns the directory as a whole.
     folders = {name for rule in alike for name in rule.partitions} if all(r.partitions for r in alike) else ()
     where = f" in {count_text(len(folders), 'partition')}" if folders else ""
     size = sum(rule.bytes for rule in alike)
@@ -430,7 +429,7 @@ def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 
 
 def _start_space(dirs: Sequence[LogDirReport]) -> str:
-    """What the start needs of the disks; of several directories what is free in the tightest: each may have its own."""
+    """Describe the disk space that the start needs; with several directories, the free space of the tightest."""
     known = [one for one in dirs if one.start_needs_bytes >= 0]
     if not known:
         return ""
@@ -447,7 +446,7 @@ def _start_space(dirs: Sequence[LogDirReport]) -> str:
 
 
 def held_text(dirs: Sequence[LogDirReport]) -> str:
-    """How many files the broker holds once it has started."""
+    """Describe how many files the broker holds open once it has started."""
     opens, maps = (
         sum(one.start_opens_files for one in dirs),
         sum(one.start_maps_files for one in dirs),

@@ -1,4 +1,4 @@
-"""Pages of ``krepair compare``, ``facts`` and ``diff``: sums first, then what is wrong, then one line each if asked."""
+"""Pages of ``krepair compare``, ``facts`` and ``diff``: sums, then problems, then single lines on request."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ _WORDS: Final = {
 
 
 def compare_view(report: CompareReport, *, every: bool = False) -> View:
-    """What ``compare`` found.
+    """Build the page of ``compare``.
 
     Args:
-        report: what was found.
-        every: one line for each partition.
+        every: True for one line for each partition.
     """
     bad = [one for one in report.partitions if one.verdict in _BAD]
     behind = [one for one in report.partitions if one.verdict == m.IS_BEHIND]
@@ -89,7 +88,7 @@ def _side(side: SideSummary) -> tuple[str, ...]:
 
 
 def _matrix(partitions: Sequence[m.PartitionVerdict], brokers: Sequence[int], left_out: int) -> Section:
-    """Partitions down, brokers across: the state of each replica and where it ends."""
+    """Build the table of partitions (rows) and brokers (columns): state and end of each replica."""
     lines = (f"{left_out:,} more are not shown here; --all or --json has them.",) if left_out else ()
     return Section(
         title="Partitions and brokers",
@@ -113,7 +112,7 @@ def _cells(one: m.PartitionVerdict, brokers: Sequence[int]) -> Iterator[str]:
 
 
 def _partition(one: m.PartitionVerdict) -> Section:
-    """One partition that is not as it should be."""
+    """Build the section of one partition that is not as it should be."""
     right = (
         f"Right in all that was compared: broker {_brokers(one.right)}."
         if one.right
@@ -155,7 +154,7 @@ def _brokers(brokers: Iterable[int]) -> str:
 
 
 def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
-    """What differs without harm, summed up by name."""
+    """Sum up harmless differences by name."""
     counts = Counter(
         found.name for one in partitions for found in one.harmless if found.name != m.NEVER_CLEANED
     )
@@ -165,7 +164,7 @@ def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
 
 
 def _never_cleaned(partitions: Iterable[m.PartitionVerdict], *, every: bool) -> Section:
-    """What may be lost after all, where the topic is only taken for a compacted one."""
+    """List what may be lost after all if the topic, only assumed to be compacted, is not."""
     lines = [
         f"{one.name}: {found.more}."
         for one in partitions
@@ -194,7 +193,7 @@ def _marked(report: CompareReport, *, every: bool) -> Section:
 
 
 def _way_back(way: WayBack) -> Iterator[Section]:
-    """What to type while the cluster runs; it is never a folder that is moved by hand."""
+    """Build the commands for a running cluster; a folder is never moved by hand."""
     left = (f"Left out here: {count_text(way.left, 'partition')}.",) if way.left else ()
     yield Section(
         title="The way back",
@@ -232,7 +231,7 @@ def _reassign(file: str) -> Iterator[Next]:
 
 
 def facts_view(report: FactsReport) -> View:
-    """What ``facts`` wrote."""
+    """Build the page of ``facts``."""
     share = report.file_bytes / report.log_bytes if report.log_bytes else 0.0
     lines = [
         f"{count_text(report.partitions, 'replica')}, {bytes_words(report.log_bytes)} of .log read.",
@@ -261,10 +260,10 @@ _MOST_ROWS: Final = 200
 
 
 def diff_view(found: PlanDiff, first: str, second: str) -> View:
-    """What changed: clock, options, settings and sums; then partitions, then changes.
+    """Build the page of differences: clock, options, settings and sums, then partitions, then changes.
 
     Args:
-        found: what differs.
+        found: differences between the plans.
         first: path of the first plan.
         second: path of the second plan.
     """
@@ -302,7 +301,7 @@ def diff_view(found: PlanDiff, first: str, second: str) -> View:
 
 
 def _rows_of_diff(title: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Section:
-    """Rows, of which those that are equal but for their first cell are one."""
+    """Build a table in which rows that differ only in their first cell are one row."""
     alike = folded(rows)
     left = len(alike) - _MOST_ROWS
     return Section(
@@ -334,7 +333,7 @@ def _head(found: PlanDiff) -> Iterator[str]:
 
 
 def _alike(found: PlanDiff) -> Iterator[str]:
-    """How partitions with the same changes differ nevertheless."""
+    """Describe how partitions with the same changes differ nevertheless."""
     if found.same_partitions:
         yield f"{found.same_partitions:,} are the same in every field of the plan"
     if found.only_seen:
@@ -360,7 +359,7 @@ def _decisions(partition: PartitionDiff) -> str:
 
 
 def _summary(partition: PartitionDiff) -> str:
-    """In a few words: changes by where they are, every other value by its name."""
+    """Summarize a difference: changes by plan, every other value by its name."""
     if partition.where != "both":
         return "-"
     counts = Counter(change.where for change in partition.changes)

@@ -19,11 +19,10 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
 
 def groups_view(report: GroupsReport, wanted: Sequence[str] = ()) -> View:
-    """The groups one a line; each with its members and commits where they were asked for by name.
+    """Build the page of groups, one per line; members and commits are shown for groups requested by name.
 
     Args:
-        report: what was found.
-        wanted: groups that were asked for by name: members and commits are shown.
+        wanted: ids of groups requested by name.
     """
     alive = [group for group in report.groups if group.state != "Dead"]
     dead = len(report.groups) - len(alive)
@@ -79,7 +78,7 @@ def _group_row(group: Group, now_ms: int) -> tuple[str, ...]:
 
 
 def _misplaced(report: GroupsReport) -> list[str]:
-    """What is said of groups that lie in another partition than the one in which their coordinator looks."""
+    """Describe groups that lie in another partition than the one in which their coordinator looks."""
     unseen = [group for group in report.groups if group.unseen_commits]
     if unseen:
         commits = count_text(sum(group.unseen_commits for group in unseen), "commit")
@@ -178,7 +177,7 @@ def _group(group: Group, now_ms: int) -> list[Section]:
 
 
 def not_there(kind: str, name: str, topic: str) -> str:
-    """A name that was asked for and is not there: a typo, or it has expired, or its partition is not here."""
+    """Describe a requested name that was not found: a typo, expired, or in a partition that is not here."""
     return (
         f"No {kind} {shown(name)}: no record of it is in the partitions of {topic} here. Look at the spelling. It may "
         "also have expired, or its partition may be on other brokers only."
@@ -186,7 +185,7 @@ def not_there(kind: str, name: str, topic: str) -> str:
 
 
 def found_sections(findings: Sequence[Finding], damaged: Sequence[PassedOver]) -> tuple[Section, Section]:
-    """What was found in a coordinator's topic, and the damage that was passed over."""
+    """Build the sections of findings in a coordinator's topic and of skipped damage."""
     found = ((one.rule, one.partition, one.evidence) for one in findings)
     passed_over = (
         (one.partition, one.part.file, f"{one.part.position:,}", f"{one.part.length:,}", one.part.text)
@@ -201,7 +200,7 @@ def found_sections(findings: Sequence[Finding], damaged: Sequence[PassedOver]) -
 
 
 def age_text(then_ms: int, now_ms: int) -> str:
-    """How long ago, in its two largest units; a dash where it is not known."""
+    """Format an age in its two largest units; a dash if unknown."""
     if then_ms < 0:
         return "-"
     left = now_ms - then_ms
@@ -229,11 +228,10 @@ _OLD_BROKERS = (
 
 
 def transactions_view(report: TransactionsReport, wanted: Sequence[str] = ()) -> View:
-    """Transactions that go on, those without a marker, and what to type on a live cluster.
+    """Build the page of open transactions, those without a marker, and the commands for a live cluster.
 
     Args:
-        report: what was found.
-        wanted: ids that were asked for by name: they are shown without an open transaction, too.
+        wanted: transactional ids requested by name, shown even without an open transaction.
     """
     shown = [
         transaction

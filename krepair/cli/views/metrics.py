@@ -1,7 +1,7 @@
-"""The result of a run, for the node exporter's text file collector.
+"""Metrics of a run, for the node exporter's text file collector.
 
 The two figures of KIP-346 have its names (``uncleanable-partitions-count``, ``uncleanable-bytes``) in the spelling of
-Prometheus, one sample a log directory. The format is the text format 0.0.4 of Prometheus.
+Prometheus, one sample per log directory. The format is the text format 0.0.4 of Prometheus.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_A_DIR: Final = {
     "krepair_reclaimed_bytes": "Bytes that the last run freed.",
     "krepair_problems": "What verify found wrong.",
 }
-"""Metrics with one sample a log directory -> what they say."""
+"""Help texts of the metrics with one sample per log directory."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
@@ -49,9 +49,9 @@ class Family(NamedTuple):
     """One metric with its samples.
 
     Attributes:
-        name: of the metric.
-        help: what it says.
-        samples: (labels, value).
+        name: name of the metric.
+        help: help text of the metric.
+        samples: labels and value of each sample.
     """
 
     name: str
@@ -60,13 +60,13 @@ class Family(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a run ended.
+    """End of a run.
 
     Attributes:
-        verb: as typed.
-        exit_code: of the process.
-        at_s: when it ended, seconds since 1970.
-        duration_s: how long it took.
+        verb: verb as the operator typed it.
+        exit_code: exit code of the process.
+        at_s: time of the end, in seconds since 1970.
+        duration_s: duration of the run in seconds.
     """
 
     verb: str
@@ -76,12 +76,11 @@ class Ended(NamedTuple):
 
 
 def families(report: Any, ended: Ended) -> list[Family]:
-    """What is told of a run.
+    """Build the metrics of a run.
 
     Args:
-        report: of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; None if the
-            run failed before.
-        ended: how it ended.
+        report: report of ``check``, ``compare``, ``plan``, ``apply`` or ``verify``; None if the run failed before.
+        ended: end of the run.
     """
     run = {"verb": ended.verb}
     found = [
@@ -93,7 +92,7 @@ def families(report: Any, ended: Ended) -> list[Family]:
 
 
 def _figures(report: Any, verb: str) -> list[Family]:
-    """Of each kind of report: its own; none of a run that failed."""
+    """Build the metrics of each kind of report; none for a failed run."""
     if isinstance(report, CompareReport):
         return _of_compare(report)
     rows = list(_by_dir(report))
@@ -110,7 +109,7 @@ def _figures(report: Any, verb: str) -> list[Family]:
 
 
 def _by_dir(report: Any) -> Iterator[tuple[str, dict[str, int]]]:
-    """Each log directory of a report, with its figures by the name of the metric."""
+    """Yield each log directory of a report, with its figures by metric name."""
     if isinstance(report, CheckReport):
         for one in report.log_dirs:
             sizes = (finding.bytes for finding in one.findings if finding.rule == _RECLAIMABLE)
@@ -163,7 +162,7 @@ def _of_compare(report: CompareReport) -> list[Family]:
 
 
 def render(found: Iterable[Family]) -> bytes:
-    """The metrics as text; names that are no UTF-8 are spelled out."""
+    """Format the metrics as text; names that are not UTF-8 are spelled out."""
     lines = [f"{_FIRST_LINE.decode()} for the text file collector of the node exporter."]
     for family in found:
         if family.samples:

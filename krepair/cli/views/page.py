@@ -1,7 +1,7 @@
 """One self-contained HTML page for a change ticket: no network, no script, pictures as inline SVG.
 
-Names of topics, folders and files are chosen by others. Whatever is put into a page is escaped by jinja2, and every
-text has its control characters and its marks of direction spelled out before that.
+Names of topics, folders and files come from others. jinja2 escapes everything that is put into a page, and before that
+control characters and direction marks are spelled out.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.view import Section, View, bytes_text, typable, visible
 
 FIRST_LINE: Final = "<!doctype html><!-- krepair page -->"
-"""What every page begins with; a file that does not is never overwritten."""
+"""First line of every page; a file with another one is never overwritten."""
 
 _ROWS_IN_SIGHT: Final = 12
-"""Rows of a table that are always shown; the rest opens with a click."""
+"""Rows of a table that are always visible; the rest opens with a click."""
 
 _SHORT_WORD: Final = 32
-"""A word up to this long is never broken in a table."""
+"""Longest word in characters that a table never breaks."""
 
 _MOST_ROWS: Final = 3000
-"""A browser opens a page of more rows slowly."""
+"""Number of rows above which a browser opens a page slowly."""
 
 PAGE: Final = OutputKind(option="--html", what="pages", first=FIRST_LINE.encode())
 
 
 def plan_page(plan: Plan, view: View) -> str:
-    """The page of a plan: its short page, then pictures, then its parts.
+    """Build the page of a plan: its short page, then pictures, then its parts.
 
     Args:
-        plan: any plan; its pictures are worked out here.
-        view: its text, as ``krepair.ops.show.show_view`` makes it.
+        plan: any plan; its pictures are computed here.
+        view: text of the plan, from ``krepair.ops.show.show_view``.
     """
     strips, more_strips = strips_of(plan)
     contents = _contents(cell.runs for strip in strips for cell in (*strip.before, *strip.after))
@@ -54,18 +54,18 @@ def plan_page(plan: Plan, view: View) -> str:
 
 
 def found_page(view: View) -> str:
-    """The page of what ``check`` or ``compare`` found."""
+    """Build the page of what ``check`` or ``compare`` found."""
     return _render("found.html", view=view)
 
 
 def _contents(groups: Iterable[Sequence[Any]]) -> list[Content]:
-    """Which kinds a legend has to name, in the order of ``Content``."""
+    """List the kinds that a legend has to name, in the order of ``Content``."""
     seen = {run.content for runs in groups for run in runs}
     return [content for content in Content if content in seen]
 
 
 def _split(section: Section) -> tuple[Sequence[tuple[str, ...]], Sequence[tuple[str, ...]], int]:
-    """The rows in sight, the folded ones, how many are left out; a table a little longer than that is not folded."""
+    """Split rows into visible and folded ones, and count those left out; a slightly longer table is not folded."""
     table = section.table
     rows = table.rows if table is not None else ()
     if table is None or not any(table.columns) or len(rows) <= _ROWS_IN_SIGHT + 3:
@@ -75,7 +75,7 @@ def _split(section: Section) -> tuple[Sequence[tuple[str, ...]], Sequence[tuple[
 
 
 def _breaks(cell: Any) -> bool:
-    """Whether a cell has a word that is too long to be kept whole."""
+    """Return whether a cell has a word that is too long to be kept whole."""
     return any(len(word) > _SHORT_WORD for word in str(cell).split())
 
 
@@ -108,7 +108,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What a template puts out: text of others made visible, markup of the templates as it is."""
+    """Make others' text visible, and keep the markup of the templates."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -121,9 +121,9 @@ class Cell:
     """One segment of a strip, or a few neighbours drawn as one.
 
     Attributes:
-        first_base: base offset of the first of them.
-        segments: how many.
-        runs: what they hold.
+        first_base: base offset of the first segment.
+        segments: number of segments.
+        runs: content of the segments.
     """
 
     first_base: int
@@ -132,20 +132,20 @@ class Cell:
 
     @property
     def bytes(self) -> int:
-        """Of all runs."""
+        """Bytes of all runs."""
         return sum(run.bytes for run in self.runs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Strip:
-    """The logs of one partition, segment by segment, in offset order.
+    """Logs of one partition, segment by segment, in offset order.
 
     Attributes:
-        partition: folder name.
-        before: as they are.
-        after: as apply leaves them.
-        segments_before: how many there are.
-        segments_after: how many apply leaves.
+        partition: name of the partition folder.
+        before: cells of the present logs.
+        after: cells of the logs that apply leaves.
+        segments_before: number of present segments.
+        segments_after: number of segments that apply leaves.
     """
 
     partition: str
@@ -156,14 +156,14 @@ class Strip:
 
 
 def strips_of(plan: Plan) -> tuple[list[Strip], int]:
-    """The partitions whose logs change most, and how many more there are whose logs change."""
+    """Return the partitions whose logs change most, and the number of further ones whose logs change."""
     changing = [one for one in plan.changing if any(change.segments for change in one.changes)]
     changing.sort(key=lambda one: abs(one.log_bytes_before - one.log_bytes_after), reverse=True)
     return [_strip(one) for one in changing[:MOST_STRIPS]], max(len(changing) - MOST_STRIPS, 0)
 
 
 def merged(cells: Sequence[Cell], most: int = MOST_CELLS) -> tuple[Cell, ...]:
-    """Neighbours joined, so that no more than ``most`` cells are left."""
+    """Join neighbours until at most ``most`` cells are left."""
     per_cell = -(-len(cells) // most)
     return tuple(
         cells[at] if per_cell == 1 else _joined(cells[at : at + per_cell])
@@ -210,17 +210,17 @@ WIDTH: Final = 1000.0
 _LOST: Final = frozenset({Content.DAMAGED, Content.CUT, Content.ASIDE})
 _MOST_GAPS: Final = 60
 _TINY: Final = 4.0
-"""What is there is seen, however small its share."""
+"""Smallest width of damage, so that it stays visible however small its share."""
 
 
 class Box(NamedTuple):
     """A rectangle in a strip.
 
     Attributes:
-        x: left edge.
-        width: to the right.
+        x: left edge of the rectangle.
+        width: width of the rectangle.
         kind: word for the style sheet.
-        title: what it says when pointed at.
+        title: text shown when pointed at.
     """
 
     x: float
@@ -230,7 +230,7 @@ class Box(NamedTuple):
 
 
 def strip(cells: Sequence[Cell], whole: int) -> list[Box]:
-    """Segments side by side; each is as wide as its bytes, and shows what it holds."""
+    """Draw segments side by side, each as wide as its bytes and coloured by its content."""
     boxes, at = [], 0.0
     for cell in cells:
         for run in cell.runs:
@@ -243,7 +243,7 @@ def strip(cells: Sequence[Cell], whole: int) -> list[Box]:
 
 
 def seams(cells: Sequence[Cell], whole: int) -> list[float]:
-    """Where one segment ends and the next begins; nothing where they would cover the picture."""
+    """Return the borders between segments; none if they would cover the picture."""
     if len(cells) > _MOST_GAPS or whole <= 0:
         return []
     at, found = 0.0, []
@@ -254,7 +254,7 @@ def seams(cells: Sequence[Cell], whole: int) -> list[float]:
 
 
 def strip_bytes(cells: Sequence[Cell]) -> int:
-    """Of all cells."""
+    """Sum the bytes of all cells."""
     return sum(cell.bytes for cell in cells)
 
 

@@ -1,4 +1,4 @@
-"""Pages of the reports of ``apply``, ``undo``, ``purge`` and ``verify``, and of what is kept."""
+"""Pages of the reports of ``apply``, ``undo``, ``purge`` and ``verify``, and of the list of backups."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from krepair.ops.reports import ApplyReport, KeptPlan, KeptReport, VerifyEachRep
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text, table_of
 
 _MOST_ROWS = 8
-"""Rows of a table about partitions or changes; more of them would hide the rest of the page."""
+"""Most rows of a table about partitions or changes; more would hide the rest of the page."""
 
 _MOST_KINDS = 3
-"""Kinds of files of which it is said how they were checked."""
+"""Most kinds of files whose checks are described."""
 
 _NOTHING_LEFT = {
     "apply": "Done: every change was done before.",
@@ -30,14 +30,14 @@ _DONE_OUTCOMES: Final[dict[str, ChangeOutcome]] = {"apply": "committed", "undo":
 
 
 def place_text(file: str, position: int) -> str:
-    """Where in a partition something is: a file, and the byte in it where that is known."""
+    """Format a place in a partition: a file, and the byte in it if known."""
     if not file:
         return "-"
     return file if position < 0 else f"{file} at {position}"
 
 
 def apply_view(report: ApplyReport) -> View:
-    """What ``apply``, ``undo`` or ``purge`` did; every failure on its own line."""
+    """Build the page of ``apply``, ``undo`` or ``purge``; every failure has its own line."""
     failed = tuple(
         (result.change_id, result.outcome, str(result.exit_code), _with_next(result.why, result.next_command))
         for result in report.results
@@ -85,9 +85,9 @@ def _with_next(why: str, command: Next) -> str:
 
 
 def _ended(report: ApplyReport) -> str:
-    """How it ended, in a sentence: what was done, and not what could have been.
+    """Describe in a sentence how it ended: what was done, not what could have been.
 
-    It tells of every outcome that is there: who reads no further takes it for what is so of all of the plan.
+    The sentence names every outcome: whoever reads no further takes it for the whole plan.
     """
     counts = Counter(result.outcome for result in report.results)
     told = "; ".join(_counted(report, counts))
@@ -104,7 +104,7 @@ def _ended(report: ApplyReport) -> str:
 
 
 def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterator[str]:
-    """What is done, by outcome. Purge goes by folders, and the others by changes."""
+    """Yield what is done, by outcome. Purge counts folders, the others changes."""
     done, before = counts.get(_DONE_OUTCOMES[report.verb], 0), counts.get("already", 0)
     partly = report.exit_code is ExitCode.PARTLY
     if done or partly:
@@ -128,7 +128,7 @@ def _done_text(verb: str, done: int, *, whole: bool) -> str:
 
 
 def freed_in_all(verb: str, count: int) -> str:
-    """What a verb gave back or took; after an undo nothing is kept that a purge could free."""
+    """Describe the space that a verb freed or took; after an undo nothing is left for a purge to free."""
     if count >= 0:
         return f"Freed: {bytes_words(count)}."
     more = f"It takes {bytes_words(-count)} more now"
@@ -136,7 +136,7 @@ def freed_in_all(verb: str, count: int) -> str:
 
 
 def kept_view(verb: str, report: KeptReport) -> View:
-    """What each plan keeps; the one that was written last comes first."""
+    """Build the list of each plan's backups, the plan written last first."""
     rows = tuple(
         (
             plan.plan_id,
@@ -171,7 +171,7 @@ def _undo_words(plan: KeptPlan) -> str:
 
 
 def verify_view(report: VerifyReport) -> View:
-    """What ``verify`` proved, and every problem."""
+    """Build the page of what ``verify`` proved, with every problem."""
     rows = tuple(
         (
             problem.partition or "log directory",
@@ -201,7 +201,7 @@ def verify_view(report: VerifyReport) -> View:
 
 
 def _checked_lines(report: VerifyReport) -> Iterator[str]:
-    """What was read, and that all is right; of a plan, which of its files were checked, and how."""
+    """Yield what was read and whether all is right; for a plan, which files were checked and how."""
     right = "Everything is as it should be. " if not report.problems and not report.not_compared else ""
     looked = count_text(report.partitions, "partition")
     # Not every reading counts batches: what was not counted is left out.
@@ -225,7 +225,7 @@ def _checked_lines(report: VerifyReport) -> Iterator[str]:
 
 
 def verify_each_view(report: VerifyEachReport) -> View:
-    """What ``verify`` proved of several log directories, each by itself."""
+    """Build the page of what ``verify`` proved of several log directories, each by itself."""
     wrong = [one for one in report.reports if one.problems]
     sums = table_of(
         "log directory | # partitions | # segments | # batches | # bytes read | # problems",
@@ -264,7 +264,7 @@ def verify_each_view(report: VerifyEachReport) -> View:
 
 
 def end_of_page(next_command: Next, slow_because: str = "") -> tuple[Section, Section]:
-    """What every page ends with: why Spark could not be taken, where it would be sooner done, and what to type next."""
+    """Build the end of every page: why Spark, though faster, could not be used, and the next command."""
     return (
         Section(title="Engine", lines=(slow_because,) if slow_because else ()),
         Section(title="Next", commands=(next_command,) if next_command else ()),

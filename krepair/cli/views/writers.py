@@ -1,4 +1,4 @@
-"""What writes: a page as text or as Markdown, where no command is ever broken; a report as one JSON document."""
+"""Writers: a page as text or Markdown, in which no command is ever broken; a report as one JSON document."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from krepair.plan.planfile import spelled_out
 from krepair.plan.view import PARTS, Section, Table, View, typable, unbroken, visible, wrapped
 
 COLUMNS: Final = 110
-"""Of a page where no terminal is; the variable ``COLUMNS`` counts as everywhere."""
+"""Width of a page without a terminal; the variable ``COLUMNS`` overrides it as usual."""
 
 _GAP: Final = "  "
 _WORDS: Final = 14
-"""Columns that words may be squeezed into."""
+"""Smallest width in columns to which a column of words shrinks."""
 
 _STYLES: Final = {"title": "1", "part": "1;7", "heading": "1;36", "command": "32", "name": "1"}
 Paint = Callable[[str, str], str]
-"""Gives a text the style of this name."""
+"""Function (style name, text) that gives a text that style."""
 
 
 def terminal_width() -> int:
-    """Columns of the terminal that standard output is, 0 if it is none."""
+    """Return the columns of the terminal on standard output, 0 if there is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def print_view(view: View) -> None:
-    """Put a page on standard output."""
+    """Print a page on standard output."""
     coloured = (
         sys.stdout.isatty()
         and not os.environ.get("NO_COLOR")
@@ -52,18 +52,18 @@ def print_view(view: View) -> None:
 
 
 def print_markdown(view: View) -> None:
-    """The page as Markdown on standard output."""
+    """Print a page as Markdown on standard output."""
     sys.stdout.buffer.write(markdown(view).encode())
     sys.stdout.buffer.flush()
 
 
 def plain(view: View) -> str:
-    """The page as text where no terminal is."""
+    """Format a page as text for no terminal."""
     return on_screen(view, _columns())
 
 
 def on_screen(view: View, width: int) -> str:
-    """The page as text of so many columns, without colours, with one newline at the end."""
+    """Format a page as text of ``width`` columns, without colours, with one newline at the end."""
     return _text(view, width, _as_it_is)
 
 
@@ -126,10 +126,11 @@ def _table(table: Table, width: int, paint: Paint) -> Iterator[str]:
 
 
 def _widths(rows: Sequence[tuple[str, ...]], table: Table, width: int) -> list[int] | None:
-    """Of the columns; those of words are made narrower, the widest first, until a row fits.
+    """Compute column widths; columns of words shrink, the widest first, until a row fits.
 
     Returns:
-        None where something would have to be broken. Names and values have no headings, and always stand side by side.
+        The widths; None if something would have to be broken. Names and values have no headings, and always stand side
+        by side.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     least = list(widths)
@@ -151,7 +152,7 @@ def _widths(rows: Sequence[tuple[str, ...]], table: Table, width: int) -> list[i
 
 
 def _blocks(table: Table, width: int, paint: Paint) -> Iterator[str]:
-    """One block a row: the name in full on a line of its own, the rest below it."""
+    """Format one block per row: the full name on a line of its own, the rest below it."""
     for row in table.rows:
         yield paint("name", visible(row[0]))
         named = zip(table.columns[1:], row[1:], strict=True)
@@ -166,7 +167,7 @@ _MARKUP: Final = re.compile(r"([\\`*_\[\]<>|~])")
 
 
 def markdown(view: View) -> str:
-    """The page, with one newline at the end. Parts of it open with a click, where a ticket system lets them."""
+    """Format a page with one newline at the end; its parts open with a click, where a ticket system allows it."""
     blocks = [f"# {_escaped_text(view.title)}"]
     for part, sections in view.in_parts:
         inside = [block for section in sections for block in _section(section)]
@@ -210,22 +211,22 @@ def _escaped_text(text: str) -> str:
 
 
 def report_document(verb: str, report: Any, exit_code: ExitCode) -> bytes:
-    """The document of a run that ended.
+    """Build the document of a run that ended.
 
     Args:
-        verb: as typed.
+        verb: verb as the operator typed it.
         report: any msgspec value.
-        exit_code: what the process will return.
+        exit_code: exit code that the process will return.
     """
     return _encode(_head(verb, exit_code) | {"report": _builtins(report)})
 
 
 _SIGNAL: Final = 128
-"""``128 + n`` is signal ``n``."""
+"""Offset of exit codes for signals: ``128 + n`` is signal ``n``."""
 
 
 def error_document(verb: str, message: str, next_command: Next, exit_code: int, *, one_line: bool) -> bytes:
-    """The document of a run that was refused or failed; on one line for a verb that writes one object a line."""
+    """Build the document of a refused or failed run, on one line for a verb that writes one object per line."""
     code = ExitCode(exit_code) if exit_code in set(ExitCode) else ExitCode.BUG
     if exit_code > _SIGNAL:
         code = ExitCode.INTERRUPTED
@@ -235,7 +236,7 @@ def error_document(verb: str, message: str, next_command: Next, exit_code: int, 
 
 
 def write(document: bytes) -> None:
-    """Put a document on standard output."""
+    """Write a document to standard output."""
     sys.stdout.write(document.decode())
     sys.stdout.flush()
 
@@ -270,15 +271,15 @@ DOCUMENT_VERSION: Final = "1.0"
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """What every document begins with.
+    """Start of every document.
 
     Attributes:
         format_version: major.minor of these documents.
-        tool_version: of krepair.
-        verb: as typed.
-        exit_code: of the process.
-        code: name of the exit code; of a signal ``BUG``.
-        meaning: of the exit code, in words.
+        tool_version: version of krepair.
+        verb: verb as the operator typed it.
+        exit_code: exit code of the process.
+        code: name of the exit code.
+        meaning: meaning of the exit code, in words.
     """
 
     format_version: str
@@ -290,11 +291,11 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 class ErrorBody(Struct, frozen=True, kw_only=True):
-    """Why a run was refused or failed.
+    """Reason why a run was refused or failed.
 
     Attributes:
-        message: in words.
-        next_command: what to type next, or empty.
+        message: description in words.
+        next_command: command to type next, or empty.
     """
 
     message: str

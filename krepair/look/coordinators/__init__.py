@@ -1,1 +1,1 @@
-"""What the topics of the coordinators say: groups, their offsets, and transactions."""
+"""Content of the coordinators' topics: groups, their offsets, and transactions."""

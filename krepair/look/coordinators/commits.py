@@ -1,9 +1,9 @@
-"""Committed offsets of ``__consumer_offsets``: for each key the last commit that counts.
+"""Committed offsets of ``__consumer_offsets``: the valid commit of each key.
 
-A transactional commit waits for the marker of its producer. If the marker commits, the commit counts, provided that its
+A transactional commit waits for the marker of its producer. If that is a COMMIT, the commit is valid, provided that its
 record has a higher offset than the commit that it replaces and than the last tombstone of its key. Keys are compared
-byte for byte. Records are kept as columns and put together when there are as many as keys are known: so memory grows
-with the number of keys, not with the log, and nothing is done in Python for a record.
+byte for byte. Records are kept as columns and merged as soon as there are as many as known keys. So memory grows with
+the number of keys, not with the log, and nothing is done in Python for a single record.
 
 Source: OffsetMetadataManager.replay and replayEndTransactionMarker (4.3), GroupMetadataManager.doLoadGroupsAndOffsets
 (2.2.1).
@@ -25,9 +25,9 @@ from krepair.look.dump.lines import big_endian, gathered
 
 LARGEST_RECORD: Final = 1 << 22
 
-# what a row says; the first ones stand for everything that was put together before
+# Kinds of rows; the first ones stand for rows that were merged before.
 _KEY, _COMMIT, _TOMBSTONE, _TXN_COMMIT, _TXN_TOMBSTONE, _ABORTED, _COMMITTED = range(7)
-# columns of a row
+# Columns of a row.
 _KIND: Final = 0
 _OFFSET: Final = 1  # of the record; of a key that of its last tombstone, -1 for none
 _PRODUCER: Final = 2
@@ -44,15 +44,15 @@ _MANY_BYTES: Final = 1 << 24
 
 
 class StoredCommit(NamedTuple):
-    """What a key holds, as bytes.
+    """State of a key, as bytes.
 
     Attributes:
-        key: without its version.
-        value: with its version; None if nothing is committed.
-        record_offset: of the record that holds it, -1 for none.
-        transactional: whether that record was part of a transaction.
-        commits: records with a value seen.
-        tombstones: records without one seen.
+        key: key without its version.
+        value: value with its version; None if nothing is committed.
+        record_offset: offset of the record that holds the commit, -1 for none.
+        transactional: True if that record was part of a transaction.
+        commits: number of records of the key with a value.
+        tombstones: number of records of the key without a value.
     """
 
     key: bytes
@@ -64,7 +64,7 @@ class StoredCommit(NamedTuple):
 
 
 class StoredPending(NamedTuple):
-    """A transactional commit whose marker has not come."""
+    """Transactional commit whose marker has not arrived."""
 
     key: bytes
     value: bytes
@@ -74,7 +74,7 @@ class StoredPending(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Records, or what they were put together to: int64[_COLUMNS, N], and pyarrow arrays of N keys and values."""
+    """Records, or merged rows: int64[_COLUMNS, N], and pyarrow arrays of N keys and values."""
 
     numbers: Int64s
     keys: Any
@@ -98,7 +98,7 @@ def _together(parts: list[_Rows]) -> _Rows:
 
 
 class Commits:
-    """The commits of one partition, in the order of its log."""
+    """Commits of one partition, in the order of its log."""
 
     def __init__(self) -> None:
         none = pa.array([], pa.large_binary())
@@ -107,17 +107,17 @@ class Commits:
         self._new_rows = self._new_bytes = 0
 
     def take(self, buf: Any, batches: Any, counts: Any, records: Any, lowest: int) -> list[tuple[Any, Any]]:
-        """Take records in order.
+        """Add records in order.
 
         Args:
-            buf: uint8[W], holds the records.
+            buf: uint8[W], buffer that holds the records.
             batches: ``columns.BATCH``[B].
-            counts: int64[B], records of each batch.
+            counts: int64[B], number of records in each batch.
             records: int64[N, RECORD_COLUMNS].
-            lowest: records of lower offsets do not count.
+            lowest: lowest offset whose records count.
 
         Returns:
-            (row of the batch, row of the record) of each record that is no commit, in their order.
+            (row of the batch, row of the record) of each record that is not a commit, in their order.
         """
         of = np.repeat(np.arange(len(batches)), counts[: len(batches)])
         records = records[: len(of)]
@@ -161,7 +161,7 @@ class Commits:
             self._put_together()
 
     def _put_together(self) -> None:
-        """Make one row of each key, one of what it holds, and one of each commit that waits."""
+        """Merge to one row for each key, one for its valid commit, and one for each waiting commit."""
         if not self._new:
             return
         rows = _together([self._known, *self._new])
@@ -174,7 +174,7 @@ class Commits:
         key[of_key] = encoded.indices.to_numpy(zero_copy_only=False)
         count = len(encoded.dictionary)
 
-        # what was written without a transaction: the last one of each key counts, and takes back all before it
+        # Records without a transaction: the last one of each key counts, and cancels all before it.
         plain = np.flatnonzero((kinds == _COMMIT) | (kinds == _TOMBSTONE))
         last = np.full(count, -1)
         last[key[plain]] = plain
@@ -205,7 +205,7 @@ class Commits:
         )
 
     def commits(self) -> Iterator[StoredCommit]:
-        """Every key that was met."""
+        """Yield every key that was found."""
         self._put_together()
         numbers, keys, values = self._known
         held = {
@@ -222,7 +222,7 @@ class Commits:
                 yield StoredCommit(key, *held.get(key, (None, -1, False)), commits, tombstones)
 
     def pending(self) -> Iterator[StoredPending]:
-        """Every transactional commit whose marker has not come."""
+        """Yield every transactional commit whose marker has not arrived."""
         self._put_together()
         numbers = self._known.numbers
         waits = np.flatnonzero(numbers[_KIND] == _TXN_COMMIT)
@@ -240,22 +240,22 @@ def _of(*columns: Any) -> Iterator[Any]:
 
 
 def _number(buf: Any, records: Any, wanted: Any, place: int) -> Int64s:
-    """The two bytes at a place in the keys of records; -1 where none are wanted, or the key is shorter."""
-    found = np.full(len(records), -1)
+    """Read two bytes at a position of the records' keys; -1 if not wanted, or if the key is shorter."""
+    values = np.full(len(records), -1)
     read = wanted & (records[:, r.R_KEY_SIZE] >= place + 2)
-    found[read] = big_endian(buf, records[read, r.R_KEY] + place, 2)
-    return found
+    values[read] = big_endian(buf, records[read, r.R_KEY] + place, 2)
+    return values
 
 
 def _ends_of(numbers: Int64s, key: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """What became of the commits in transactions.
+    """Determine how the commits in transactions ended.
 
     Args:
-        numbers: int64[_COLUMNS, N]; the epoch of a commit that waits becomes that of the first of its transaction.
-        key: int64[N], the number of the key of each row.
+        numbers: int64[_COLUMNS, N]; the epoch of a waiting commit becomes that of the first commit in its transaction.
+        key: int64[N], number of each row's key.
 
     Returns:
-        (rows of commits that wait, rows of those that are committed, rows of their markers).
+        (rows of waiting commits, rows of committed ones, rows of their markers).
     """
     kinds, producers = numbers[_KIND], numbers[_PRODUCER]
     rows = np.flatnonzero((kinds == _TXN_COMMIT) | (kinds == _TXN_TOMBSTONE))
@@ -264,7 +264,7 @@ def _ends_of(numbers: Int64s, key: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         return rows, rows, rows
     _, numbered = np.unique(np.concatenate([producers[rows], producers[markers]]), return_inverse=True)
     producer, ending = numbered[: len(rows)], numbered[len(rows) :]
-    # a transaction is what one producer wrote up to a marker of its own
+    # A transaction is everything that one producer wrote up to its next marker.
     by_producer = np.lexsort((markers, ending))
     markers, ending = markers[by_producer], ending[by_producer]
     many = len(kinds) + 1
@@ -277,7 +277,7 @@ def _ends_of(numbers: Int64s, key: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     alike = (transaction[1:] == transaction[:-1]) & (key[rows[1:]] == key[rows[:-1]])
     firsts = np.flatnonzero(np.concatenate([[True], ~alike]))
     lasts = np.concatenate([firsts[1:], [len(rows)]]) - 1
-    # a tombstone before any commit of its transaction takes nothing back
+    # A tombstone before the first commit of its transaction cancels nothing.
     begun = np.minimum.reduceat(np.where(numbers[_TXN, rows] != 0, np.arange(len(rows)), len(rows)), firsts)
     good = begun < len(rows)
     firsts, lasts, begun = firsts[good], lasts[good], begun[good]

@@ -1,4 +1,4 @@
-"""For ``krepair groups``: what one partition of ``__consumer_offsets`` says of its groups, in the order of its log."""
+"""The groups in one partition of ``__consumer_offsets``, read in the order of its log, for ``krepair groups``."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Member(Struct, frozen=True, kw_only=True):
     """One member of a group.
 
     Attributes:
-        member_id: given by the coordinator.
-        instance_id: of a static member, else empty.
-        client_id: of the client.
-        client_host: where it runs.
-        topics: what it subscribes to, sorted; empty if the bytes are not of the consumer protocol. Of a streams group:
-            what its topology reads, patterns between slashes.
-        topic_regex: a pattern instead of topics, else empty.
-        assigned: topic (or topic id, in newer groups; subtopology of active tasks, in streams groups) to partitions.
+        member_id: id given by the coordinator.
+        instance_id: id of a static member, else empty.
+        client_id: id of the member's client.
+        client_host: host of the member's client.
+        topics: subscribed topics, sorted; empty if the bytes are not of the consumer protocol. For a streams group: the
+            topics that its topology reads, with patterns between slashes.
+        topic_regex: subscribed pattern in place of topics, else empty.
+        assigned: partitions by topic (or topic id in newer groups, or subtopology of active tasks in streams groups).
     """
 
     member_id: str
@@ -46,22 +46,22 @@ class Member(Struct, frozen=True, kw_only=True):
 
 
 class OffsetCommit(Struct, frozen=True, kw_only=True):
-    """A committed offset.
+    """Committed offset.
 
     Attributes:
-        topic: topic.
-        partition: partition.
-        offset: the next offset that the group reads.
-        leader_epoch: of the last record read, -1 if not known.
-        metadata: what the client added.
-        commit_timestamp: ms; when it was committed.
-        expire_timestamp: ms; -1 by the broker's retention.
-        record_offset: of the record in ``__consumer_offsets``.
-        transactional: whether it was part of a transaction, which is committed.
-        problem: why the value could not be read, else empty.
-        log_start: where the log of its partition begins, -1 if that is not here.
-        log_end: where it ends, -1 if that is not known.
-        out_of_range: whether the offset lies outside of them; a consumer begins by its ``auto.offset.reset`` then.
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: next offset that the group reads.
+        leader_epoch: leader epoch of the last record read, -1 if unknown.
+        metadata: text that the client added.
+        commit_timestamp: time of the commit in epoch milliseconds.
+        expire_timestamp: expiry time in epoch milliseconds; -1 if the broker's retention decides.
+        record_offset: offset of the record in ``__consumer_offsets``.
+        transactional: True if it was part of a transaction, which is committed.
+        problem: reason why the value could not be read, else empty.
+        log_start: log start offset of the partition, -1 if the partition is not here.
+        log_end: log end offset of the partition, -1 if unknown.
+        out_of_range: True if the offset lies outside of the log; a consumer then follows its ``auto.offset.reset``.
     """
 
     topic: str
@@ -80,17 +80,17 @@ class OffsetCommit(Struct, frozen=True, kw_only=True):
 
 
 class PendingCommit(Struct, frozen=True, kw_only=True):
-    """An offset in a transaction that has not ended.
+    """Offset committed in an open transaction.
 
     Attributes:
-        topic: topic.
-        partition: partition.
-        offset: the offset that would be committed, -1 if the value could not be read.
-        metadata: what the client added.
-        commit_timestamp: ms.
-        record_offset: of the record in ``__consumer_offsets``.
-        producer_id: of the transaction.
-        producer_epoch: of the producer.
+        topic: name of the topic.
+        partition: number of the partition.
+        offset: offset that would be committed, -1 if the value could not be read.
+        metadata: text that the client added.
+        commit_timestamp: time of the commit in epoch milliseconds.
+        record_offset: offset of the record in ``__consumer_offsets``.
+        producer_id: producer id of the transaction.
+        producer_epoch: producer epoch of the transaction.
     """
 
     topic: str
@@ -104,13 +104,16 @@ class PendingCommit(Struct, frozen=True, kw_only=True):
 
 
 class SubscriptionHistory(Struct, frozen=True, kw_only=True):
-    """How the subscriptions of a group went, as far as its records are still there.
+    """History of a group's subscriptions, as far as its records still exist.
 
     Attributes:
-        generations: records of the group seen.
-        changes: how often the subscriptions of its members together were others than before.
+        generations: number of group records.
+        changes: number of times that the subscriptions of all members together changed.
         returns: how often they became again what they had been before.
-        seen: the different ones, the last at the end; each is the topics of each kind of member.
+        seen: distinct states, the latest last; each lists the topics of each kind of member.
+
+    Returns:
+        number of times that they returned to an earlier state.
     """
 
     generations: int = 0
@@ -124,23 +127,24 @@ class Group(Struct, frozen=True, kw_only=True):
 
     Attributes:
         group: group id.
-        partition: folder of ``__consumer_offsets`` that holds it.
+        partition: folder of ``__consumer_offsets`` that holds the group.
         kind: classic (the protocol before KIP-848), consumer, share, streams, or offsets without any group.
-        state: Kafka's word, as a broker that loads the partition would say; ``Dead`` for what was deleted.
-        generation: generation or group epoch, -1 without.
-        protocol_type: of a classic group.
-        protocol: the assignor of a classic group.
-        leader: member id.
-        state_timestamp: ms; of the last change of state, -1 if not known.
-        members: by member id.
-        commits: by topic and partition.
-        pending: commits of open transactions, likewise.
-        commit_records: records with a commit of the group that are in the log.
-        tombstones: records that delete something of the group.
-        history: of its subscriptions.
-        problems: records of it that could not be read, the first few.
-        coordinator_partition: number of the partition in which the next coordinator looks for it, -1 if not known.
-        unseen_commits: commits here that the next coordinator does not see, since it looks in another partition.
+        state: Kafka's word for the state after loading the partition; ``Dead`` for a deleted group.
+        generation: generation or group epoch, -1 if there is none.
+        protocol_type: protocol type of a classic group.
+        protocol: assignor of a classic group.
+        leader: member id of the leader.
+        state_timestamp: time of the last change of state in epoch milliseconds, -1 if unknown.
+        members: members in the order of their ids.
+        commits: commits by topic and partition.
+        pending: commits of open transactions, by topic and partition.
+        commit_records: number of records in the log with a commit of the group.
+        tombstones: number of records that delete something of the group.
+        history: history of the group's subscriptions.
+        problems: first few of the group's records that could not be read.
+        coordinator_partition: number of the partition in which the next coordinator looks for the group, -1 if unknown.
+        unseen_commits: number of commits here that the next coordinator does not see, since it looks in another
+            partition.
     """
 
     group: str
@@ -166,13 +170,13 @@ class Group(Struct, frozen=True, kw_only=True):
 _MOST_PROBLEMS: Final = 10
 _MOST_SEEN: Final = 64
 _STABLE: Final[dict[GroupKind, int]] = {"consumer": 0, "streams": 1}
-"""``MemberState.STABLE`` of ``modern`` (3.9, 4.3) and of ``streams`` (4.3): each enumeration has its own bytes."""
+"""Value of ``MemberState.STABLE`` in ``modern`` (3.9, 4.3) and ``streams`` (4.3), whose enumerations differ."""
 _KINDS: Final[tuple[GroupKind, ...]] = ("consumer", "share", "streams")
 
 
 @dataclass
 class _Modern:
-    """A group of the newer coordinator, by record type and member."""
+    """Group of the newer coordinator, by record type and member."""
 
     kind: GroupKind
     epoch: int = -1
@@ -185,7 +189,7 @@ class _Modern:
 
 @dataclass
 class _Subscriptions:
-    """Subscriptions of a group over time; only different ones are kept, and not more than so many."""
+    """Subscriptions of a group over time; only distinct ones are kept, up to a limit."""
 
     generations: int = 0
     changes: int = 0
@@ -213,7 +217,7 @@ class _Subscriptions:
 
 @dataclass
 class _GroupEntry:
-    """Everything of one group but its commits."""
+    """Everything about one group except its commits."""
 
     classic: dict[str, Any] | None = None
     modern: _Modern | None = None
@@ -224,10 +228,10 @@ class _GroupEntry:
 
 
 class GroupBook:
-    """The groups of one partition.
+    """Groups of one partition.
 
     Args:
-        partition: folder name.
+        partition: name of the partition's folder.
         wanted: group ids to keep; empty for all.
     """
 
@@ -238,11 +242,10 @@ class GroupBook:
         self.unknown = 0
 
     def take(self, record: CoordinatorRecord, offset: int) -> None:
-        """Take one record that is no commit.
+        """Add one record that is not a commit.
 
         Args:
-            record: as it was read.
-            offset: of it in the log.
+            offset: offset of the record in the log.
         """
         group = record.key.get("group", record.key.get("group_id"))
         if group is None:
@@ -278,15 +281,15 @@ class GroupBook:
         kind = next((kind for kind in _KINDS if record.type.startswith(kind)), None)
         if kind is None:
             return
-        what = record.type.removeprefix(f"{kind}_group_")
+        part = record.type.removeprefix(f"{kind}_group_")
         group = entry.modern
         if group is None or group.kind != kind:
             if record.tombstone:
-                entry.deleted = entry.deleted or what == "metadata"
+                entry.deleted = entry.deleted or part == "metadata"
                 return
             group = entry.modern = _Modern(kind)
-        if what != "metadata":
-            _take_part(entry, group, what, record)
+        if part != "metadata":
+            _take_part(entry, group, part, record)
         elif record.value is None:
             entry.modern, entry.deleted = None, True
         else:
@@ -295,7 +298,7 @@ class GroupBook:
 
     # -- the result --------------------------------------------------------------------------
     def groups(self, stored: Commits) -> list[Group]:
-        """All groups, by id."""
+        """List all groups, by id."""
         commits: dict[str, list[OffsetCommit]] = {}
         counts: dict[str, list[int]] = {}
         for commit in stored.commits():
@@ -383,19 +386,19 @@ class GroupBook:
         return Group(**base, state="Dead" if gone else "Empty")
 
 
-def _take_part(entry: _GroupEntry, group: _Modern, what: str, record: CoordinatorRecord) -> None:
-    """Take a record of a group of the newer coordinator that is not its metadata."""
+def _take_part(entry: _GroupEntry, group: _Modern, part: str, record: CoordinatorRecord) -> None:
+    """Add a record of a group of the newer coordinator that is not its metadata."""
     member, value = record.key.get("member_id", ""), record.value
-    if what == "target_assignment_metadata":
+    if part == "target_assignment_metadata":
         group.assignment_epoch = -1 if value is None else value["assignment_epoch"]
-    elif what == "topology":
+    elif part == "topology":
         group.topology = value
         entry.history.take(_picture([_sources(value)] if value is not None else []))
-    elif what == "member_metadata":
+    elif part == "member_metadata":
         _put(group.members, member, value)
         if group.kind != "streams":
             entry.history.take(_picture(map(_modern_topics, group.members.values())))
-    elif what == "current_member_assignment":
+    elif part == "current_member_assignment":
         _put(group.current, member, value)
 
 
@@ -407,7 +410,7 @@ def _put(rows: dict[str, dict[str, Any]], member: str, value: dict[str, Any] | N
 
 
 def _picture(topics: Any) -> tuple[str, ...]:
-    """The different subscriptions of the members of one generation, each as one text."""
+    """List the distinct subscriptions of one generation's members, each as one text."""
     return tuple(sorted({", ".join(topic) for topic in topics}))
 
 
@@ -419,7 +422,7 @@ def _modern_topics(member: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _sources(topology: dict[str, Any] | None) -> tuple[str, ...]:
-    """What all members of a streams group read, whichever of them runs the task: topics, then patterns."""
+    """List what all members of a streams group read, whichever runs the task: topics, then patterns."""
     parts = () if topology is None else topology["subtopologies"]
     topics = sorted({topic for part in parts for topic in part["source_topics"]})
     patterns = sorted({pattern for part in parts for pattern in part["source_topic_regex"]})
@@ -479,9 +482,9 @@ def _modern_group(base: dict[str, Any], group: _Modern) -> Group:
 
 
 def _modern_state(group: _Modern) -> str:
-    """As ``maybeUpdateGroupState`` of ``ConsumerGroup`` (3.9, 4.3) and of ``StreamsGroup`` (4.3) finds it.
+    """Compute the state as ``maybeUpdateGroupState`` of ``ConsumerGroup`` (3.9, 4.3) and ``StreamsGroup`` (4.3) does.
 
-    A share group knows two states only. A streams group waits until the topics of its topology are there.
+    A share group has only two states. A streams group waits until the topics of its topology exist.
     """
     if not group.members:
         return "Empty"
@@ -506,11 +509,11 @@ _LAST_VERSION_OF_COMMITS = b"\x00\x01"
 
 
 class GroupsItem(LogsItem, frozen=True, kw_only=True):
-    """One partition.
+    """Item that reads the groups of one partition.
 
     Attributes:
-        log_start: records of lower offsets do not count.
-        groups: ids to keep; empty for all.
+        log_start: log start offset; records below it do not count.
+        groups: group ids to keep; empty for all.
     """
 
     log_start: int = 0
@@ -518,14 +521,14 @@ class GroupsItem(LogsItem, frozen=True, kw_only=True):
 
 
 class GroupsResult(Struct, frozen=True, kw_only=True):
-    """What one partition says.
+    """Content of one partition.
 
     Attributes:
-        groups: by id.
-        damaged: what was passed over, the first ``MOST_RANGES``.
-        damages: how many such parts there are.
-        unknown: records with a key that krepair does not know, or none.
-        batches: batches read.
+        groups: groups in the order of their ids.
+        damaged: first ``MOST_RANGES`` parts that were skipped.
+        damages: number of all such parts.
+        unknown: number of records with an unknown key, or none.
+        batches: number of batches read.
         bytes: bytes of ``.log`` read.
     """
 
@@ -538,13 +541,13 @@ class GroupsResult(Struct, frozen=True, kw_only=True):
 
 
 class _Records:
-    """Hands every record of a partition to the commits and the book."""
+    """Distributor of a partition's records to the commits and the book."""
 
     def __init__(self, commits: Commits, book: GroupBook, log_start: int) -> None:
         self._commits, self._book, self._log_start = commits, book, log_start
 
     def take(self, part: RecordsRead | LargeRecordRead) -> None:
-        """Take records. What is too large for the tables of commits, and is no commit, goes to the book alone."""
+        """Add records; one too large for the commit tables that is no commit goes to the book alone."""
         if isinstance(part, RecordsRead):
             self._take_rows(part)
             return
@@ -577,7 +580,7 @@ class _Records:
 @shown("groups")
 @in_its_place
 def read_groups(item: GroupsItem, tree: Tree) -> GroupsResult:
-    """Read one partition."""
+    """Read the groups of one partition."""
     commits, book = Commits(), GroupBook(item.place.folder, frozenset(item.groups))
     log, records = CoordinatorRecords(item, tree), _Records(commits, book, item.log_start)
     for part in log.parts():

@@ -1,4 +1,4 @@
-"""For ``krepair transactions``: reads one partition of ``__transaction_state``, first segment to last."""
+"""Reading of one partition of ``__transaction_state``, first segment to last, for ``krepair transactions``."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _MOST_EARLIER: Final = 16
 
 
 class TransactionState(Struct, frozen=True, kw_only=True):
-    """What the newest record of a transactional id says.
+    """Content of the newest record of a transactional id.
 
     Attributes:
-        transactional_id: of the producer.
+        transactional_id: transactional id of the producer.
         coordinator: folder of the partition of ``__transaction_state``.
-        record_offset: of the record.
-        state: Kafka's word; ``Dead`` when the record is a tombstone, ``unknown`` when it cannot be read.
-        producer_id: in use, -1 if that is not known; of a tombstone the last one before it.
-        producer_epoch: of the producer id, -1 if that is not known.
-        earlier_producer_ids: others of the same transactional id that the log still names, the newest 16.
-        timeout_ms: after so long the coordinator aborts a transaction that goes on, -1 if that is not known.
-        partitions: (topic, partition) that are part of the transaction, sorted.
-        start_ms: when the transaction began, by the coordinator's clock; -1 for none.
-        last_update_ms: when the coordinator wrote this, by its own clock; -1 if that is not known.
-        records: how many records the log has of the id.
-        problem: why the record could not be read, or empty.
+        record_offset: offset of the record.
+        state: Kafka's word; ``Dead`` if the record is a tombstone, ``unknown`` if it cannot be read.
+        producer_id: current producer id, -1 if unknown; for a tombstone, the last one before it.
+        producer_epoch: epoch of the producer id, -1 if unknown.
+        earlier_producer_ids: other producer ids of the same transactional id in the log, the newest 16.
+        timeout_ms: time in ms after which the coordinator aborts an open transaction, -1 if unknown.
+        partitions: (topic, partition) pairs of the transaction, sorted.
+        start_ms: start of the transaction by the coordinator's clock, in epoch milliseconds; -1 for none.
+        last_update_ms: time of the record by the coordinator's clock, in epoch milliseconds; -1 if unknown.
+        records: number of the id's records in the log.
+        problem: reason why the record could not be read, or empty.
     """
 
     transactional_id: str
@@ -58,7 +58,7 @@ class TransactionState(Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _TransactionEntry:
-    """One key: its newest value, and every producer id that it had, in order."""
+    """One key: its newest value, and all producer ids that it had, in order."""
 
     value: bytes | None = None
     offset: int = -1
@@ -67,10 +67,10 @@ class _TransactionEntry:
 
 
 class TransactionBook:
-    """The transactional ids of one partition; values are decoded at the end, when only the newest are left.
+    """Transactional ids of one partition; only the newest values are decoded, at the end.
 
     Args:
-        partition: folder name.
+        partition: name of the partition's folder.
     """
 
     def __init__(self, partition: str) -> None:
@@ -80,7 +80,7 @@ class TransactionBook:
         self._entries: dict[bytes, _TransactionEntry] = {}
 
     def take(self, key: bytes | None, value: bytes | None, offset: int) -> None:
-        """Take one record."""
+        """Add one record."""
         if key is None:
             self.unknown += 1
             return
@@ -98,32 +98,32 @@ class TransactionBook:
                     del ids[next(iter(ids))]
 
     def states(self) -> Iterator[TransactionState]:
-        """The state of every transactional id, in the order of their first records."""
+        """Yield the state of every transactional id, in the order of their first records."""
         for key, entry in self._entries.items():
-            found = RECORDS.decode(key, entry.value)
-            if "transactional_id" not in found.key:
+            record = RECORDS.decode(key, entry.value)
+            if "transactional_id" not in record.key:
                 self.unknown += entry.records
                 continue
             ids = list(entry.producer_ids)
             state = TransactionState(
-                transactional_id=found.key["transactional_id"],
+                transactional_id=record.key["transactional_id"],
                 coordinator=self.partition,
                 record_offset=entry.offset,
                 state="unknown",
                 earlier_producer_ids=tuple(ids),
                 records=entry.records,
             )
-            if found.tombstone:
+            if record.tombstone:
                 yield replace(
                     state,
                     state=state_name(TransactionStatus.DEAD),
                     producer_id=ids[-1] if ids else -1,
                     earlier_producer_ids=tuple(ids[:-1]),
                 )
-            elif found.value is None:
-                yield replace(state, problem=found.problem)
+            elif record.value is None:
+                yield replace(state, problem=record.problem)
             else:
-                value = found.value
+                value = record.value
                 earlier = {*ids, value.get("previous_producer_id", -1)}
                 yield replace(
                     state,
@@ -148,12 +148,12 @@ _CUT_BYTES = 8 << 20  # a transaction of 100,000 partitions takes less
 
 
 class TransactionsItem(LogsItem, frozen=True, kw_only=True):
-    """One partition.
+    """Item that reads the transactions of one partition.
 
     Attributes:
-        log_start: records of lower offsets do not count.
-        high_watermark: batches that end at or behind it do not tell how far the log reaches.
-        now_ms: times behind it tell nothing.
+        log_start: log start offset; records below it do not count.
+        high_watermark: high watermark; batches that end at or after it do not date the log.
+        now_ms: current time in epoch milliseconds; later times are ignored.
     """
 
     log_start: int = 0
@@ -162,14 +162,14 @@ class TransactionsItem(LogsItem, frozen=True, kw_only=True):
 
 
 class TransactionsResult(Struct, frozen=True, kw_only=True):
-    """What one partition says.
+    """Content of one partition.
 
     Attributes:
-        states: the newest of each transactional id, by id.
+        states: newest state of each transactional id, by id.
         newest_ms: newest time of a batch below the high watermark, by the coordinator's clock; -1 for none.
-        damaged: what was passed over, the first ``MOST_RANGES``.
-        damages: how many such parts there are.
-        unknown: records with a key that krepair does not know, or none.
+        damaged: first ``MOST_RANGES`` parts that were skipped.
+        damages: number of all such parts.
+        unknown: number of records with an unknown key, or none.
     """
 
     states: tuple[TransactionState, ...] = ()
@@ -203,7 +203,7 @@ def _take_records(part: RecordsRead, book: TransactionBook, item: TransactionsIt
 @shown("transactions")
 @in_its_place
 def read_transactions(item: TransactionsItem, tree: Tree) -> TransactionsResult:
-    """Read one partition."""
+    """Read the transactions of one partition."""
     book, log = TransactionBook(item.place.folder), CoordinatorRecords(item, tree, _CUT_BYTES)
     for part in log.parts():
         _take_records(in_a_buffer(part) if isinstance(part, LargeRecordRead) else part, book, item)

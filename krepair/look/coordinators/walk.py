@@ -1,4 +1,4 @@
-"""What ``groups`` and ``transactions`` share: the records of a coordinator's partition, and the ranges passed over."""
+"""Records of a coordinator's partition, and the ranges skipped, shared by ``groups`` and ``transactions``."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ LARGEST_PART_BYTES = (
 
 
 class DamagedPart(Struct, frozen=True, kw_only=True):
-    """A range of a log that was passed over: its records are not in the answer.
+    """Range of a log that was skipped: its records are not in the answer.
 
     Attributes:
-        file: name of the log.
-        position: first byte.
-        length: number of bytes.
+        file: name of the log file.
+        position: position of the first skipped byte.
+        length: number of skipped bytes.
         text: what was expected and found.
     """
 
@@ -43,15 +43,14 @@ class DamagedPart(Struct, frozen=True, kw_only=True):
 
 
 class CoordinatorRecords:
-    """The records of one partition of a coordinator's topic, from its first segment to its last.
+    """Records of one partition of a coordinator's topic, first segment to last.
 
     Args:
-        item: the partition.
-        tree: tree of the partition.
-        cut: bytes that are kept of a large key or value.
+        tree: tree that holds the partition.
+        cut: number of bytes kept of a large key or value.
 
     Attributes:
-        damaged: the first ``MOST_RANGES`` ranges that were passed over.
+        damaged: first ``MOST_RANGES`` ranges that were skipped.
         damages: number of all such ranges.
         batches_read: number of batches read.
     """
@@ -64,7 +63,7 @@ class CoordinatorRecords:
         self.batches_read = 0
 
     def parts(self) -> Iterator[RecordsRead | LargeRecordRead]:
-        """Give records in order; batches with a wrong checksum are left out.
+        """Yield records in order, without batches that have a wrong checksum.
 
         Raises:
             OSError: a log cannot be read.
@@ -83,10 +82,10 @@ class CoordinatorRecords:
     def _pass_over(self, file: str, part: DamageRead) -> None:
         self.damages += 1
         if len(self.damaged) < MOST_RANGES:
-            found, rule = part.damage, " (KR307)" if part.is_compressed else ""
-            text = f"expected {found.expected}, found {found.found}{rule}"
+            mismatch, rule = part.damage, " (KR307)" if part.is_compressed else ""
+            text = f"expected {mismatch.expected}, found {mismatch.found}{rule}"
             self.damaged.append(
-                DamagedPart(file=file, position=found.position, length=found.length, text=text)
+                DamagedPart(file=file, position=mismatch.position, length=mismatch.length, text=text)
             )
 
 

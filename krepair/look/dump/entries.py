@@ -25,21 +25,22 @@ from krepair.logdir.reading import pread_all, read_whole
 from krepair.look.dump.record import DumpWord, Style
 
 MOST_BYTES: Final = 2**31 - 1
-"""Of an index or a snapshot: a broker maps it whole."""
+"""Largest index or snapshot in bytes: a broker maps the whole file."""
 MOST_TEXT_BYTES: Final = 64 << 20
 _WINDOW_BYTES: Final = 1 << 20
 
 
 class _ShownIndex(NamedTuple):
-    """How the entries of an index are shown.
+    """Display of an index's entries.
 
     Attributes:
-        layout: of an entry.
-        kind: of the lines.
-        wrong: of entries and those before them, int64[N, C] each, and the base offset: bool[N], which are wrong.
-        expected: of an entry.
-        offset_column: by which entries are chosen.
-        pads: whether a broker leaves zeros behind the entries.
+        layout: layout of an entry.
+        kind: kind of the lines.
+        wrong: function of entries and their predecessors, int64[N, C] each, and the base offset; it marks the wrong
+            entries, bool[N].
+        expected: description of a valid entry.
+        offset_column: column by which entries are selected.
+        pads: True if a broker leaves zeros after the entries.
     """
 
     layout: Layout
@@ -51,11 +52,11 @@ class _ShownIndex(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the numbers of a line; offsets are absolute."""
+        """Names of the numbers in a line; offsets are absolute."""
         return tuple(name.removeprefix("relative_") for name in self.layout.names)
 
     def values(self, entries: Any, base_offset: int) -> Any:
-        """int64[N, C], the numbers of the lines."""
+        """Return the numbers of the lines, int64[N, C]."""
         return np.column_stack(
             [
                 entries[name].astype(np.int64) + (base_offset if name == "relative_offset" else 0)
@@ -95,13 +96,13 @@ INDEXES: Final = {
 
 
 class EntryDump:
-    """Files of entries of one size, read window by window; holes are passed over.
+    """Files of entries of one size, read window by window; holes are skipped.
 
     Args:
-        style: JSON or words.
-        base_offset: of the segment.
-        lowest: entries of offsets below have no lines.
-        highest: entries of offsets above have no lines.
+        style: output style, JSON or words.
+        base_offset: base offset of the segment.
+        lowest: lowest offset whose entries have lines.
+        highest: highest offset whose entries have lines.
     """
 
     def __init__(self, style: Style, base_offset: int, lowest: int, highest: int) -> None:
@@ -111,12 +112,11 @@ class EntryDump:
         self.highest = highest
 
     def index(self, kind: str, descriptor: int, size: int) -> Iterator[bytes | Damage]:
-        """Lines of an index.
+        """Yield the lines of an index.
 
         Args:
-            kind: of ``INDEXES``.
-            descriptor: of the file.
-            size: all its bytes.
+            kind: key of ``INDEXES``.
+            size: size of the whole file in bytes.
         """
         index = INDEXES[kind]
         layout, pads, columns = index.layout, index.pads, index.columns
@@ -134,7 +134,7 @@ class EntryDump:
             entries = layout.view(data)
             used = padding_start(data, layout.size)
             if used == 0 and position == 0 and count == 1 and pads:
-                used = 1  # a lone entry of zeros is real: timestamp 0 at the base offset
+                used = 1  # a single entry of zeros is real: timestamp 0 at the base offset
             if used and zeros >= 0:
                 yield Damage(zeros, position - zeros, "entries", "zeros")
                 zeros = -1
@@ -153,7 +153,7 @@ class EntryDump:
     def _end(
         self, size: int, whole: int, zeros: int, entry_size: int, *, pads: bool
     ) -> Iterator[bytes | Damage]:
-        """What follows the last entry: zeros from a place on (-1 for none), a torn entry, or more than is read."""
+        """Yield what follows the last entry: zeros from a position (-1 for none), a torn entry, or unread bytes."""
         if zeros >= 0 and pads:
             entries_left = (whole - zeros) // entry_size
             yield self.style.line(
@@ -177,12 +177,12 @@ class EntryDump:
             for row in chosen.tolist():
                 yield write(row)
             if stop < len(now):
-                found = ", ".join(str(value) for value in now[stop].tolist())
-                yield Damage(position + stop * entry_size, entry_size, index.expected, found)
+                actual = ", ".join(str(value) for value in now[stop].tolist())
+                yield Damage(position + stop * entry_size, entry_size, index.expected, actual)
             begin = stop + 1
 
     def snapshot(self, descriptor: int, size: int) -> Iterator[bytes | Damage]:
-        """Lines of a producer ``.snapshot``."""
+        """Yield the lines of a producer ``.snapshot``."""
         bounded = min(size, MOST_BYTES)
         wrong = producer_snapshot.damage_in(
             size, lambda start, end: pread_all(descriptor, max(min(end, bounded) - start, 0), start)
@@ -211,13 +211,13 @@ class EntryDump:
 
 
 def text_file(style: Style, kind: str, data: bytes, size: int) -> Iterator[bytes | Damage]:
-    """Lines of a small file of text.
+    """Yield the lines of a small text file.
 
     Args:
-        style: JSON or words.
+        style: output style, JSON or words.
         kind: ``offsets``, ``epochs``, ``meta.properties``, ``partition.metadata`` or ``text``.
-        data: its bytes, at most ``MOST_TEXT_BYTES``.
-        size: all its bytes.
+        data: content of the file, at most ``MOST_TEXT_BYTES``.
+        size: size of the whole file in bytes.
     """
     if size > len(data):
         yield Damage(
@@ -226,11 +226,11 @@ def text_file(style: Style, kind: str, data: bytes, size: int) -> Iterator[bytes
     if kind in {"offsets", "epochs"}:
         yield from _checkpoint(style, kind, data)
     elif kind == "meta.properties":
-        found = meta_properties.decode(data)
-        if isinstance(found, Damage):
-            yield found
+        meta = meta_properties.decode(data)
+        if isinstance(meta, Damage):
+            yield meta
             return
-        for key, value in found.properties.items():
+        for key, value in meta.properties.items():
             yield style.line("property", {"key": key, "value": value})
     elif kind == "partition.metadata":
         metadata = partition_metadata.decode(data)
@@ -245,25 +245,25 @@ def text_file(style: Style, kind: str, data: bytes, size: int) -> Iterator[bytes
 
 
 def _checkpoint(style: Style, kind: str, data: bytes) -> Iterator[bytes | Damage]:
-    found: checkpoint.Checkpoint[Any] = (
+    decoded: checkpoint.Checkpoint[Any] = (
         checkpoint.decode_offsets(data) if kind == "offsets" else checkpoint.decode_epochs(data)
     )
-    for entry in found.entries:
+    for entry in decoded.entries:
         yield style.line("checkpoint_entry" if kind == "offsets" else "epoch_entry", entry._asdict())
-    yield from found.damage
+    yield from decoded.damage
 
 
 def read_text(path: str) -> bytes:
-    """A small file, no more of it than anything of its kind has.
+    """Read a small file, but no more than any file of its kind has.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return read_whole(path, MOST_TEXT_BYTES)
 
 
 def next_data(descriptor: int, position: int, end: int) -> int:
-    """Where the next bytes lie that are not a hole, as far as the file system tells; the end if none do."""
+    """Return the position of the next bytes outside of a hole, as far as known; the end if there are none."""
     try:
         return min(os.lseek(descriptor, position, os.SEEK_DATA), end) if position < end else end
     except OSError as error:

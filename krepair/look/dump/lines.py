@@ -1,11 +1,11 @@
 """Lines of ``krepair dump`` in bulk, from columns: one per batch and one per record, as JSON or as text for a person.
 
 Both forms have the same fields in the same order; only the words between them differ. ``record`` writes the lines of
-what has to be decoded, searched or cut, one at a time, in the same shape.
+records that have to be decoded, searched or cut, one at a time, in the same shape.
 
-Columns of text are made by numpy and pyarrow, and nothing is done in Python for a single row. A column whose rows are
-all the same is one ``str``, so that the parts of a line that do not change cost nothing. Text is escaped as in JSON; so
-are characters that steer a terminal: C1 controls, and marks that change the direction of text.
+numpy and pyarrow build columns of text, and nothing is done in Python for a single row. A column whose rows are all
+equal is one ``str``, so that the constant parts of a line cost nothing. Text is escaped as in JSON, including
+characters that steer a terminal: C1 controls, and marks that change the direction of text.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from krepair.kernels.columns import BAD_CRC, BATCH, Batches, copy_of, words_of
 from krepair.look.dump.record import LAST_MS, MARKERS, TIMESTAMP_TYPES
 
 Column = Any
-"""A pyarrow string array with a text for each row, or a ``str`` that all rows have."""
+"""Text for each row as a pyarrow string array, or one ``str`` that all rows share."""
 
 AUTO, HEX, BASE64 = range(3)
-"""How bytes are shown; ``AUTO`` is text, or base64 where they are no UTF-8."""
+"""Forms of bytes; ``AUTO`` is text, or base64 if the bytes are not UTF-8."""
 
 _UTF8: Final = (
     r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
@@ -40,7 +40,7 @@ _SHORT: Final = {34: r"\"", 92: r"\\", 8: r"\b", 9: r"\t", 10: r"\n", 12: r"\f",
 
 
 _MOST_REPLACED: Final = 3
-"""Characters that are escaped one after the other; more are escaped together."""
+"""Number of characters that are escaped one after another; more are escaped together."""
 
 
 def _escape(code: int) -> str:
@@ -57,7 +57,7 @@ _STEERING: Final = np.array(
 
 
 def joined(*parts: Column) -> Column:
-    """Parts of a line, one behind the other."""
+    """Concatenate the parts of a line."""
     merged: list[Column] = []
     for part in parts:
         if isinstance(part, str) and merged and isinstance(merged[-1], str):
@@ -68,13 +68,13 @@ def joined(*parts: Column) -> Column:
 
 
 def numbers(values: Int64s) -> Column:
-    """In decimal."""
+    """Format numbers in decimal."""
     first = values[0] if len(values) else 0
     return str(int(first)) if (values == first).all() else pa.array(values).cast(pa.string())
 
 
 def times(values: Int64s) -> Column:
-    """As ISO 8601 in UTC; a time before 1970 or after ``LAST_MS`` as a number."""
+    """Format times as ISO 8601 in UTC; a time before 1970 or after ``LAST_MS`` stays a number."""
     if len(values) == 0:
         return ""
     good = (values >= 0) & (values <= LAST_MS)
@@ -93,7 +93,7 @@ def times(values: Int64s) -> Column:
 
 
 def words(names: Sequence[str], numbers: Any) -> Column:
-    """Of each row the name with a number."""
+    """Look up the name for each row's number."""
     first = int(numbers[0]) if len(numbers) else 0
     if (numbers == first).all():
         return names[first]
@@ -101,17 +101,17 @@ def words(names: Sequence[str], numbers: Any) -> Column:
 
 
 def of_rows(column: Column, count: int) -> Any:
-    """A column as an array of so many rows."""
+    """Expand a column to an array of ``count`` rows."""
     return pa.repeat(pa.scalar(column), count) if isinstance(column, str) else column
 
 
 def one_or_other(first: Any, of_first: Any, of_others: Any) -> Column:
-    """A column made in two ways.
+    """Build a column in two ways.
 
     Args:
-        first: bool[N], which rows are made in the first way.
-        of_first: gets the numbers of the rows, int64[M], and makes their column.
-        of_others: likewise of the others.
+        first: bool[N], True for the rows that are built in the first way.
+        of_first: function that builds the column of the given row indexes, int64[M].
+        of_others: function that builds the column of the other rows likewise.
     """
     ones, others = np.flatnonzero(first), np.flatnonzero(~first)
     if not len(others):
@@ -125,32 +125,32 @@ def one_or_other(first: Any, of_first: Any, of_others: Any) -> Column:
 
 
 def gathered(buf: Uint8s, places: Int64s, sizes: Int64s) -> Any:
-    """Pieces of a buffer as a pyarrow array of bytes.
+    """Cut pieces out of a buffer, as a pyarrow array of bytes.
 
     Args:
         buf: uint8[W].
-        places: int64[N], ascending.
-        sizes: int64[N]; the pieces do not overlap. A negative one gives no bytes.
+        places: int64[N], positions of the pieces, ascending.
+        sizes: int64[N], sizes of the pieces, which do not overlap. A negative size gives no bytes.
     """
     if not len(places):
         return pa.array([], pa.binary())
     edges = np.empty(2 * len(places), np.int32)
     edges[0::2] = places
     edges[1::2] = places + np.maximum(sizes, 0)
-    # every second element is a piece, the others are what lies between two of them
+    # Every second element is a piece; the others are the bytes between two pieces.
     whole = pa.Array.from_buffers(pa.binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(buf)])
     return whole.take(pa.array(np.arange(0, len(edges) - 1, 2)))
 
 
 def quoted(pieces: Any, form: int) -> tuple[Any, Column]:
-    """Bytes in a form, without the quotes.
+    """Format bytes for a line, without the quotes.
 
     Args:
         pieces: pyarrow array of bytes.
         form: ``AUTO``, ``HEX`` or ``BASE64``.
 
     Returns:
-        (the form of each row, the column).
+        (form of each row, column).
     """
     forms = np.full(len(pieces), form)
     if form == HEX:
@@ -170,22 +170,22 @@ def quoted(pieces: Any, form: int) -> tuple[Any, Column]:
 
 
 def strings(texts: Sequence[bytes]) -> Any:
-    """An array of texts in UTF-8."""
+    """Build an array of texts from UTF-8."""
     return pa.array(texts, pa.binary()).cast(pa.string())
 
 
 def text_of(lines: Any) -> memoryview:
-    """All bytes of the strings of an array."""
+    """Return all bytes of the strings in an array."""
     edges, data = _parts(lines)
     return data[edges[0] : edges[-1]]
 
 
 def big_endian(buf: Uint8s, places: Int64s, size: int) -> Int64s:
-    """Signed numbers of two or four bytes."""
-    found = np.zeros(len(places), np.int64)
+    """Decode signed numbers of two or four bytes."""
+    values = np.zeros(len(places), np.int64)
     for step in range(size):
-        found = found << 8 | buf[places + step]
-    return found - ((found >> (8 * size - 1)) << (8 * size))
+        values = values << 8 | buf[places + step]
+    return values - ((values >> (8 * size - 1)) << (8 * size))
 
 
 def _strings(edges: Any, data: Any) -> Any:
@@ -194,14 +194,14 @@ def _strings(edges: Any, data: Any) -> Any:
 
 
 def _parts(array: Any) -> tuple[Any, memoryview]:
-    """(places of the first byte of each row and after the last, the bytes) of an array of bytes or strings."""
+    """Return (edges of the rows, bytes) of an array of bytes or strings."""
     edges = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
     data = array.buffers()[2]
     return edges, memoryview(data or b"").cast("B")
 
 
 def _coded(pieces: Any, code: Any, of: int, gives: int) -> Any:
-    """All bytes coded in one call: ``of`` bytes give ``gives`` characters."""
+    """Encode all bytes in one call: ``of`` bytes give ``gives`` characters."""
     edges, data = _parts(pieces)
     first, last = int(edges[0]), int(edges[-1])
     return _strings((edges - first).astype(np.int64) // of * gives, code(data[first:last]))
@@ -221,7 +221,7 @@ def _base64(pieces: Any) -> Any:
 
 
 def _escaped(texts: Any) -> Any:
-    """Text as between the quotes of JSON."""
+    """Escape text for the inside of JSON quotes."""
     edges, data = _parts(texts)
     text = np.frombuffer(data[edges[0] : edges[-1]], np.uint8)
     codes = list(_odd_characters(text))
@@ -234,13 +234,13 @@ def _escaped(texts: Any) -> Any:
 
 
 def _escaped_together(edges: Any, text: Uint8s) -> Any:
-    """The same with all characters of one byte, in one go."""
+    """Escape all one-byte characters in one pass."""
     ends, data = _parts(_ESCAPES.take(pa.array(text)))
     return _strings(ends[edges], data)
 
 
 def _odd_characters(text: Uint8s) -> Iterator[int]:
-    """Code points in UTF-8 that are escaped; a backslash comes first, since escapes begin with it."""
+    """Yield the code points to escape; the backslash comes first, since escapes begin with it."""
     if not len(text):
         return
     for code in (92, 34):
@@ -277,12 +277,12 @@ _MARKER_VALUE_BYTES: Final = 6
 
 
 class LineColumns:
-    """Writes lines.
+    """Writer of lines.
 
     Args:
-        as_json: one object a line, else words for a person.
-        key_form: see ``columns.quoted``.
-        value_form: likewise; of header values, too.
+        as_json: True for one object per line, else words for a person.
+        key_form: form of keys, see ``quoted``.
+        value_form: form of values and header values.
     """
 
     def __init__(self, *, as_json: bool, key_form: int, value_form: int) -> None:
@@ -308,7 +308,7 @@ class LineColumns:
         return self._made(numbers if self._as_json else times, values)
 
     def _made(self, make: Callable[[Int64s], Column], values: Int64s) -> Column:
-        """A column, made once: of a batch with one record many numbers are alike."""
+        """Build a column once: in batches with one record, many numbers are equal."""
         for made_by, known, column in self._known:
             if (
                 made_by is make
@@ -324,7 +324,7 @@ class LineColumns:
 
     # -- batches ----------------------------------------------------------------------------------
     def batches(self, rows: Batches) -> Any:
-        """The lines of batches and messages, ``columns.BATCH``[B]."""
+        """Build the lines of batches and messages, ``columns.BATCH``[B]."""
         self._known.clear()
         return one_or_other(
             rows["magic"] > 1,
@@ -337,7 +337,7 @@ class LineColumns:
         return of_rows(joined(*self._batch(_columns_of(rows), new=new)), len(rows))
 
     def _batch(self, rows: dict[str, Int64s], *, new: bool) -> list[Column]:
-        """The parts of the lines of batches, as columns."""
+        """Build the parts of the lines of batches, as columns."""
         name, number = self._name, self._number
         attributes = rows["attributes"]
         parts: list[Column] = [
@@ -390,14 +390,14 @@ class LineColumns:
     def records(
         self, buf: Uint8s, batches: Batches, of: Int64s, records: Int64s, *, with_batches: bool = False
     ) -> Any:
-        """The lines of records and messages.
+        """Build the lines of records and messages.
 
         Args:
-            buf: uint8[W], holds the records.
+            buf: uint8[W], buffer that holds the records.
             batches: ``columns.BATCH``[B].
-            of: int64[N], the row of each record's batch, ascending.
+            of: int64[N], row of each record's batch, ascending.
             records: int64[N, RECORD_COLUMNS].
-            with_batches: whether the line of its batch stands before that of a batch's first record.
+            with_batches: True to put the batch's line before that of its first record.
         """
         new = batches["magic"] > 1
         if new.all() or not new.any():
@@ -467,7 +467,7 @@ class LineColumns:
     def _bytes(
         self, name: str, form: int, buf: Uint8s, places: Int64s, sizes: Int64s, *, first: bool = False
     ) -> tuple[Column, Column, Column]:
-        """Bytes with the name that says how they are shown; ``first`` of an object inside the line."""
+        """Format bytes with a name that states their form; ``first`` of an object inside the line."""
         front = ("{" if first else "," if self._as_json else " ") + ('"' if self._as_json else "")
         back = '":' if self._as_json else "="
         names = [f'{front}{name}{of}{back}"' for of in _FORMS] + [f"{front}{name}{back}null"]
@@ -496,13 +496,13 @@ class LineColumns:
         return one_or_other(counts > 0, of_some, lambda some: "")
 
     def _markers(self, buf: Uint8s, control: Any, keys: Int64s, values: Int64s) -> Column:
-        """What a marker says, of control records whose key can be read.
+        """Format the content of transaction markers and other control records with a readable key.
 
         Args:
-            buf: uint8[W], holds the records.
-            control: bool[N], which are control records.
-            keys: int64[2, N], place and size.
-            values: likewise.
+            buf: uint8[W], buffer that holds the records.
+            control: bool[N], True for control records.
+            keys: int64[2, N], positions and sizes of the keys.
+            values: int64[2, N], positions and sizes of the values.
         """
         if not control.any():
             return ""
@@ -532,13 +532,13 @@ class LineColumns:
 
 
 class HeldLines:
-    """Keeps what becomes lines until it is much, since making a few takes as long as making hundreds.
+    """Buffer of future lines, since building a few takes as long as building hundreds.
 
     Args:
-        columns: makes the lines.
+        columns: builder of the lines.
 
     Attributes:
-        added: lines that were added last.
+        added: number of lines that were added last.
     """
 
     def __init__(self, columns: LineColumns) -> None:
@@ -547,7 +547,7 @@ class HeldLines:
 
     def _clear(self) -> None:
         self.added = self._lines = self._bytes = self._ready_bytes = self._rows = 0
-        self._said: list[Batches] = []
+        self._line_batches: list[Batches] = []
         self._of: list[Int64s] = []
         self._batches: list[Batches] = []
         self._records: list[Int64s] = []
@@ -557,7 +557,7 @@ class HeldLines:
 
     @property
     def are_many(self) -> bool:
-        """Whether it is time to have the lines."""
+        """True if it is time to write the lines."""
         return self._lines > _MANY_LINES or self._bytes + self._ready_bytes > _MANY_BYTES
 
     def _add(self, kinds: Int64s) -> None:
@@ -566,14 +566,14 @@ class HeldLines:
         self._lines += len(kinds)
 
     def add_line(self, line: bytes) -> None:
-        """Add a line that is written already."""
+        """Add a finished line."""
         self._ready.append(line)
         self._ready_bytes += len(line)
         self._add(_ONE_READY)
 
     def add_batches(self, rows: Batches) -> None:
-        """Add the lines of batches; before they change, call ``keep``."""
-        self._said.append(rows)
+        """Add the lines of batches; before the rows change, call ``keep``."""
+        self._line_batches.append(rows)
         self._add(np.full(len(rows), _BATCH))
 
     def add_records(
@@ -582,12 +582,12 @@ class HeldLines:
         """Add the lines of records.
 
         Args:
-            buf: uint8[W], where they lie; before it changes, call ``keep``.
+            buf: uint8[W], buffer that holds the records; before it changes, call ``keep``.
             rows: ``columns.BATCH``[B].
-            of: int64[N], the row of each record's batch, ascending.
+            of: int64[N], row of each record's batch, ascending.
             records: int64[N, RECORD_COLUMNS].
-            most: lines that may be added.
-            batches: whether each batch has a line before those of its records.
+            most: largest number of lines to add.
+            batches: True to put each batch's line before those of its records.
         """
         kinds = np.full(len(of), _RECORD)
         if batches:
@@ -595,7 +595,7 @@ class HeldLines:
         kinds = kinds[:most]
         count = int(np.count_nonzero(kinds == _RECORD))
         if batches:
-            self._said.append(rows[: len(kinds) - count])
+            self._line_batches.append(rows[: len(kinds) - count])
         if count:
             start = records[0, r.R_START]
             end = records[count - 1, r.R_START] + records[count - 1, r.R_SIZE]
@@ -610,34 +610,34 @@ class HeldLines:
         self._add(kinds)
 
     def keep(self) -> None:
-        """The buffers of what was added last change."""
-        for parts in (self._said, self._batches):
+        """Copy what was added last, whose buffers are about to change."""
+        for parts in (self._line_batches, self._batches):
             if parts:
                 parts[-1] = copy_of(parts[-1])
         if self._buffers:
             self._buffers[-1] = self._buffers[-1].copy()
 
     def given(self) -> Iterator[memoryview]:
-        """The lines, in the order in which they were added."""
+        """Yield the lines in the order in which they were added."""
         if not self._lines:
             return
         kinds = np.concatenate(self._order)
         parts = [strings([])] * _KINDS
-        said = _whole_rows(self._said)
+        batch_rows = _whole_rows(self._line_batches)
         rows = _whole_rows(self._batches)
-        if said is not None and rows is not None and not self._ready and len(said) == len(rows):
-            # the usual case: each batch has a line, and records behind it
+        if batch_rows is not None and rows is not None and not self._ready and len(batch_rows) == len(rows):
+            # the usual case: each batch has a line, followed by its records
             batch = kinds == _BATCH
             first = (
                 batch[0]
                 and not batch[-1]
                 and not (batch[1:] & batch[:-1]).any()
-                and np.array_equal(words_of(said), words_of(rows))
+                and np.array_equal(words_of(batch_rows), words_of(rows))
             )
         else:
             first = False
-        if said is not None and not first:
-            parts[_BATCH] = self._columns.batches(said)
+        if batch_rows is not None and not first:
+            parts[_BATCH] = self._columns.batches(batch_rows)
         if rows is not None:
             parts[_RECORD] = self._columns.records(
                 _whole(self._buffers), rows, _whole(self._of), _whole(self._records), with_batches=first
@@ -656,7 +656,7 @@ class HeldLines:
 
 
 def _columns_of(rows: Batches) -> dict[str, Int64s]:
-    """The columns of batches one by one, each in one piece."""
+    """Split batches into contiguous columns."""
     return {name: rows[name].astype(np.int64) for name in _SHOWN}
 
 

@@ -1,4 +1,4 @@
-"""Writes the lines of one ``.log`` for ``krepair dump``: batches, records and damage."""
+"""The lines of one ``.log`` for ``krepair dump``: batches, records and damage."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ KR307: Final = "KR307"
 
 @dataclass
 class WantedLines:
-    """Lines that are wanted of logs, and counts over all logs of a run.
+    """Selection of lines, and counts over all logs of a run.
 
     Attributes:
-        style: how damage is written.
-        batches: whether batches have lines.
-        records: whether records have lines.
-        lowest: offsets below have none.
-        highest: offsets above have none.
+        style: output style of damage.
+        batches: True if batches have lines.
+        records: True if records have lines.
+        lowest: lowest offset that has lines.
+        highest: highest offset that has lines.
         left: number of lines that may still be written.
-        cut: bytes that are kept of the key and the value of a record larger than the buffer.
-        searched: whether a batch has a line only with a record that is found.
+        cut: number of bytes kept of the key and the value of a record larger than the buffer.
+        searched: True if a batch has a line only with a matching record.
         damages: number of damaged ranges so far.
         batches_read: number of batches read so far.
-        lines: how records are written.
+        lines: writer of the records.
     """
 
     style: Style
@@ -65,21 +65,20 @@ class WantedLines:
     batches_read: int = 0
     lines: RecordLines = field(default_factory=lambda: RecordLines(Style(as_json=True)))
 
-    def damage(self, found: Damage, rule: str = "") -> bytes:
-        """Count a damaged range and return its line; no limit holds it back."""
+    def damage(self, damage_found: Damage, rule: str = "") -> bytes:
+        """Count a damaged range and return its line, which no limit suppresses."""
         self.damages += 1
-        return self.style.damage(found, rule)
+        return self.style.damage(damage_found, rule)
 
 
 class LogDump:
-    """The lines of one log.
+    """Lines of one log.
 
     Args:
-        read_into: fills a buffer from a file position, see ``LogRecords``.
-        file_size: bytes of the log.
-        base_offset: base offset of the segment.
-        wanted: what has lines.
-        window_bytes: size of the window.
+        read_into: function that fills a buffer from a file position, see ``LogRecords``.
+        file_size: size of the log in bytes.
+        wanted: selection of lines.
+        window_bytes: size of the window in bytes.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class LogDump:
         )
 
     def lines(self) -> Iterator[bytes | memoryview]:
-        """Give pieces of output, each of whole lines; a piece is valid until the next one is asked for."""
+        """Yield pieces of output, each of whole lines; a piece is valid until the next is requested."""
         wanted = self._wanted
         try:
             for part in self._log.parts():
@@ -128,7 +127,7 @@ class LogDump:
         yield from self._held.given()
 
     def _add(self, part: LogPart) -> bytes:
-        """Hold the lines of a part; returns the line of damage, or nothing."""
+        """Buffer the lines of a part; return the line of a damage, or nothing."""
         match part:
             case BatchesRead(batches):
                 # With --grep a batch has a line once a record in it is found, or its content is damaged.
@@ -148,14 +147,14 @@ class LogDump:
         return b""
 
     def _add_waiting(self) -> None:
-        """Hold the lines of batches that waited."""
+        """Buffer the lines of batches that waited."""
         batches, self._waiting = self._waiting, None
         if batches is not None:
             self._held.add_batches(batches[: self._wanted.left])
             self._wanted.left -= self._held.added
 
     def _add_records(self, buf: Any, batches: Any, counts: Any, records: Any, *, with_batches: bool) -> None:
-        """Hold the lines of records, and of their batches: in bulk where that can be."""
+        """Buffer the lines of records and of their batches, in bulk if possible."""
         if self._how.in_bulk and self._how.table is None:
             self._add_in_bulk(buf, batches, counts, records, with_batches=with_batches)
             return

@@ -1,7 +1,7 @@
-"""Lines of ``krepair dump`` in plain Python: what does not come in millions, and records that are decoded or searched.
+"""Lines of ``krepair dump`` in plain Python: rare kinds, and records that are decoded or searched.
 
-A line is a kind and fields; as JSON one object, for a person words. Neither can steer a terminal. They are the same
-lines as those of ``lines`` where both can write them.
+A line has a kind and fields; in JSON it is one object, for a person words. Neither form can steer a terminal. Where
+``lines`` can write the same line, both write it identically.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime", "NoTimestampType")
 MARKERS: Final = tuple(ControlType(number).name for number in range(len(ControlType)))
 TIMES: Final = frozenset({"timestamp", "base_timestamp", "max_timestamp", "delete_horizon_ms"})
 LAST_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999; later times are written as numbers, as are those before 1970."""
+"""Last millisecond of the year 9999; later times, and those before 1970, are written as numbers."""
 
 
 class DumpWord(str):
-    """Text that a person sees without quotes: a name of ours or of Kafka's."""
+    """Text that a person sees without quotes: a name of krepair or Kafka."""
 
     __slots__ = ()
 
 
 class Raw(bytes):
-    """JSON that is written already."""
+    """Finished JSON."""
 
     __slots__ = ()
 
@@ -51,7 +51,7 @@ _ENCODER: Final = msgspec.json.Encoder(enc_hook=_plain)
 
 
 def json_of(value: Any) -> bytes:
-    """JSON in one line in which nothing steers a terminal; bytes as base64, names that are no UTF-8 spelled out."""
+    """Encode JSON in one line that steers no terminal; bytes as base64, names that are not UTF-8 escaped."""
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -66,23 +66,23 @@ def _time(milliseconds: int) -> bytes:
 
 
 def _written(value: Any) -> bytes:
-    if type(value) is int:  # most are, and it is three times as fast
+    if type(value) is int:  # most values are ints, and this is three times as fast
         return b"%d" % value
     return value if isinstance(value, Raw) else json_of(value)
 
 
 class Style:
-    """Writes lines.
+    """Writer of lines in JSON or in words.
 
     Args:
-        as_json: one object a line, else words for a person.
+        as_json: True for one object per line, else words for a person.
     """
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def line(self, kind: str, fields: Mapping[str, Any]) -> bytes:
-        """One line, with its newline."""
+        """Build one line, with its newline."""
         if self.as_json:
             parts = [b'{"type":"', kind.encode(), b'"']
             for name, value in fields.items():
@@ -93,7 +93,7 @@ class Style:
         return b"".join((front, *words, b"\n"))
 
     def row_writer(self, kind: str, names: tuple[str, ...]) -> Callable[[Sequence[int]], bytes]:
-        """Makes lines of numbers of one kind; for a person times are ISO 8601."""
+        """Return a function that builds lines of numbers of one kind; for a person times are ISO 8601."""
         if self.as_json:
             template = b'{"type":"%b",%b}\n' % (
                 kind.encode(),
@@ -114,9 +114,9 @@ class Style:
 
         return written
 
-    def damage(self, found: Damage, rule: str = "") -> bytes:
-        """The line of a damaged range."""
-        fields = found._asdict()
+    def damage(self, damage_found: Damage, rule: str = "") -> bytes:
+        """Build the line of a damaged range."""
+        fields = damage_found._asdict()
         return self.line("damage", fields | {"rule": DumpWord(rule)} if rule else fields)
 
     def _for_person(self, name: str, value: Any) -> bytes:
@@ -136,22 +136,22 @@ class Style:
 
 
 AUTO, TEXT, JSON, HEX, BASE64 = "auto", "text", "json", "hex", "base64"
-"""How keys and values may be shown; ``auto`` is text, or base64 where the bytes are no UTF-8."""
+"""Forms of keys and values; ``auto`` is text, or base64 if the bytes are not UTF-8."""
 BULK_FORMS: Final = (AUTO, HEX, BASE64)
-"""Those that ``columns.quoted`` knows, by their numbers there."""
+"""Forms that ``lines.quoted`` supports, by their numbers there."""
 
 
 @dataclass(frozen=True)
 class RecordLines:
-    """Writes the lines of records.
+    """Writer of records.
 
     Attributes:
-        style: JSON or words.
-        key_form: how keys are shown, a value of ``--keys``.
-        value_form: likewise; of header values, too.
-        table: how the topic's records are decoded, or None.
-        grep: only records with a key, value, header or decoded text that it is found in; None for all.
-        cut: at most so many bytes of a key or a value.
+        style: output style, JSON or words.
+        key_form: form of keys, a value of ``--keys``.
+        value_form: form of values and header values.
+        table: decoder of the topic's records, or None.
+        grep: pattern that a key, value, header or decoded text has to match; None for all records.
+        cut: largest number of bytes shown of a key or a value.
     """
 
     style: Style
@@ -163,7 +163,7 @@ class RecordLines:
 
     @property
     def in_bulk(self) -> bool:
-        """Whether lines are written in bulk, those of decoded records aside; markers are not decoded."""
+        """True if lines are written in bulk, except decoded records; control records are not decoded."""
         return (
             self.grep is None
             and self.cut >= DEFAULT_CUT
@@ -172,11 +172,10 @@ class RecordLines:
         )
 
     def line(self, batch: Any, shown: LogRecord) -> bytes | None:
-        """The line of one record, or None if it is not looked for.
+        """Build the line of one record, or None if the record is filtered out.
 
         Args:
-            batch: of its batch.
-            shown: the record.
+            batch: header of the record's batch.
         """
         attributes = int(batch["attributes"])
         is_control = bool(attributes & batch_v2.CONTROL)
@@ -238,7 +237,7 @@ class RecordLines:
         return (b"," if self.style.as_json else b" ").join(rows)
 
     def _decoded(self, shown: LogRecord) -> dict[str, Any] | None:
-        """Fields of a coordinator's record; None if it was cut, so that its bytes are shown."""
+        """Decode a coordinator's record; None if it was cut, so that its bytes are shown."""
         assert self.table is not None
         cut = any(
             data is not None and size > len(data)
@@ -246,22 +245,22 @@ class RecordLines:
         )
         if cut:
             return None
-        found = self.table.decode(shown.key, shown.value)
-        fields: dict[str, Any] = {"record": DumpWord(found.type), "key_version": found.key_version}
-        if found.key:
-            fields["key_fields"] = found.key
+        record = self.table.decode(shown.key, shown.value)
+        fields: dict[str, Any] = {"record": DumpWord(record.type), "key_version": record.key_version}
+        if record.key:
+            fields["key_fields"] = record.key
         else:
             fields |= named_bytes("key", shown.key, AUTO)
-        if found.tombstone:
+        if record.tombstone:
             fields["tombstone"] = True
         else:
-            fields["value_version"] = found.value_version
-            if found.value is not None:
-                fields["value_fields"] = _nested(found.type, found.value)
+            fields["value_version"] = record.value_version
+            if record.value is not None:
+                fields["value_fields"] = _nested(record.type, record.value)
             else:
                 fields |= named_bytes("value", shown.value, AUTO)
-        if found.problem:
-            fields["problem"] = found.problem
+        if record.problem:
+            fields["problem"] = record.problem
         return fields
 
     def _found(self, shown: LogRecord, decoded: dict[str, Any] | None) -> bool:
@@ -274,7 +273,7 @@ class RecordLines:
 
 
 def _nested(kind: str, value: dict[str, Any]) -> dict[str, Any]:
-    """The value with what is packed inside it read as well: subscriptions and assignments of a classic group."""
+    """Decode what is packed inside a value too: subscriptions and assignments of a classic group."""
     from krepair.formats import group_metadata, transaction_state
 
     if kind == "transaction_state":
@@ -297,7 +296,7 @@ def _marker(shown: LogRecord) -> dict[str, Any]:
 
 
 def named_bytes(name: str, data: bytes | None, form: str) -> dict[str, Any]:
-    """A field whose name says how its bytes are shown: ``key``, ``key_json``, ``key_hex`` or ``key_base64``."""
+    """Build a field whose name states its form: ``key``, ``key_json``, ``key_hex`` or ``key_base64``."""
     if data is None:
         return {name: None}
     if form == JSON:
@@ -318,7 +317,7 @@ def named_bytes(name: str, data: bytes | None, form: str) -> dict[str, Any]:
 
 
 def timestamp_type(batch: Any) -> int:
-    """Place in ``style.TIMESTAMP_TYPES`` of a batch's or message's."""
+    """Return the index in ``TIMESTAMP_TYPES`` for a batch or message."""
     if batch["magic"] == 0:
         return 2
     return int(bool(batch["attributes"] & batch_v2.LOG_APPEND_TIME))

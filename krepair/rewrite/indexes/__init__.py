@@ -1,1 +1,1 @@
-"""Index files of segments: looked at, made anew from the log, and held against it."""
+"""Index files of segments: examined, rebuilt from the log, and compared with it."""

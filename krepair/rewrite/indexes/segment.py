@@ -1,6 +1,6 @@
-"""Tasks on the index files of one segment: look at them, say how each can be mended, make and verify the new bytes.
+"""Tasks on the index files of one segment: examine them, find a repair for each, build and verify the new bytes.
 
-``look_at_segment`` scans the log and holds the indexes against it in one reading.
+``look_at_segment`` scans the log and compares the indexes with it in one reading.
 """
 
 from __future__ import annotations
@@ -47,19 +47,17 @@ SUFFIXES = (INDEX, TIME_INDEX)
 
 
 class InspectItem(Struct, frozen=True, kw_only=True):
-    """Look at the offset and the time index of one segment.
+    """Item that examines the offset and the time index of one segment.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        log_bytes: size of its ``.log`` as it was listed.
-        interval_bytes: ``index.interval.bytes``.
-        active: whether it is the last of its partition.
-        clean: whether the broker was cleanly stopped.
-        swapped: suffixes of the indexes that wait as a ``.swap``, which are read in the place of their targets.
-        depth: ``check``: every entry against the whole log. ``truncate``: the entries against the log at the places
-            they point to. ``auto``: the same, and the whole log where that is not enough. ``regenerate``: the whole
-            log, and new bytes for every file that is not true.
+        log_bytes: size in bytes of the ``.log`` as listed.
+        interval_bytes: value of ``index.interval.bytes``.
+        active: True if the segment is the last of its partition.
+        clean: True after a clean stop of the broker.
+        swapped: suffixes of the indexes that wait as a ``.swap``, which are read in place of their targets.
+        depth: ``check``: compare every entry with the whole log. ``truncate``: compare the entries with the log at the
+            positions that they point to. ``auto``: the same, and the whole log where that is not enough.
+            ``regenerate``: the whole log, and new bytes for every wrong file.
     """
 
     place: Place
@@ -73,21 +71,21 @@ class InspectItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The log, though ``truncate`` and ``auto`` may need less of it."""
+        """Size of the log in bytes, though ``truncate`` and ``auto`` may need less of it."""
         return self.log_bytes
 
 
 class IndexMend(Struct, frozen=True, kw_only=True):
-    """How one file can be mended.
+    """Possible repair of one file.
 
     Attributes:
-        suffix: of the file.
+        suffix: suffix of the file name.
         method: ``truncate`` or ``regenerate``.
-        size_before: bytes, -1 if there is no file.
-        size_after: bytes.
+        size_before: size of the file in bytes, -1 if there is none.
+        size_after: size of the repaired file in bytes.
         digest_after: 32 hex digits over the new bytes.
-        rule: the finding it answers.
-        reason: its evidence.
+        rule: code of the finding that it repairs.
+        reason: evidence of that finding.
     """
 
     suffix: str
@@ -100,20 +98,21 @@ class IndexMend(Struct, frozen=True, kw_only=True):
 
 
 class InspectResult(Struct, frozen=True, kw_only=True):
-    """The result of looking at a segment's indexes.
+    """Result of examining a segment's indexes.
 
     Attributes:
         problems: (suffix, rule, position, evidence) of each finding.
-        mends: how the files can be mended; empty for ``check``.
-        unmended: why a finding is not mended, empty if all are.
-        has_index: whether there is an ``.index``.
-        padded: whether one of the files has zeros behind its entries.
-        first_timestamp: of the time index's first entry as a broker reads it, -1 if it has none.
-        last_timestamp: of its last entry, zeros included; -1 if it has none. A broker takes it for the largest.
-        torn: whether a size is no multiple of its entry.
+        mends: possible repairs; empty for ``check``.
+        unmended: reason why a finding is not repaired, empty if all are.
+        has_index: True if there is an ``.index``.
+        padded: True if one of the files has zeros after its entries.
+        first_timestamp: timestamp of the time index's first entry as a broker reads it, -1 if it has none.
+        last_timestamp: timestamp of its last entry, zeros included; -1 if it has none. A broker takes it for the
+            largest.
+        torn: True if a file's size is no multiple of its entry size.
         largest: largest timestamp of the log, -1 if none; only if ``whole``.
-        whole: whether the whole log was read, and ends with a whole batch.
-        needs_reading: whether cutting files to their entries is not enough.
+        whole: True if the whole log was read, and ends with a whole batch.
+        needs_reading: True if cutting files to their entries is not enough.
     """
 
     problems: tuple[tuple[str, str, int, str], ...] = ()
@@ -130,7 +129,7 @@ class InspectResult(Struct, frozen=True, kw_only=True):
 
 
 class _Segment:
-    """The files of one segment while it is looked at."""
+    """Files of one segment under examination."""
 
     def __init__(self, item: InspectItem, tree: Tree) -> None:
         self.item = item
@@ -150,11 +149,11 @@ class _Segment:
 
     @property
     def problems(self) -> list[IndexProblem]:
-        """What was found so far."""
+        """Problems found so far."""
         return self.judged.problems
 
     def look_at_places(self) -> bool:
-        """Hold the entries against the log where they point to; false if only the whole log can tell."""
+        """Compare entries with the log where they point to; return False if only the whole log can decide."""
         if self.item.active or self.judged.broken:
             return not self.judged.broken
         offsets, times = self.judged.audit.offsets, self.judged.audit.times
@@ -164,7 +163,7 @@ class _Segment:
         return spots.certain and spots.largest <= last and self.files[INDEX].size >= 0
 
     def look_at_all(self) -> None:
-        """Hold every entry against every batch."""
+        """Compare every entry with every batch."""
         item = self.item
         with opened_for_reading(f"{self.stem}.log", self.tree) as descriptor:
             walk = BatchWalk(read_into_from(descriptor), item.log_bytes)
@@ -173,13 +172,13 @@ class _Segment:
         self.ends(walk.position, whole=walk.is_at_end)
 
     def ends(self, position: int, *, whole: bool) -> None:
-        """All batches were fed, the last of which ends there."""
+        """End the comparison after all batches, the last of which ends at ``position``."""
         self.whole = whole
         self.largest = self.judged.audit.largest
         self.judged.finish(position, self.item.interval_bytes, whole=whole, clean=self.item.clean)
 
     def result(self, mends: tuple[IndexMend, ...] = (), unmended: str = "") -> InspectResult:
-        """The result."""
+        """Build the result of the examination."""
         times = self.files[TIME_INDEX]
         first = -1
         if times.padded or entries_of(times, TIME_INDEX):
@@ -201,10 +200,10 @@ class _Segment:
         )
 
     def mends(self) -> tuple[tuple[IndexMend, ...], str]:
-        """How each file that has a problem is mended, and why not.
+        """Find the repair of each file with a problem, or the reason why there is none.
 
-        Of the active segment none is cut: its last entries are still to be written, so what is left would be judged as
-        what lacks them.
+        No file of the active segment is cut: its last entries are not written yet, so a cut file would be judged as
+        lacking them.
         """
         wrong = {
             suffix: problems
@@ -245,7 +244,7 @@ def _mend(suffix: str, problems: list[IndexProblem], data: bytes, size: int, *, 
 
 
 def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, bytes], str]:
-    """Both files as the broker's recovery would write them, or why they cannot be made.
+    """Build both files as a broker's recovery would, or return the reason why that is impossible.
 
     Raises:
         OSError: the log cannot be read.
@@ -259,7 +258,7 @@ def regenerated(stem: str, item: InspectItem, tree: Tree) -> tuple[dict[str, byt
 
 
 def damaged_log(base_offset: int, position: int, text: str) -> str:
-    """Why the indexes of a segment cannot be made."""
+    """Describe why the indexes of a segment with a damaged log cannot be built."""
     log = log_name(base_offset)
     return (
         f"{log}: the log is damaged at position {position} ({text}): first --fix tail; its indexes are left"
@@ -269,7 +268,7 @@ def damaged_log(base_offset: int, position: int, text: str) -> str:
 @shown("indexes")
 @in_its_place
 def inspect(item: InspectItem, tree: Tree) -> InspectResult:
-    """Look at the indexes of one segment."""
+    """Examine the indexes of one segment."""
     segment = _Segment(item, tree)
     if item.depth in ("check", "regenerate"):
         segment.look_at_all()
@@ -284,11 +283,11 @@ def inspect(item: InspectItem, tree: Tree) -> InspectResult:
 
 
 class FedInspection:
-    """A look at the indexes of one segment by a scan that reads the whole log anyway: give it every window.
+    """Examination of one segment's indexes by a scan that reads the whole log anyway and passes every window.
 
     Args:
-        item: of depth ``check`` or ``regenerate``.
-        segment: its files, which were read.
+        item: item of depth ``check`` or ``regenerate``.
+        segment: files of the segment, already read.
     """
 
     def __init__(self, item: InspectItem, segment: _Segment) -> None:
@@ -298,19 +297,19 @@ class FedInspection:
 
     @classmethod
     def begin(cls, item: InspectItem, tree: Tree) -> FedInspection | None:
-        """Read the files; None where that fails: ``inspect`` says why. ``tree`` is the log directory of its place."""
+        """Read the files; None if that fails: ``inspect`` gives the reason. ``tree`` is the item's log directory."""
         try:
             return cls(item, _Segment(item, tree))
         except OSError:
             return None
 
     def take(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
-        """Hold the entries against the batches of one window; see ``scan_segment`` for the arguments."""
+        """Compare the entries with the batches of one window; see ``scan_segment`` for the arguments."""
         del batch_classes
         self._segment.judged.audit.feed(*self._entries.take_window(window, end, starts))
 
     def result(self) -> InspectResult:
-        """The result, if the scan has found no damage."""
+        """Return the result, valid if the scan has found no damage."""
         segment, item = self._segment, self._item
         segment.ends(item.log_bytes, whole=True)
         if item.depth == "check" or (item.active and not segment.problems):
@@ -321,18 +320,15 @@ class FedInspection:
 
 
 class MendItem(Struct, frozen=True, kw_only=True):
-    """Make the bytes of one replaced index file again.
+    """Item that rebuilds one replaced index file.
 
     Attributes:
-        place: where.
-        change: of the plan.
-        base_offset: of the segment.
-        log_bytes: size of its ``.log``.
-        interval_bytes: ``index.interval.bytes``.
+        log_bytes: size of the ``.log`` in bytes.
+        interval_bytes: value of ``index.interval.bytes``.
         target: absolute path of the new file.
-        attributes: what it takes over.
-        segments: of a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
-        synced: whether the new file is synced when it is made; else whoever asked for it sees to that.
+        attributes: attributes for the new file.
+        segments: for a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.
+        synced: True to sync the new file when it is written; else the caller takes care of that.
     """
 
     place: Place
@@ -347,27 +343,27 @@ class MendItem(Struct, frozen=True, kw_only=True):
 
 
 class MendItems(Struct, frozen=True, kw_only=True):
-    """Files that one reading of the log serves: both indexes of a segment, or transaction indexes of a partition.
+    """Files that one reading of the log serves: both indexes of a segment, or a partition's transaction indexes.
 
     Attributes:
-        items: at least one, all of one partition, each file once.
+        items: at least one item, all of one partition, each file once.
     """
 
     items: tuple[MendItem, ...]
 
     @property
     def bytes_to_read(self) -> int:
-        """What is read of the log, once."""
+        """Bytes of the logs, which are read once."""
         first = self.items[0]
         return sum(size for _, size in first.segments) or first.log_bytes
 
 
 class MendResults(Struct, frozen=True, kw_only=True):
-    """What is wrong with files.
+    """Problems of several files.
 
     Attributes:
-        results: of each file, in the order of the items; None where it is right.
-        bytes: of ``.log`` that a verification read: 0 where the places that the entries point to were enough.
+        results: failure of each file, in the order of the items; None for a valid one.
+        bytes: bytes of ``.log`` that a verification read: 0 if the positions that the entries point to were enough.
     """
 
     results: tuple[Failed | None, ...]
@@ -376,36 +372,41 @@ class MendResults(Struct, frozen=True, kw_only=True):
 
 @shown("indexes")
 def mend_indexes(item: MendItems) -> tuple[Failed | None, ...]:
-    """Make index files again, hold them against the plan and the log, and stage them, synced.
+    """Rebuild index files, compare them with the plan and the log, and stage them, synced.
 
     Returns:
-        Of each file why it was not staged, or None, in the order of the items.
+        For each item in order, the reason why its file was not staged, or None.
     """
     tree, wrong = reached(item.items[0].place)
     if wrong:
         return (Failed("elsewhere", wrong),) * len(item.items)
     try:
         made = _made_again(item.items, tree)
-        good = [one for one in item.items if not _unlike_planned(one, *made[one.change.name])]
-        untrue, _ = _untrue([(one, made[one.change.name][0]) for one in good], tree)
+        good = [
+            file_item
+            for file_item in item.items
+            if not _unlike_planned(file_item, *made[file_item.change.name])
+        ]
+        untrue, _ = _untrue([(file_item, made[file_item.change.name][0]) for file_item in good], tree)
     except OSError as error:
         text = why(error)
-        return tuple(_failed(one, "disk", text) for one in item.items)
+        return tuple(_failed(file_item, "disk", text) for file_item in item.items)
     return tuple(
-        staged_as_planned(one, *made[one.change.name], untrue.get(one.change.name, ""), tree)
-        for one in item.items
+        staged_as_planned(
+            file_item, *made[file_item.change.name], untrue.get(file_item.change.name, ""), tree
+        )
+        for file_item in item.items
     )
 
 
 def staged_as_planned(item: MendItem, data: bytes, problem: str, untrue: str, tree: Tree) -> Failed | None:
-    """Stage one file that was made again, synced, if it is the plan's and true to its log; else why it is not staged.
+    """Stage one rebuilt file, synced, if it is the plan's and matches the log; else return the reason.
 
     Args:
-        item: of the file.
-        data: its bytes.
-        problem: why they could not be made, or empty.
-        untrue: what is wrong with them by the log, or empty.
-        tree: below which everything is.
+        data: content of the file.
+        problem: reason why the content could not be built, or empty.
+        untrue: contradiction between the content and the log, or empty.
+        tree: tree that holds everything.
     """
     problem = _unlike_planned(item, data, problem)
     if problem:
@@ -434,7 +435,7 @@ def _suffix(change: ReplaceFile) -> str:
 
 
 def _made_again(items: Sequence[MendItem], tree: Tree) -> dict[str, tuple[bytes, str]]:
-    """Of each file its bytes, or why they cannot be made; the log is read once for all of them."""
+    """Rebuild each file, or return the reason why that is impossible; the log is read once for all of them."""
     made: dict[str, tuple[bytes, str]] = {}
     from_log: list[MendItem] = []
     aborts: list[MendItem] = []
@@ -482,34 +483,34 @@ def _txn_made_again(items: Sequence[MendItem]) -> dict[str, tuple[bytes, str]]:
 
 
 def _untrue(made: Sequence[tuple[MendItem, bytes]], tree: Tree) -> tuple[dict[str, str], int]:
-    """What is wrong with new bytes: of a cut file at the places it points to, of new ones against the whole log.
+    """Find contradictions of new bytes: a cut file is checked where it points to, a new one against the whole log.
 
     Returns:
-        Name -> what is wrong, or empty; and the bytes of the log, if it was read whole.
+        Contradiction or empty, by name; and the bytes of the log that were read if it was read whole.
     """
-    found: dict[str, str] = {}
-    left: dict[str, bytes] = {}
+    problems_by_name: dict[str, str] = {}
+    unchecked: dict[str, bytes] = {}
     for item, data in made:
         suffix = _suffix(item.change)
         if suffix == TXN_INDEX:
             damage = txn_index.damage(data, item.base_offset)
-            found[item.change.name] = damage[0].expected if damage else ""
+            problems_by_name[item.change.name] = damage[0].expected if damage else ""
         elif item.change.method == "truncate" and _is_true_at_its_places(item, data, tree):
-            found[item.change.name] = ""
+            problems_by_name[item.change.name] = ""
         else:
-            left[suffix] = data
-    if left:
-        problems = _untrue_to_log(made[0][0], left, tree)
-        found |= {
+            unchecked[suffix] = data
+    if unchecked:
+        problems = _untrue_to_log(made[0][0], unchecked, tree)
+        problems_by_name |= {
             item.change.name: problems.get(suffix, "")
             for item, _ in made
-            if (suffix := _suffix(item.change)) in left
+            if (suffix := _suffix(item.change)) in unchecked
         }
-    return found, made[0][0].log_bytes if left else 0
+    return problems_by_name, made[0][0].log_bytes if unchecked else 0
 
 
 def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
-    """Whether a cut file is certain to be right; if not, the whole log has to tell."""
+    """Return whether a cut file is certainly right; if not, the whole log has to decide."""
     suffix = _suffix(item.change)
     stem, file = f"{item.place.path}/{offset_name(item.base_offset)}", IndexFile(len(data), data)
     index = read_index(stem + INDEX, INDEX, item.log_bytes, tree) if suffix == TIME_INDEX else file
@@ -522,23 +523,24 @@ def _is_true_at_its_places(item: MendItem, data: bytes, tree: Tree) -> bool:
 
 
 def _untrue_to_log(item: MendItem, contents: Mapping[str, bytes], tree: Tree) -> dict[str, str]:
-    """Suffix -> the first thing that is wrong with a file of one segment, each judged as if it were alone."""
+    """Return the first contradiction of each file of a segment by suffix, each judged as if it were alone."""
     none = IndexFile(0)
     files = {
-        one: IndexFile(len(contents[one]), contents[one]) if one in contents else none for one in SUFFIXES
+        name: IndexFile(len(contents[name]), contents[name]) if name in contents else none
+        for name in SUFFIXES
     }
     audit = CompanionAudit(item.base_offset, files, np.empty((0, 2), np.int64))
     end, whole = 0, True
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
-        # Not by the walk that made the entries.
+        # Not with the walk that built the entries: the check must be independent.
         for walked in walk(read_into_from(descriptor), item.log_bytes, check_crc=False):
             audit.feed(walked)
             end, whole = walked.position, not walked.problem
-    # Behind a damaged batch nothing can be told; what is before it was held against the log.
-    found: dict[str, str] = {}
+    # Nothing is known after a damaged batch; everything before it was compared with the log.
+    problems: dict[str, str] = {}
     for suffix, _, text in audit.finish(end, item.interval_bytes, whole=whole):
-        found.setdefault(suffix, text)
-    return found
+        problems.setdefault(suffix, text)
+    return problems
 
 
 def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
@@ -550,38 +552,38 @@ def _stage(item: MendItem, data: bytes, disk: RealDisk) -> None:
 
 @shown("verify")
 def verify_mended(item: MendItems) -> MendResults:
-    """Read replaced files where they are: the plan's bytes and attributes, and true to their log."""
+    """Verify replaced files in place: the plan's bytes and attributes, and entries that match the log."""
     tree, wrong = reached(item.items[0].place)
     if wrong:
         return MendResults(results=(Failed("elsewhere", wrong),) * len(item.items))
     done: dict[str, Failed | None] = {}
     read = 0
     same: list[tuple[MendItem, bytes]] = []
-    for one in item.items:
+    for file_item in item.items:
         try:
-            data, text = _as_planned(one, tree)
+            data, text = _as_planned(file_item, tree)
         except OSError as error:
-            done[one.change.name] = _failed(one, "unreadable", why(error))
+            done[file_item.change.name] = _failed(file_item, "unreadable", why(error))
             continue
         if text:
-            done[one.change.name] = _failed(one, "verify", text)
+            done[file_item.change.name] = _failed(file_item, "verify", text)
         else:
-            same.append((one, data))
+            same.append((file_item, data))
     try:
         untrue, read = _untrue(same, tree)
         for name, text in untrue.items():
-            one = next(each for each, _ in same if each.change.name == name)
-            done[name] = _failed(one, "verify", text) if text else None
+            file_item = next(each for each, _ in same if each.change.name == name)
+            done[name] = _failed(file_item, "verify", text) if text else None
     except OSError as error:
-        done |= {one.change.name: _failed(one, "unreadable", why(error)) for one, _ in same}
-    return MendResults(results=tuple(done[one.change.name] for one in item.items), bytes=read)
+        done |= {file_item.change.name: _failed(file_item, "unreadable", why(error)) for file_item, _ in same}
+    return MendResults(results=tuple(done[file_item.change.name] for file_item in item.items), bytes=read)
 
 
 def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
-    """The bytes of a replaced file, and how they or their attributes are not the plan's.
+    """Read a replaced file; return its bytes, and how it differs from the plan, or empty.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     size = status_of(item.target, tree).st_size
     data = read_front(item.target, item.change.size_after + 1, tree)
@@ -593,11 +595,10 @@ def _as_planned(item: MendItem, tree: Tree) -> tuple[bytes, str]:
 
 
 class LookItem(Struct, frozen=True, kw_only=True):
-    """Both of one segment.
+    """Item that both scans and examines one segment.
 
     Attributes:
-        scan: the scan.
-        inspect: the look at its offset and time index.
+        inspect: examination of the offset and time index.
     """
 
     scan: ScanItem
@@ -605,12 +606,12 @@ class LookItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The log is read once for both."""
+        """Bytes of the log, which is read once for both."""
         return self.scan.bytes_to_read
 
 
 class LookResult(Struct, frozen=True, kw_only=True):
-    """The results of both; each holds its own failure."""
+    """Results of both; each holds its own failure."""
 
     scan: ScanResult | Failed
     inspect: InspectResult | Failed
@@ -618,9 +619,9 @@ class LookResult(Struct, frozen=True, kw_only=True):
 
 @shown("scan")
 def look_at_segment(item: LookItem) -> LookResult:
-    """Scan one segment and hold its indexes against the batches that the scan finds.
+    """Scan one segment, and compare its indexes with the batches that the scan finds.
 
-    A log in which the scan finds damage is read once more for its indexes: what is before the damage tells of them.
+    A log in which the scan finds damage is read once more for its indexes: what precedes the damage tells about them.
     """
     tree, wrong = reached(item.scan.place)
     fed = None if wrong else _fed(item, tree)
@@ -632,7 +633,7 @@ def look_at_segment(item: LookItem) -> LookResult:
 
 
 def _fed(item: LookItem, tree: Tree) -> FedInspection | None:
-    """What takes the windows of the scan, None where the indexes are to be looked at by themselves."""
+    """Return the receiver of the scan's windows, None if the indexes need an examination of their own."""
     scanned, inspected = item.scan, item.inspect
     same = scanned.size == inspected.log_bytes and not scanned.without and scanned.from_offset <= 0
     if not same or not scanned.check_crc or inspected.depth not in {"check", "regenerate"}:

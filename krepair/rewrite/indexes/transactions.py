@@ -1,17 +1,17 @@
-"""The transaction indexes of one partition: held against a replay of its log, and made anew.
+"""The transaction indexes of one partition: compared with a replay of its log, and rebuilt.
 
 A transaction may begin in an earlier segment, so a partition is replayed as a whole, as brokers of 2.8 and later do: an
 entry for each aborted transaction with data, in the segment that holds its marker. Up to 2.7 a broker's recovery also
-writes an entry for an abort marker without data (first offset = the marker's own; KAFKA-10702 ended that). Such an
+writes an entry for an ABORT marker without data (first offset = the marker's own; KAFKA-10702 ended that). Such an
 entry hides nothing from a consumer.
 
-Where the log was compacted its first batches may be gone, and open transactions of others with them, so that the true
-first offset and last stable offset cannot be told again: an entry on disk for the right marker stays, unless no broker
-can have written it for what is left. Of a damaged file nothing stays: what a replay gives hides every aborted record
-that is left, and a broker's recovery writes the same.
+In a compacted log the first batches of a transaction may be gone, and with them open transactions of others, so that
+the true first offset and last stable offset cannot be computed again: an entry on disk for the right marker stays,
+unless no broker can have written it for what is left. Nothing of a damaged file stays: the result of a replay hides
+every aborted record that is left, and a broker's recovery writes the same.
 
-Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9); TransactionIndex
-.collectAbortedTxns (3.9); Cleaner.cleanSegments (2.2.1, 3.9).
+Source: LogSegment.recover and updateTxnIndex, ProducerStateManager (2.2.1, 2.8.0, 3.9);
+TransactionIndex.collectAbortedTxns (3.9); Cleaner.cleanSegments (2.2.1, 3.9).
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ _MAY_BE_NONE: Final = (
 
 
 class EntryLimits(NamedTuple):
-    """What an entry can say, where that is not what a replay gives.
+    """Possible values of an entry where they may differ from the replay's.
 
     Attributes:
-        first: the lowest first offset.
-        latest: the highest first offset.
-        highest: the highest last stable offset: what was open then began in an append that ended in this segment.
-        next_begins: where the next transaction of another producer begins behind the marker, in the same segment; -1 if
-            none does. A follower takes many batches in one append, and says that as last stable offset if nothing else
-            was open: it looks for open transactions when all of them are entered (``UnifiedLog.append``, 3.9).
+        first: lowest possible first offset.
+        latest: highest possible first offset.
+        highest: highest possible last stable offset: what was open then began in an append that ended in this segment.
+        next_begins: offset at which the next transaction of another producer begins after the marker, in the same
+            segment; -1 if none does. A follower takes many batches in one append, and writes this offset as last stable
+            offset if nothing else was open: it looks for open transactions after it has entered all batches
+            (``UnifiedLog.append``, 3.9).
     """
 
     first: int
@@ -69,15 +70,15 @@ class EntryLimits(NamedTuple):
 
 
 class ReplayedSegment(NamedTuple):
-    """What a replay finds in one segment.
+    """Result of replaying one segment.
 
     Attributes:
-        base_offset: of the segment.
-        size: bytes of its ``.log`` as asked for.
-        entries: of all its abort markers, those without data too.
-        limits: what each entry can say.
-        compacted: whether records are missing from the log, in this segment or one before it.
-        valid_bytes: bytes that were replayed; less than the size where the log is not valid, or its offsets go back.
+        size: requested size of the ``.log`` in bytes.
+        entries: entries of all its ABORT markers, even of those without data.
+        limits: possible values of each entry.
+        compacted: True if records are missing from the log, in this segment or an earlier one.
+        valid_bytes: number of bytes that were replayed; less than the size if the log is invalid or its offsets
+            decrease.
     """
 
     base_offset: int
@@ -94,9 +95,9 @@ def replayed(
     """Replay the segments of a partition.
 
     Args:
-        folder: its path.
+        folder: path of the partition folder.
         segments: (base offset, bytes of the ``.log`` that are valid batches), consecutive and ascending.
-        tree: below which the files are; None: anywhere.
+        tree: tree that holds the files; None: any place.
 
     Raises:
         OSError: a file cannot be read.
@@ -106,23 +107,23 @@ def replayed(
     ends = [*(base for base, _ in segments[1:]), segments[-1][0] + INT32_MAX + 1] if segments else []
     for (base_offset, size), end in zip(segments, ends, strict=True):
         with opened_for_reading(f"{folder}/{log_name(base_offset)}", tree) as descriptor:
-            found = replay.segment(size, read_into_from(descriptor))
-        compacted = compacted or found.gaps > 0
-        rows = found.entries.tolist()
+            segment_replay = replay.segment(size, read_into_from(descriptor))
+        compacted = compacted or segment_replay.gaps > 0
+        rows = segment_replay.entries.tolist()
         entries = tuple(
             AbortedTxn(txn_index.VERSION, row[E_PRODUCER], row[E_FIRST], row[E_LAST], row[E_STABLE])
             for row in rows
         )
         limits = tuple(EntryLimits(row[E_MARKER] + 1, row[E_LATEST], end, row[E_NEXT]) for row in rows)
-        yield ReplayedSegment(base_offset, size, entries, limits, compacted, found.valid_bytes)
+        yield ReplayedSegment(base_offset, size, entries, limits, compacted, segment_replay.valid_bytes)
 
 
 class TxnItem(LogsItem, frozen=True, kw_only=True):
-    """Hold the transaction indexes of a partition against its log, of which all segments are needed.
+    """Item that compares a partition's transaction indexes with its log, of which it needs all segments.
 
     Attributes:
-        present: base offsets of those that have a ``.txnindex``.
-        make: base offsets of those whose bytes are wanted back, whether they are true or not.
+        present: base offsets of the segments that have a ``.txnindex``.
+        make: base offsets of the segments whose entries are wanted back, whether they are wrong or not.
     """
 
     present: tuple[int, ...]
@@ -130,15 +131,14 @@ class TxnItem(LogsItem, frozen=True, kw_only=True):
 
 
 class TxnProblem(Struct, frozen=True, kw_only=True):
-    """One untrue ``.txnindex``.
+    """One wrong ``.txnindex``.
 
     Attributes:
-        base_offset: of the segment.
-        position: byte in the file.
+        position: byte of the file.
         text: evidence.
-        size_before: bytes, -1 if there is no file.
-        size_after: bytes of a true one.
-        digest_after: 32 hex digits over them.
+        size_before: size of the file in bytes, -1 if there is none.
+        size_after: size of the right file in bytes.
+        digest_after: 32 hex digits over the right file.
     """
 
     base_offset: int
@@ -150,13 +150,13 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
 
 
 class TxnResult(Struct, frozen=True, kw_only=True):
-    """The result.
+    """Result for one partition.
 
     Attributes:
-        problems: one per untrue file; none of segments from a damaged one on.
-        made: base offset -> bytes, for those in ``make``.
-        damaged: base offset of the first segment whose log is no valid batches to its end, -1 if all are.
-        bytes: of ``.log`` that were replayed.
+        problems: one problem for each wrong file; none from the first damaged segment on.
+        made: content by base offset, for the segments in ``make``.
+        damaged: base offset of the first segment whose log is not valid to its end, -1 if all are.
+        bytes: bytes of ``.log`` that were replayed.
     """
 
     problems: tuple[TxnProblem, ...] = ()
@@ -168,18 +168,18 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 @shown("transactions")
 @in_its_place
 def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
-    """Replay one partition and hold its ``.txnindex`` files against it."""
+    """Replay one partition and compare its ``.txnindex`` files with the result."""
     problems = []
     made = {}
     damaged, read = -1, 0
-    for found in replayed(item.place.path, item.segments, tree):
-        read += found.valid_bytes
-        base = found.base_offset
-        if found.valid_bytes != found.size:
+    for segment in replayed(item.place.path, item.segments, tree):
+        read += segment.valid_bytes
+        base = segment.base_offset
+        if segment.valid_bytes != segment.size:
             damaged = base
             break
         on_disk = read_entries(item.place.stem(base), tree)
-        true, text, position = judged(on_disk, found, log_start=item.segments[0][0])
+        true, text, position = judged(on_disk, segment, log_start=item.segments[0][0])
         data = txn_index.encode(true)
         if base in item.make:
             made[base] = data
@@ -203,41 +203,41 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
 
 
 def judged(
-    on_disk: bytes, found: ReplayedSegment, *, log_start: int
+    on_disk: bytes, segment: ReplayedSegment, *, log_start: int
 ) -> tuple[Sequence[AbortedTxn], str, int]:
-    """The true entries of a segment, and the first thing that is wrong with those on disk.
+    """Return the right entries of a segment, and the first error of those on disk.
 
-    An entry for an abort marker without data (first offset = the marker's own) hides nothing: brokers up to 2.7 write
-    it, later ones do not, so it is not missed. An entry whose transaction began below the log start keeps its first
-    offset, which the log no longer shows; one that was written while another transaction was open from there keeps its
-    last stable offset. Where batches were compacted away, an entry for the right marker is taken as it is if a broker
-    can have written it, see ``_agrees``. Where the marker of a commit may be among them, and there is an entry for a
-    later marker, the abort had no data, since brokers write them in order: it gets one that hides nothing.
+    An entry for an ABORT marker without data (first offset = the marker's own) hides nothing: brokers up to 2.7 write
+    it, later ones do not, so its absence is no error. An entry whose transaction began below the log start offset keeps
+    its first offset, which the log no longer shows; one that was written while another transaction was open from there
+    keeps its last stable offset. Where batches were compacted away, an entry for the right marker is accepted if a
+    broker can have written it, see ``_agrees``. If a COMMIT marker may be among the compacted batches, and a later
+    marker has an entry, the abort had no data, since brokers write entries in order: it gets one that hides nothing.
 
     Args:
-        on_disk: bytes of the ``.txnindex``, empty if there is none.
-        found: what a replay gives for the segment.
+        on_disk: content of the ``.txnindex``, empty if there is none.
+        segment: replay of the segment.
         log_start: base offset of the partition's first segment.
 
     Returns:
-        The true entries, what is wrong (empty if nothing) and the byte of the file.
+        The right entries, the error (empty if there is none) and the byte of the file.
     """
-    damage = txn_index.damage(on_disk, found.base_offset)
+    damage = txn_index.damage(on_disk, segment.base_offset)
     disk = [] if damage else list(txn_index.decode(on_disk))
     by_marker = {(entry.producer_id, entry.last_offset): number for number, entry in enumerate(disk)}
-    markers = {(entry.producer_id, entry.last_offset) for entry in found.entries}
+    markers = {(entry.producer_id, entry.last_offset) for entry in segment.entries}
     written = max((marker for _, marker in by_marker.keys() & markers), default=-1)
     text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
     position = damage[0].position if damage else 0
     true = []
-    for entry, limits in zip(found.entries, found.limits, strict=True):
+    for entry, limits in zip(segment.entries, segment.limits, strict=True):
         number = by_marker.pop((entry.producer_id, entry.last_offset), -1)
         if number < 0:
             if entry.first_offset != entry.last_offset:
-                missing, said = _missing(entry, limits, written)
+                missing, explanation = _missing(entry, limits, written)
                 true.append(missing)
-                text = text or said
-        elif _agrees(disk[number], entry, limits, log_start, compacted=found.compacted):
+                text = text or explanation
+        elif _agrees(disk[number], entry, limits, log_start, compacted=segment.compacted):
             true.append(disk[number])
         else:
             true.append(entry)
@@ -251,12 +251,12 @@ def judged(
 
 
 def _missing(entry: AbortedTxn, limits: EntryLimits, written: int) -> tuple[AbortedTxn, str]:
-    """The entry of an aborted transaction that has none on disk, and what is said of it.
+    """Build the entry of an aborted transaction that has none on disk, and describe it.
 
     Args:
-        entry: by the replay.
-        limits: what it can say.
-        written: the last marker that has an entry.
+        entry: entry by the replay.
+        limits: possible values of the entry.
+        written: offset of the last marker that has an entry.
     """
     text = f"the transaction of producer {_of(entry)} was aborted and is missing"
     if limits.latest != entry.last_offset:
@@ -267,30 +267,30 @@ def _missing(entry: AbortedTxn, limits: EntryLimits, written: int) -> tuple[Abor
 
 
 def _agrees(
-    found: AbortedTxn, replayed: AbortedTxn, limits: EntryLimits, log_start: int, *, compacted: bool
+    entry: AbortedTxn, replayed: AbortedTxn, limits: EntryLimits, log_start: int, *, compacted: bool
 ) -> bool:
-    """Whether an entry is right, as far as the log shows.
+    """Return whether an entry is right, as far as the log shows.
 
-    A transaction begins behind the marker of its producer before it: an entry that says otherwise hides committed
-    records. One that begins behind a batch of its transaction shows aborted ones; but a batch belongs to it for certain
-    only where no marker in between can be gone.
+    A transaction begins after the previous marker of its producer: an entry that begins earlier hides committed
+    records. One that begins after a batch of its transaction exposes aborted records; but a batch certainly belongs to
+    the transaction only if no marker in between can be gone.
 
-    What lies below the log start, or was compacted away, is not seen by a replay. Another transaction that was open
-    from there lowered the last stable offset when the entry was written. A fetch of what lies below that offset looks
-    at no later entry, so one that is too high shows aborted records.
+    A replay does not see what lies below the log start offset or was compacted away. Another transaction that was open
+    from there lowered the last stable offset when the entry was written. A fetch from below that offset reads no later
+    entry, so a value that is too high exposes aborted records.
     """
-    if not limits.first <= found.first_offset <= limits.latest or found.last_stable_offset > limits.highest:
+    if not limits.first <= entry.first_offset <= limits.latest or entry.last_stable_offset > limits.highest:
         return False
     if compacted:
         return True
-    if found.first_offset != replayed.first_offset and found.first_offset >= log_start:
+    if entry.first_offset != replayed.first_offset and entry.first_offset >= log_start:
         return False
-    if found.last_stable_offset == replayed.last_stable_offset:
+    if entry.last_stable_offset == replayed.last_stable_offset:
         return True
-    if found.last_stable_offset == limits.next_begins:
+    if entry.last_stable_offset == limits.next_begins:
         return replayed.last_stable_offset == replayed.last_offset + 1
-    begins_below = min(found.first_offset, found.last_stable_offset) < log_start
-    return begins_below and 0 <= found.last_stable_offset <= replayed.last_stable_offset
+    begins_below = min(entry.first_offset, entry.last_stable_offset) < log_start
+    return begins_below and 0 <= entry.last_stable_offset <= replayed.last_stable_offset
 
 
 def _of(entry: AbortedTxn) -> str:

@@ -1,1 +1,1 @@
-"""Segments that are written anew as one: what stays is copied, finished, and verified by other code."""
+"""Segments that are rewritten into one: what stays is copied, indexed, and verified by other code."""

@@ -1,8 +1,8 @@
-"""Copies what stays of segments into a new log, and makes its indexes. A failure is a value.
+"""Copying of what stays of segments into a new log, and building of its indexes. A failure is a value.
 
-It writes only into the private sub-folder, and writes the same bytes at the same place however often it is run. Every
-window of a source is audited on the way. The new log is read once, for both: the indexes are made of each window, and
-the proof looks at the same window.
+Everything is written into the work folder only, and a repeated run writes the same bytes at the same positions. Every
+window of a source is audited on the way. The new log is read once for two purposes: its indexes are built from each
+window, and the proof examines the same window.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from krepair.scan.segment_files import entry_pairs, pairs, read_entries
 @shown("stage")
 @in_its_place
 def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
-    """Copy what stays of one segment; the decisions are made anew and must be the plan's."""
+    """Copy what stays of one segment; the decisions are recomputed and must equal the plan's."""
     source = item.change.sources[item.source]
     name = f"{item.place.folder}/{log_name(source.base_offset)}"
     try:
@@ -60,7 +60,7 @@ def stage(item: StageItem, tree: Tree) -> ScanResult | Failed:
             file_size=source.log_bytes,
             now_ms=item.now_ms,
             high_watermark=item.high_watermark,
-            check_crc=True,  # also of what goes: the plan's digest is of headers alone
+            check_crc=True,  # even of batches that go: the plan's digest covers headers alone
             entries=entry_pairs(entries),
             carried=np.array(source.carried_open, np.int64),
             keep_positions=np.array(source.keep_positions, np.int64),
@@ -97,10 +97,10 @@ def _stage_problem(
 
 
 def not_as_planned(summary: SegmentSummary) -> str:
-    """What to say behind the name of a log that is not as it was when the plan was made.
+    """Describe, after the name of a log, how it differs from the time of the plan.
 
     Args:
-        summary: of its scan.
+        summary: summary of the log's scan.
     """
     if summary.damage:
         return (
@@ -110,7 +110,7 @@ def not_as_planned(summary: SegmentSummary) -> str:
 
 
 class Decided(Protocol):
-    """What a plan says of the part of a new log that comes from one source."""
+    """Decisions of a plan on the part of a new log that comes from one source."""
 
     @property
     def decisions(self) -> str:
@@ -118,15 +118,15 @@ class Decided(Protocol):
 
     @property
     def aborted_kept(self) -> tuple[int, ...]:
-        """Numbers of the entries of the transaction index that stay."""
+        """Indexes of the transaction index entries that stay."""
 
 
 def not_as_decided(summary: SegmentSummary, planned: Decided) -> tuple[FailureKind, str]:
-    """How what was staged of one source is not what the plan says; empty if it is.
+    """Describe how staged data of one source differs from the plan; empty if it does not.
 
     Args:
-        summary: of the scan in which it was decided anew what stays.
-        planned: what the plan says.
+        summary: summary of the scan that recomputed the decisions.
+        planned: decisions of the plan.
     """
     decisions = f"{summary.decisions & (2**64 - 1):016x}"
     kept = tuple(np.flatnonzero(summary.entry_flags == 2).tolist())
@@ -137,27 +137,26 @@ def not_as_decided(summary: SegmentSummary, planned: Decided) -> tuple[FailureKi
 
 
 _AT_ONCE_BYTES = 1 << 21
-"""Writes end at multiples of this in the new log: file systems keep whole stretches of memory for aligned writes."""
+"""Alignment of writes in the new log: file systems keep large contiguous memory for aligned writes."""
 
 
 class KeptBytes:
-    """Takes the windows of a scan and writes their kept batches, side by side.
+    """Writer of the kept batches of a scan's windows, one after another.
 
     Args:
-        source: its part of the plan.
-        target: absolute path of the new log, which is there already.
-        position: in it, of the first byte that comes from this source.
-        keeps_all: whether markers and tombstones stay whatever their time.
-        read_into: reads what is scanned: the rest of a batch that passes the window.
-        disk: writes.
-        audits: whether every window is audited.
+        source: the source's part of the plan.
+        target: absolute path of the new log, which already exists.
+        position: position in the new log of the first byte from this source.
+        keeps_all: True if transaction markers and tombstones stay whatever their age.
+        read_into: reader of the source, for the rest of a batch that exceeds the window.
+        audits: True to audit every window.
 
     Attributes:
-        problem: what is wrong, empty if nothing; then nothing more is written.
+        problem: description of an error, empty if there is none; nothing more is written after one.
         written: bytes of the new log that came from this source, once ``finish`` was called.
-        crc: of their fronts, see ``krepair.checks.parts``.
-        held: the bytes that are not written yet, and room for those of one more window.
-        holds: how many there are.
+        crc: CRC of the headers of these batches, see ``krepair.checks.parts``.
+        held: buffer of bytes that are not written yet, with room for one more window.
+        holds: number of bytes in the buffer.
     """
 
     def __init__(
@@ -195,10 +194,10 @@ class KeptBytes:
         self.write_front()
 
     def hold_kept(self, window: Uint8s, end: int, starts: Int32s, batch_classes: Uint8s) -> None:
-        """Hold what stays of one window. Nothing is written where there is room for it."""
+        """Buffer what stays of one window; write only if the buffer is full."""
         if self.problem:
             return
-        # a translation of bytes costs a tenth of looking each class up in an array
+        # Translating the bytes takes a tenth of the time of looking up each class in an array.
         kept = np.frombuffer(bytearray(batch_classes).translate(self._stays), np.bool_)
         if self._audits:
             self.problem = audit_window(window, starts, end, kept)
@@ -212,17 +211,17 @@ class KeptBytes:
         self._read += end
 
     def write_front(self) -> None:
-        """Write what is held up to the last multiple of ``_AT_ONCE_BYTES`` in the new log, where it is so much."""
+        """Write the buffer up to the last multiple of ``_AT_ONCE_BYTES`` in the new log, if it reaches one."""
         if self.holds >= _AT_ONCE_BYTES and not self.problem:
             self.write(self.holds - (self._position + self.written + self.holds) % _AT_ONCE_BYTES)
 
     def finish(self) -> None:
-        """Write what is still held."""
+        """Write the rest of the buffer."""
         if self.holds and not self.problem:
             self.write(self.holds)
 
     def write(self, count: int) -> None:
-        """Write the front of what is held."""
+        """Write the first ``count`` bytes of the buffer."""
         pieces = [self.held[:count].data]
         self.written += self._disk.write_at(self._target, self._position + self.written, pieces)
         self.held[: self.holds - count] = self.held[count : self.holds]
@@ -246,15 +245,15 @@ class KeptBytes:
             self._hold_made(last)
 
     def _last_batch(self, window: Uint8s, end: int, starts: Int32s) -> bytes:
-        """The batch that stays as the last one, emptied; nothing if it is not here.
+        """Return the batch that stays as the last one, without its records; empty if it is not in this window.
 
-        Where another batch is the last one, the log is not that of the plan. Who compares the decisions says so.
+        If another batch is the last one, the log is not the plan's; the comparison of the decisions reports that.
         """
         place = self._last_position - self._read
         return (batch_v2.emptied(window[place:end].tobytes()) or b"") if starts[-1] == place else b""
 
     def _hold_huge(self, window: Uint8s, size: int, starts: Int32s, kept: Bools) -> None:
-        """A batch larger than the window, which holds its front."""
+        """Buffer a batch that exceeds the window, which holds only its start."""
         if self._read == self._last_position:
             header = batch_v2.decode_header(window[: batch_v2.HEADER_SIZE].tobytes())
             self._hold_made(batch_v2.empty_batch(header))
@@ -283,7 +282,7 @@ class KeptBytes:
 @shown("verify")
 @in_its_place
 def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
-    """Index, attributes, sync and verification of one staged group."""
+    """Build indexes, set attributes, sync and verify one staged group."""
     try:
         return _finished(item, RealDisk(tree)) if item.make else verify_group(item, tree)
     except WritingError as error:
@@ -293,7 +292,7 @@ def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
 
 
 def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
-    """As ``finish``, of a group whose indexes are to be made: none is made of a log that is not right."""
+    """Finish a group whose indexes have to be built, which requires a valid log."""
     log = f"{item.stage}/{offset_name(item.change.base_offset)}.log"
     disk.set_attributes(log, item.attributes)
     disk.sync_file(log)
@@ -308,7 +307,7 @@ def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
 
 
 def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]:
-    """The indexes of a new log by suffix, each held against it; and what is wrong with any of them, or empty.
+    """Build the indexes of a new log by suffix and check each against it; also return a problem, or empty.
 
     Raises:
         OSError: a file cannot be read.
@@ -341,7 +340,7 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
 
 
 def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) -> dict[str, str]:
-    """Makes the indexes; returns a digest of each by its name, for whoever reads them again."""
+    """Write the indexes; return a digest of each by name, for whoever reads them again."""
     stem = f"{item.stage}/{offset_name(item.change.base_offset)}"
     for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
         # A task that is run again meets what it made before.
@@ -356,7 +355,7 @@ def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) 
 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:
-    """Entries of the sources' transaction indexes that are carried over, byte for byte."""
+    """Copy the entries of the sources' transaction indexes that stay, byte for byte."""
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:

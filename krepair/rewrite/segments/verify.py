@@ -1,7 +1,7 @@
-"""Verification: every new file read again, by code that shares nothing with the kernels that made it.
+"""Verification of new files by code that shares nothing with the kernels that wrote them.
 
-Its CRCs, and the sums of what they do not cover (``krepair.checks.parts``), say that it holds what was written. Where
-the originals are kept, the new log is held against them batch by batch (``compare_with_sources``): the proof behind
+The CRCs, and the sums of what they do not cover (``krepair.checks.parts``), prove that the log holds what was written.
+If the originals are kept, the new log is compared with them batch by batch (``compare_with_sources``): the proof behind
 ``verify PLAN``.
 """
 
@@ -37,14 +37,14 @@ from krepair.scan.segment_files import entry_pairs, read_entries, read_index
 def companion_audit(
     stem: str, base_offset: int, log_bytes: int, tree: Tree | None = None, *, active: bool = False
 ) -> CompanionAudit:
-    """The entries of a segment's indexes, ready to be held against its log.
+    """Read the entries of a segment's indexes, for a comparison with its log.
 
     Args:
         stem: path of the indexes without their suffixes; the log may lie elsewhere.
-        base_offset: of the segment.
-        log_bytes: size of its ``.log``.
-        tree: below which the files are; None: anywhere.
-        active: whether the segment is the last of its partition.
+        base_offset: base offset of the segment.
+        log_bytes: size of the ``.log`` in bytes.
+        tree: tree that holds the files; None: any place.
+        active: True if the segment is the last of its partition.
 
     Raises:
         OSError: a file cannot be read.
@@ -55,13 +55,13 @@ def companion_audit(
 
 
 class _SourceCounts:
-    """What the new log holds, by source segment."""
+    """Counts of the new log's content, by source segment."""
 
     def __init__(self, change: RewriteSegments) -> None:
         self.change = change
         self.bases = np.array([source.base_offset for source in change.sources], np.int64)
-        # batches, records, markers, emptied control batches
-        self.found = np.zeros((len(self.bases), 4), np.int64)
+        # Columns: batches, records, markers, empty control batches.
+        self.counts = np.zeros((len(self.bases), 4), np.int64)
         self.last_offset = self.last_records = -1
 
     def add(self, walked: Walked) -> None:
@@ -70,13 +70,13 @@ class _SourceCounts:
             return
         control = (headers["attributes"] & batch_v2.CONTROL) != 0
         count = headers["record_count"].astype(np.int64)
-        # a window rarely meets more than two sources, so each is a slice of it
+        # A window rarely spans more than two sources, so each source is one slice of it.
         cuts = [0, *np.searchsorted(base, self.bases[1:]).tolist(), len(base)]
         for source, (first, after) in enumerate(itertools.pairwise(cuts)):
             if first < after:
                 of_markers = control[first:after]
                 counts = count[first:after]
-                self.found[source] += (
+                self.counts[source] += (
                     after - first,
                     int(counts[~of_markers].sum()),
                     np.count_nonzero(of_markers & (counts > 0)),
@@ -85,12 +85,12 @@ class _SourceCounts:
         self.last_offset, self.last_records = int(walked.lasts[-1]), int(count[-1])
 
     def problem(self) -> str:
-        for source, found in zip(self.change.sources, self.found.tolist(), strict=True):
+        for source, counts in zip(self.change.sources, self.counts.tolist(), strict=True):
             planned = [source.kept_batches, source.kept_records, source.kept_markers]
-            if found[:2] != planned[:2] or not _markers_fit(source, *found[2:]):
+            if counts[:2] != planned[:2] or not _markers_fit(source, *counts[2:]):
                 return (
                     f"of segment {source.base_offset} {planned} (batches, records, markers) were to stay, "
-                    f"the new log has {found[:3]}"
+                    f"the new log has {counts[:3]}"
                 )
         if not self.change.base_offset <= self.last_offset <= self.change.last_offset:
             return (
@@ -100,9 +100,9 @@ class _SourceCounts:
 
 
 def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
-    """Whether so many markers, and such as are emptied, are those that were to stay of a source.
+    """Check that a source's markers, including those that a broker has emptied, are those that were to stay.
 
-    A marker that a broker emptied still counts as one where it is of the current epoch of a living producer.
+    A marker that a broker emptied still counts as a marker if it has the current epoch of an active producer.
     """
     of_an_epoch = sum(tally.batches for tally in source.reasons if tally.reason == Reason.MARKER_EPOCH.value)
     missing = source.kept_markers - markers
@@ -110,7 +110,7 @@ def _markers_fit(source: SourceSegment, markers: int, emptied: int) -> bool:
 
 
 def verify_group(item: FinishItem, tree: Tree) -> FinishResult | Failed:
-    """Read a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
+    """Verify a new segment's files: CRCs, ascending offsets, the plan's counts, indexes that point at batches.
 
     Raises:
         OSError: a file cannot be read.
@@ -135,7 +135,7 @@ def _stem(item: FinishItem) -> str:
 
 
 def new_name(item: FinishItem) -> str:
-    """How a new segment is called in messages."""
+    """Return the name of a new segment in messages."""
     return f"{item.place.folder}: new {offset_name(item.change.base_offset)}"
 
 
@@ -145,16 +145,15 @@ def read_new_log(
     """Read a new ``.log``: every CRC, the sums of its parts, ascending offsets, the plan's counts.
 
     Args:
-        item: which one.
-        tree: below which it is.
-        feed: is given all batches in order, their CRCs checked.
-        on_places: see ``walk``.
+        tree: tree that holds the log.
+        feed: function that receives all batches in order, with checked CRCs.
+        on_places: function that receives each window, see ``walk``.
 
     Returns:
-        What is wrong, with file and position, or empty.
+        A problem with file and position, or empty.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the log cannot be read.
     """
     change, log = item.change, f"{new_name(item)}.log"
     counts, parts = _SourceCounts(change), PartsCheck(item.parts)
@@ -185,19 +184,19 @@ def read_new_log(
     return f"{log}: {problem}" if problem else ""
 
 
-def aborts_missing(item: FinishItem, found: int) -> str:
-    """What is wrong with the number of entries of the new ``.txnindex``, or empty."""
+def aborts_missing(item: FinishItem, actual: int) -> str:
+    """Describe a wrong number of entries in the new ``.txnindex``; empty if it is right."""
     kept = sum(len(source.aborted_kept) for source in item.change.sources)
-    if found == kept:
+    if actual == kept:
         return ""
-    return f"{new_name(item)}.txnindex: expected {count_text(kept, 'entry', 'entries')}, found {found}"
+    return f"{new_name(item)}.txnindex: expected {count_text(kept, 'entry', 'entries')}, found {actual}"
 
 
 def not_those_made(item: FinishItem, tree: Tree) -> str:
-    """Which index has other bytes than were made for it, or empty.
+    """Name an index whose bytes differ from those that were built; empty if none does.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: an index cannot be read.
     """
     for index, digest in item.made.items():
         if digest_file(f"{item.stage}/{index}", tree) != digest:
@@ -206,34 +205,34 @@ def not_those_made(item: FinishItem, tree: Tree) -> str:
 
 
 def attribute_problem(item: FinishItem, tree: Tree) -> str:
-    """What is wrong with owner, mode, time and attributes of the new files, or empty.
+    """Describe wrong owner, mode, time or attributes of the new files; empty if all are right.
 
     Raises:
-        OSError: one cannot be looked at.
+        OSError: a file cannot be examined.
     """
     stem, name = _stem(item), new_name(item)
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         if not tree.is_there(stem + suffix):
             continue
-        found = read_attributes(stem + suffix, tree)
-        if found != item.attributes:
+        actual = read_attributes(stem + suffix, tree)
+        if actual != item.attributes:
             wanted = f"owner, group, mode, mtime and xattrs {item.attributes} were expected"
-            return f"{name}{suffix}: {wanted}, found {found}"
+            return f"{name}{suffix}: {wanted}, found {actual}"
     return ""
 
 
 def wrong(text: str) -> Failed:
-    """New files that are not as they must be."""
+    """Build the failure of new files that are not valid."""
     return Failed("verify", text)
 
 
 @shown("verify")
 @in_its_place
 def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
-    """Read one segment of a log directory as it is: every CRC, ascending offsets, indexes against the log.
+    """Verify one segment in place: every CRC, ascending offsets, indexes against the log.
 
-    Behind damage in the log nothing is said of the indexes. Offsets that no record has are no problem here: compaction
-    makes such gaps, and no file contradicts another. ``check`` tells of them, by the topic's policy (KR310, KR311).
+    After damage in the log nothing is said about the indexes. Offsets without a record are no problem here: compaction
+    leaves such gaps, and no file contradicts another. ``check`` reports them by the topic's policy (KR310, KR311).
     """
     stem = f"{item.place.path}/{offset_name(item.base_offset)}"
     batches = end = 0
@@ -258,9 +257,9 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
                 problems.append((f"{name}.log", walked.position, walked.problem))
             elif not problems and (text := below_base(walked, item.base_offset)):
                 problems.append((f"{name}.log", int(walked.positions[0]), text))
-    found = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
-    problems += [(name + suffix, position, text) for suffix, position, text in found]
-    # What a clean stop recorded may be the end of an earlier batch: then it proves nothing.
+    index_problems = audit.finish(end, item.interval_bytes, whole=not problems, clean=item.clean)
+    problems += [(name + suffix, position, text) for suffix, position, text in index_problems]
+    # A clean stop may have recorded the end of an earlier batch, which proves nothing.
     if end_offset > item.next_base and (before < item.next_base or not item.active):
         expected = f"a last offset below {item.next_base}, where the log goes on, was expected"
         problems.append((f"{name}.log", -1, f"{expected}, found {end_offset - 1}"))
@@ -270,13 +269,13 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
 
 
 def below_base(walked: Walked, base_offset: int) -> str:
-    """What is wrong with batches in ascending order that begin below the base offset of their segment, or empty."""
+    """Describe ascending batches that begin below the base offset of their segment; empty if there are none."""
     first = int(walked.firsts[0]) if len(walked.positions) else base_offset
     return f"offset {first} is below the segment's base offset {base_offset}" if first < base_offset else ""
 
 
 def batches_to_compare(path: str, tree: Tree | None = None) -> Iterator[Walked]:
-    """The batches of a file whose bytes are held against others; CRCs were checked when the new log was read."""
+    """Read the batches of a file for a comparison of bytes; CRCs were checked when the new log was read."""
     with opened_for_reading(path, tree) as descriptor:
         size = os.fstat(descriptor).st_size
         yield from walk(read_into_from(descriptor), size, check_crc=False)
@@ -286,12 +285,10 @@ _PIECE_BYTES = 1 << 20
 
 
 class OriginalsItem(Struct, frozen=True, kw_only=True):
-    """Hold one new segment against its kept originals.
+    """Item that compares one new segment with its backups.
 
     Attributes:
-        place: where.
-        change: the group.
-        keep: absolute path of the folder with the originals.
+        keep: absolute path of the folder with the backups.
     """
 
     place: Place
@@ -300,29 +297,28 @@ class OriginalsItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The kept logs and the new one."""
+        """Size of the kept logs and the new one."""
         return sum(source.log_bytes for source in self.change.sources) + self.change.log_bytes
 
 
 @shown("verify")
 def compare_originals(item: OriginalsItem) -> Failed | None:
-    """As ``compare_with_sources``."""
+    """Compare a new segment with its backups, see ``compare_with_sources``."""
     tree, wrong = reached(item.place)
     wrong = wrong or compare_with_sources(item.change, item.place.path, item.keep, tree)
     return Failed("verify", wrong) if wrong else None
 
 
 def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: Tree | None = None) -> str:
-    """Check that the new log is its sources less batches without records.
+    """Check that the new log is its sources minus batches without records.
 
     Args:
-        change: the group.
-        folder: where the new segment is.
-        keep: where the originals are.
-        tree: below which both are; None: anywhere.
+        folder: path of the folder with the new segment.
+        keep: path of the folder with the backups.
+        tree: tree that holds both; None: any place.
 
     Returns:
-        What is wrong, or empty.
+        The difference, or empty.
     """
     new_path = f"{folder}/{log_name(change.base_offset)}"
     try:
@@ -341,7 +337,7 @@ def compare_with_sources(change: RewriteSegments, folder: str, keep: str, tree: 
 
 
 class _Cursor:
-    """Walks the new log beside its sources."""
+    """Cursor over the new log beside its sources."""
 
     def __init__(self, descriptor: int, windows: Iterator[Walked]) -> None:
         self.descriptor = descriptor
@@ -360,7 +356,7 @@ class _Cursor:
             self.sizes = np.append(self.sizes, walked.sizes)
 
     def take(self, old: int, walked: Walked) -> str:
-        """Hold one window of a source against the new log; what it covers is left behind."""
+        """Compare one window of a source with the new log, and move past what it covers."""
         if len(walked.positions) == 0:
             return ""
         bases = walked.firsts
@@ -416,7 +412,7 @@ class _Cursor:
     def _differs(
         self, old: int, walked: Walked, at: np.ndarray[tuple[int], np.dtype[np.int64]], first: int
     ) -> str:
-        """Which batch of a stretch is neither the same nor the emptied one."""
+        """Name the batch of a run that is neither unchanged nor an emptied copy; empty if there is none."""
         for number, source in enumerate(at.tolist(), first):
             size, position = int(walked.sizes[source]), int(walked.positions[source])
             new_size, new_position = int(self.sizes[number]), int(self.positions[number])
@@ -435,13 +431,13 @@ class _Cursor:
         return ""
 
     def rest(self) -> str:
-        """Whether the new log has batches that no original has."""
+        """Check that the new log has no batches that no original has."""
         self._fill(2**63 - 1)
         return "the new log has batches after its sources' last one" if len(self.bases) else ""
 
 
 class _Ahead:
-    """Bytes of a file, a window of them read at once."""
+    """Bytes of a file, read one window at a time."""
 
     def __init__(self, descriptor: int, start: int, end: int) -> None:
         self.descriptor = descriptor
@@ -449,7 +445,7 @@ class _Ahead:
         self.data = os.pread(descriptor, end - start, start) if 0 < end - start <= 2 * _PIECE_BYTES else b""
 
     def at(self, position: int, count: int) -> bytes:
-        """These bytes of the file."""
+        """Return ``count`` bytes from ``position`` of the file."""
         place = position - self.start
         if place >= 0 and place + count <= len(self.data):
             return self.data[place : place + count]
@@ -457,7 +453,7 @@ class _Ahead:
 
 
 def _same_piecewise(old: _Ahead, position: int, new: _Ahead, new_position: int, size: int) -> bool:
-    """Compare in pieces: a batch may be larger than memory should be."""
+    """Compare piece by piece, since a batch may be larger than the memory to be used."""
     if size <= _PIECE_BYTES:
         return old.at(position, size) == new.at(new_position, size)
     for done in range(0, size, _PIECE_BYTES):
