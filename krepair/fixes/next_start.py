@@ -5,50 +5,71 @@ The start is simulated where something is wrong. Else it is known without: its u
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.index import indexes_of
-from krepair.fixes.leftovers import LEFTOVERS_SEEN
-from krepair.fixes.snapshots import SNAPSHOTS_SEEN
-from krepair.fixes.survey import NEXT_START, Survey, log_end_of
+from krepair.fixes.logs import LogPart, parts_after
+from krepair.fixes.producers_at_end import read_snapshot_file
+from krepair.fixes.survey import NEXT_START, Sight, Survey
 from krepair.formats import producer_snapshot
-from krepair.formats.filenames import TIME_INDEX
+from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
+from krepair.formats.broker_version import VersionNumber
+from krepair.formats.filenames import INDEX, INDEX_KINDS, TIME_INDEX, FileKind, parse_file_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
-from krepair.logdir.values import LogDir, Segment
+from krepair.logdir.reading import opened_for_reading
+from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
+from krepair.plan.changes import names_removed
+from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
 
 if TYPE_CHECKING:
-    from krepair.loading.simulate import StartItem
+    from krepair.loading.simulate import SegmentFiles, StartItem
 
 
-def see_next_starts(context: Context, surveys: Sequence[Survey]) -> None:
-    """Put ``NEXT_START`` of each partition, for the version of the broker, else for each of ``JUDGED_VERSIONS``."""
-    view, version = context.view, context.version
-    versions = (version,) if version is not None else JUDGED_VERSIONS
-    stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
-    asked = [survey for survey in surveys if _can_be_simulated(survey)]
-    chosen = [
-        survey
-        for survey in asked
-        if _something_is_wrong(view, survey) or (stops_at_gaps and _is_missing_a_beginning(survey))
-    ]
-    simulated = {id(one) for one in chosen}
-    for survey in asked:
-        if id(survey) not in simulated:
-            survey.put(
-                NEXT_START, NextStart(dict.fromkeys(versions, _as_found(view, survey)), is_simulated=False)
-            )
+_ENTRY: Final = struct.Struct(">ii")
+
+
+def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool = False) -> None:
+    """Put ``NEXT_START`` of each partition, as its files will be after the changes proposed so far.
+
+    It is for the version of the broker, else for each of ``JUDGED_VERSIONS``. Asked again with nothing new, it does
+    nothing. Of logs that a start after an unclean stop reads, and that nobody has read yet, the end is not told.
+
+    Args:
+        context: of the log directory.
+        surveys: of the partitions.
+        whole: whether the producers are followed up to the log end too: they may end a start.
+    """
+    versions = (context.version,) if context.version is not None else JUDGED_VERSIONS
+    chosen: list[tuple[Survey, _Files]] = []
+    for survey in surveys:
+        asked = _StartAsked(len(survey.changes), survey.log is not None, whole)
+        before = survey.seen(_ASKED)
+        if before is not None and before.covers(asked):
+            continue
+        survey.put(_ASKED, asked)
+        if not _can_be_simulated(survey):
+            continue
+        files = _Files(context.view, survey)
+        loaded = files.as_found(versions, whole=whole) if files.is_known else files.not_read()
+        if loaded is None:
+            chosen.append((survey, files))
+        else:
+            survey.put(NEXT_START, NextStart(dict.fromkeys(versions, loaded), is_simulated=False))
     if not chosen:
         return
     from krepair.loading.simulate import simulate_start
 
-    settings = context.settings
+    settings, now_ms = context.settings, context.options.now_ms
     brokers = tuple(
         Broker(
             one,
@@ -57,73 +78,238 @@ def see_next_starts(context: Context, surveys: Sequence[Survey]) -> None:
         )
         for one in versions
     )
-    items = [_item(view, survey, context.options.now_ms, brokers) for survey in chosen]
+    items = [files.item(now_ms, brokers, whole=whole) for _, files in chosen]
     for index, result in context.engine.map(simulate_start, items):
         found = NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
-        chosen[index].put(NEXT_START, found)
+        chosen[index][0].put(NEXT_START, found)
 
 
-def _as_found(view: LogDir, survey: Survey) -> LoadedLog:
-    """Return a log in which nothing is wrong: it is loaded as it is."""
-    bases = [segment.base_offset for segment in survey.partition.segments]
-    log_end = max(log_end_of(survey.segments), bases[-1])
-    floor = floor_of(bases, view.recovery_point.offsets.get(survey.partition.key, 0))
-    recovered = () if view.clean_shutdown or floor is None else tuple(one for one in bases if one >= floor)
-    limit = recovered[0] if recovered else log_end
-    usable = [one.offset for one in survey.partition.snapshots if survey.log_start < one.offset <= limit]
-    return LoadedLog(
-        recovered=recovered,
-        segments=tuple((one.base_offset, one.log.size) for one in survey.partition.segments),
-        log_end=log_end,
-        snapshot_offset=max(usable, default=-1),
-    )
+class _StartAsked(NamedTuple):
+    """What a next start was asked of, and about."""
+
+    changes: int
+    read: bool
+    whole: bool
+
+    def covers(self, asked: _StartAsked) -> bool:
+        """Return whether the answer is known already."""
+        return self[:2] == asked[:2] and self.whole >= asked.whole
 
 
-def _item(view: LogDir, survey: Survey, now_ms: int, brokers: tuple[Broker, ...]) -> StartItem:
-    from krepair.loading.simulate import StartItem
+_ASKED: Sight[_StartAsked] = Sight("what the next start was asked of")
 
-    partition = survey.partition
-    key = partition.key
-    return StartItem(
-        place=place_of(view, partition),
-        segments=partition.segments,
-        snapshots=tuple(snapshot.offset for snapshot in partition.snapshots),
-        clean=view.clean_shutdown,
-        recovery_point=view.recovery_point.offsets.get(key, 0),
-        log_start=view.log_start.offsets.get(key, 0),
-        interval_bytes=survey.settings.index_interval_bytes,
-        index_bytes=survey.settings.segment_index_bytes,
-        now_ms=now_ms,
-        brokers=brokers,
+
+class _Files:
+    """The files of one partition as its next start finds them."""
+
+    def __init__(self, view: LogDir, survey: Survey) -> None:
+        self._view = view
+        self._survey = survey
+        self._clean = view.clean_shutdown
+        self._log_start = view.log_start.offsets.get(survey.partition.key, 0)
+        self._parts = parts_after(survey.partition, survey.changes)
+        self._facts = {one.base_offset: one for one in survey.segments_after}
+        made = {name for change in survey.changes for name in change.leaves}
+        gone = names_removed(survey.changes)
+        self._made = made
+        self._snapshots = tuple(one for one in survey.partition.snapshots if one.file.name not in gone)
+        bases = [one.base_offset for one in self._parts]
+        floor = floor_of(bases, view.recovery_point.offsets.get(survey.partition.key, 0))
+        self._recovered = () if self._clean or floor is None else tuple(one for one in bases if one >= floor)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all that decides is known, or is read from few places."""
+        return self._clean or bool(self._facts) or not self._parts
+
+    # -- nothing is wrong
+
+    def as_found(self, versions: Sequence[VersionNumber], *, whole: bool) -> LoadedLog | None:
+        """Return the log as it is, where nothing is wrong that a start may come to; else None."""
+        partition, survey = self._survey.partition, self._survey
+        if not self._parts or any(one.kind == "swap" for one in partition.leftovers):
+            return None
+        if any(self._is_wrong(part, whole=whole) for part in self._parts):
+            return None
+        stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
+        if whole and stops_at_gaps and _is_missing_a_beginning(survey):
+            return None
+        last = self._parts[-1].base_offset
+        facts = self._facts.get(last)
+        log_end = last if facts is None else facts.end_offset
+        snapshot = self._newest(self._recovered[0] if self._recovered else log_end, whole=whole)
+        if snapshot is None or log_end < self._log_start:
+            return None
+        return LoadedLog(
+            recovered=self._recovered,
+            segments=tuple((one.base_offset, one.size) for one in self._parts),
+            log_end=log_end,
+            snapshot_offset=snapshot,
+        )
+
+    def not_read(self) -> LoadedLog:
+        """Return what is known of a start that reads logs which nobody has read."""
+        limit = self._recovered[0] if self._recovered else -1
+        return LoadedLog(recovered=self._recovered, snapshot_offset=self._readable_below(limit))
+
+    def _readable_below(self, limit: int) -> int:
+        """Return the offset of the newest snapshot up to a limit that can be read, -1 without one."""
+        for one in reversed(self._snapshots):
+            if self._log_start < one.offset <= limit and self._is_readable(one):
+                return one.offset
+        return -1
+
+    def _is_readable(self, snapshot: Snapshot) -> bool:
+        try:
+            return snapshot.file.name in self._made or read_snapshot_file(snapshot).damage is None
+        except OSError:
+            return False
+
+    def _is_wrong(self, part: LogPart, *, whole: bool) -> bool:
+        """Return whether a segment is not as a broker leaves it, as far as its start may come to it."""
+        survey, segment = self._survey, part.segment
+        facts = self._facts.get(segment.base_offset)
+        is_last = part is self._parts[-1]
+        is_read = whole or segment.base_offset in self._recovered or (is_last and self._clean)
+        is_unread = facts is None and (part.size > 0 or survey.log is not None)
+        if is_read and (is_unread or (facts is not None and facts.summary.damage)):
+            return True
+        if not self._clean and _may_fill_its_index(survey, segment):
+            return True
+        aborts = segment.txn_index
+        known = {} if survey.log is None else survey.log.txn_entries
+        empty = survey.log is None and aborts is not None and not aborts.size
+        if aborts and not self._is_made(aborts) and not empty and segment.base_offset not in known:
+            return True
+        if whole:
+            return _index_is_wrong(self._view, survey, segment)
+        if any(file is None or file.size % size for file, size in _sizes(segment) if not self._is_made(file)):
+            return True
+        return is_last and self._clean and not self._is_made(segment.index) and not _leads_in(segment, facts)
+
+    def _is_made(self, file: FileRef | None) -> bool:
+        return file is not None and file.name in self._made
+
+    def _newest(self, limit: int, *, whole: bool) -> int | None:
+        """Return the offset of the snapshot that is loaded, -1 without one; None where that is not plain."""
+        if any(one.offset > limit for one in self._snapshots) and self._clean:
+            return None
+        usable = [one for one in self._snapshots if self._log_start < one.offset <= limit]
+        if not usable:
+            return None if whole and (self._clean or not self._snapshots) else -1
+        newest = usable[-1]
+        plain = newest.offset == limit or newest.offset in {one.base_offset for one in self._parts}
+        if not plain or (self._clean and newest.offset != limit):
+            return None
+        return newest.offset if self._is_readable(newest) else None
+
+    # -- it has to be simulated
+
+    def item(self, now_ms: int, brokers: tuple[Broker, ...], *, whole: bool) -> StartItem:
+        """Return the item that simulates the start."""
+        from krepair.loading.simulate import StartItem
+
+        partition, view = self._survey.partition, self._view
+        return StartItem(
+            place=place_of(view, partition),
+            segments=tuple(self._segment(part, whole=whole) for part in self._parts),
+            swaps=_swaps(partition),
+            lowest_cleaned=min(
+                (one.base_offset for one in partition.leftovers if one.kind == "cleaned"), default=INT64_MAX
+            ),
+            snapshots=tuple(snapshot.offset for snapshot in self._snapshots),
+            clean=self._clean,
+            recovery_point=view.recovery_point.offsets.get(partition.key, 0),
+            log_start=self._log_start,
+            interval_bytes=self._survey.settings.index_interval_bytes,
+            index_bytes=self._survey.settings.segment_index_bytes,
+            now_ms=now_ms,
+            brokers=brokers,
+            follows_producers=whole,
+        )
+
+    def _segment(self, part: LogPart, *, whole: bool) -> SegmentFiles:
+        from krepair.loading.simulate import SegmentFiles
+
+        segment = part.segment
+        facts = self._facts.get(segment.base_offset)
+        sound = None
+        if not whole and facts is not None and facts.summary.batches:
+            summary = facts.summary
+            sound = (summary.valid_bytes, summary.last_offset, summary.last_position)
+        made = bool(part.without) or any(self._is_made(file) for file, _ in _sizes(segment))
+        return SegmentFiles(
+            segment.base_offset,
+            segment.log,
+            segment.index,
+            segment.time_index,
+            None if self._is_made(segment.txn_index) else segment.txn_index,
+            without=part.without,
+            makes_indexes=made,
+            sound=sound,
+        )
+
+
+def _sizes(segment: Segment) -> tuple[tuple[FileRef | None, int], ...]:
+    return (segment.index, ENTRY_SIZES[INDEX]), (segment.time_index, ENTRY_SIZES[TIME_INDEX])
+
+
+_FRONT: Final = struct.Struct(">qi4xb6xi")
+"""Base offset, size and magic of a batch, and in v2 the delta of its last offset."""
+
+
+def _leads_in(segment: Segment, facts: SegmentFacts | None) -> bool:
+    """Return whether the last entry of an ``.index`` leads to a batch of a sound log."""
+    if segment.index is None or not segment.index.size:
+        return segment.index is not None
+    try:
+        with opened_for_reading(segment.index.path) as descriptor:
+            entry = os.pread(descriptor, _ENTRY.size, segment.index.size - _ENTRY.size)
+        offset, position = _ENTRY.unpack(entry)
+        with opened_for_reading(segment.log.path) as descriptor:
+            base, size, magic, _ = _FRONT.unpack(os.pread(descriptor, _FRONT.size, position))
+    except (OSError, struct.error):
+        return False
+    if facts is None or not 0 <= magic <= MAGIC:
+        return False
+    inside: bool = position + size + LOG_OVERHEAD <= facts.summary.valid_bytes
+    return inside and segment.base_offset <= base <= segment.base_offset + offset <= facts.summary.last_offset
+
+
+def _swaps(partition: Partition) -> tuple[SegmentFiles, ...]:
+    """Return the ``.swap`` files that a start renames, by base offset."""
+    from krepair.loading.simulate import SegmentFiles
+
+    found: dict[int, dict[FileKind, FileRef]] = {}
+    for leftover in partition.leftovers:
+        if leftover.kind == "swap":
+            kind = parse_file_name(leftover.file.name).kind
+            found.setdefault(leftover.base_offset, {})[kind] = leftover.file
+    return tuple(
+        SegmentFiles(
+            base,
+            files.get(FileKind.LOG),
+            files.get(FileKind.OFFSET_INDEX),
+            files.get(FileKind.TIME_INDEX),
+            files.get(FileKind.TXN_INDEX),
+        )
+        for base, files in sorted(found.items())
+        if files.keys() & {FileKind.LOG, *INDEX_KINDS}
     )
 
 
 def _can_be_simulated(survey: Survey) -> bool:
-    """Whether a start of it can be simulated: no swap is pending, and every index can be mapped."""
+    """Return whether each file is what its name says, and every index can be mapped."""
     partition = survey.partition
-    if partition.unreadable or not partition.segments or _is_left(survey):
+    pending = [one for one in partition.leftovers if one.kind in {"swap", "cleaned"}]
+    if partition.unreadable or partition.special is not None:
+        return False
+    if not all(parse_file_name(one.file.name).is_canonical for one in pending):
+        return False
+    if not partition.segments and all(one.kind != "swap" for one in pending):
         return False
     sizes = (file.size for segment in partition.segments for file in segment.files())
     return all(size <= LARGEST_INDEX_BYTES for size in sizes)
-
-
-def _is_left(survey: Survey) -> bool:
-    seen = survey.seen(LEFTOVERS_SEEN)
-    return seen is not None and bool(seen.left)
-
-
-def _something_is_wrong(view: LogDir, survey: Survey) -> bool:
-    """Whether anything of a partition is not as a broker leaves it, as far as its start may come to it."""
-    partition = survey.partition
-    damaged = len(survey.segments) != len(partition.segments) or any(
-        one.summary.damage for one in survey.segments
-    )
-    return (
-        damaged
-        or (not view.clean_shutdown and any(_may_fill_its_index(survey, one) for one in partition.segments))
-        or _snapshots_are_wrong(view, survey)
-        or any(_index_is_wrong(view, survey, segment) for segment in partition.segments)
-    )
 
 
 def _is_missing_a_beginning(survey: Survey) -> bool:
@@ -144,14 +330,6 @@ def _may_fill_its_index(survey: Survey, segment: Segment) -> bool:
     return segment.log.size // max(survey.settings.index_interval_bytes, 1) >= room
 
 
-def _snapshots_are_wrong(view: LogDir, survey: Survey) -> bool:
-    """Whether one is, or none is at the log end, so that producers are read from the log."""
-    seen, there = survey.seen(SNAPSHOTS_SEEN), survey.partition.snapshots
-    if seen is None or seen.left or seen.judged.wrong or not there:
-        return True
-    return view.clean_shutdown and there[-1].offset != log_end_of(survey.segments)
-
-
 def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
     base_offset = segment.base_offset
     found = indexes_of(survey).get(base_offset)
@@ -159,8 +337,6 @@ def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
         return True
     known = None if isinstance(found, Failed) else found
     if known is not None and (known.problems or known.torn or not known.has_index):
-        return True
-    if segment.txn_index is not None and (survey.log is None or base_offset not in survey.log.txn_entries):
         return True
     if segment is not survey.partition.segments[-1]:
         return known is not None and known.padded

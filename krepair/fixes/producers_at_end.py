@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
 from krepair.formats import producer_snapshot
 from krepair.formats.damage import Damage
-from krepair.logdir.reading import read_whole
+from krepair.logdir.reading import opened_with_status, read_whole
 from krepair.logdir.values import Partition, Snapshot
 from krepair.rules.model import ProducerSnapshotState
 from krepair.rules.recovery import floor_of
+from krepair.rules.snapshots import SnapshotFile
 
 SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
 
@@ -53,3 +55,18 @@ def replayed_from(partition: Partition, floor: int) -> int:
     firsts = [one.open_first_offset for one in producers if one.open_first_offset >= 0]
     start = floor_of([one.base_offset for one in partition.segments], min([max(offset, 0), *firsts]))
     return floor if start is None else min(start, floor)
+
+
+def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
+    """Check one snapshot, piece by piece.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with opened_with_status(snapshot.file.path) as (descriptor, status):
+        size = status.st_size
+        damage = producer_snapshot.damage_in(
+            size, lambda start, end: os.pread(descriptor, end - start, start)
+        )
+    entries = (size - producer_snapshot.HEADER_SIZE) // producer_snapshot.ENTRY_SIZE
+    return SnapshotFile(snapshot.file.name, snapshot.offset, size, damage, 0 if damage else entries)

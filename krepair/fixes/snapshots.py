@@ -17,9 +17,10 @@ from krepair.fixes.files import Made, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.logs import LogPart, facts_of, parts_after
-from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES
+from krepair.fixes.next_start import see_next_starts
+from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.survey import Sight, Survey, next_start_of
 from krepair.fixes.untouched import (
     beside,
     waits_for_swap,
@@ -27,19 +28,19 @@ from krepair.fixes.untouched import (
 )
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
-from krepair.formats.broker_version import Version, version_of
+from krepair.formats.broker_version import version_of
 from krepair.formats.damage import shown
 from krepair.formats.filenames import FileKind, NameState, log_name, offset_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text, time_text
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
-from krepair.logdir.reading import opened_with_status, read_whole, why
+from krepair.loading.next_start import LoadedLog, NextStart
+from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.plan.changes import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.model import SegmentFacts
-from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import (
     Forgotten,
     JudgedFiles,
@@ -50,8 +51,6 @@ from krepair.rules.snapshots import (
     StateRules,
     expiry_of,
     judge_files,
-    read_at_start,
-    removed_unread,
     replayed_from,
     without_open,
 )
@@ -72,7 +71,9 @@ class SnapshotTarget(NamedTuple):
         log_start: what ``log-start-offset-checkpoint`` says, -1 if nothing.
         recovered_from: base offset of the first segment that the next start recovers, as far as the state of the
             producers is to be what that start makes of it.
-        unflushed_from: base offset of the segment that holds the recovery point.
+        start: what the next start sees; nothing where it was not asked.
+        log_end: log end offset that the next start takes, -1 where the end of the log itself tells it.
+        left: why the log end cannot be told, or empty.
         closed: names of the snapshots in which the changes end transactions that the log has forgotten.
     """
 
@@ -83,8 +84,18 @@ class SnapshotTarget(NamedTuple):
     known: Mapping[int, SegmentFacts]
     log_start: int
     recovered_from: int = INT64_MAX
-    unflushed_from: int = INT64_MAX
+    start: NextStart = NextStart()
+    log_end: int = -1
+    left: str = ""
     closed: frozenset[str] = frozenset()
+
+    def at_start(self, start: NextStart) -> SnapshotTarget:
+        """As the next start sees it."""
+        end, left = start.log_end, start.differs(lambda one: one.log_end)
+        failed = next((one for one in start.by_version.values() if one.failure), None)
+        if end is None and failed is not None:
+            left = left or f"the next start fails at {failed.file}: {failed.failure}"
+        return self._replace(start=start, log_end=-1 if end is None else end, left=left)
 
     def recovered(self, since: int, log_end: int = -1) -> SnapshotTarget:
         """As a recovery from that segment on sees it: it builds on no snapshot above its base offset.
@@ -109,16 +120,13 @@ def target_of(
     key = partition.key
     recorded = log_dir.log_start.offsets.get(key, -1)
     gone = names_removed(changes)
-    parts = parts_after(partition, changes)
-    floor = floor_of([part.base_offset for part in parts], log_dir.recovery_point.offsets.get(key, 0))
     return SnapshotTarget(
         partition=partition,
         place=place_of(log_dir, partition),
-        parts=parts,
+        parts=parts_after(partition, changes),
         snapshots=tuple(one for one in partition.snapshots if one.file.name not in gone),
         known={facts.base_offset: facts for facts in known},
         log_start=recorded,
-        unflushed_from=INT64_MAX if floor is None else floor,
         closed=frozenset(
             change.name for change in changes if isinstance(change, ReplaceFile) and change.rule == FORGOTTEN
         ),
@@ -156,7 +164,7 @@ def see_snapshots(
 
     looks = [_Look(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
-    _scan([(look, look.bases[-1]) for look in there if look.bases[-1] not in look.facts], engine)
+    _scan([(look, look.bases[-1]) for look in there if look.needs_end], engine)
     for look in there:
         look.begin(rules, clean=clean, always=always, closes=closes)
     _scan([(look, base) for look in there for base in look.missing()], engine)
@@ -236,7 +244,7 @@ class _Look:
         self.seen = self.seen._replace(files=files, judged=judged)
         if left:
             return
-        state = always or bool(judged.wrong) or (clean and not files)
+        state = always or (clean and (bool(judged.wrong) or not files))
         try:
             self._suspect(rules, clean=clean, state=state, closes=closes)
         except OSError as error:
@@ -247,7 +255,11 @@ class _Look:
         newest = -1 if judged.base is None else judged.base.offset
         self.start = replayed_from(self.bases, log_start, newest, self.target.recovered_from)
         ends = [*self.bases[1:], INT64_MAX]
-        self.needed = tuple(base for base, end in zip(self.bases, ends, strict=True) if end > self.start)
+        self.needed = tuple(
+            base
+            for base, end in zip(self.bases, ends, strict=True)
+            if end > self.start and base < max(log_end, 1)
+        )
 
     def _not_read(self, error: OSError) -> str:
         """Keep and give why nothing is changed."""
@@ -264,7 +276,7 @@ class _Look:
         seen = self.seen
         chosen: dict[SnapshotFile, bool] = {}
         if closes:
-            chosen = read_at_start(seen, rules.version, -1 if clean else self.target.unflushed_from)
+            chosen = self._read_at_start()
         base = seen.judged.base
         if base is not None and ((closes and state) or base.name in self.target.closed):
             chosen.setdefault(base, False)
@@ -277,13 +289,33 @@ class _Look:
             for row in table[table[:, -1] >= seen.log_start].tolist():
                 self.open.ask(Open(row[0], row[-1]))
 
+    def _read_at_start(self) -> dict[SnapshotFile, bool]:
+        """Return the snapshots that the next start may begin with, and whether it does so as the files are.
+
+        If not, it begins with it once the snapshots that are wrong have been set aside.
+        """
+        seen, loaded = self.seen, self.target.start.by_version.values()
+        wrong = {file.name for file, _ in seen.judged.wrong}
+        limit = min((one.recovered[0] for one in loaded if one.recovered), default=seen.log_end)
+        usable = [one for one in seen.files if seen.log_start < one.offset <= limit and one.name not in wrong]
+        at_start = {one.snapshot_offset for one in loaded}
+        found = dict.fromkeys(usable[-1:], False)
+        return found | dict.fromkeys([one for one in seen.files if one.offset in at_start], True)
+
+    @property
+    def needs_end(self) -> bool:
+        """Whether the active segment has to be read for the log end."""
+        return self.target.log_end < 0 and not self.target.left and self.bases[-1] not in self.facts
+
     def _is_whole(self, facts: SegmentFacts) -> bool:
         """Whether the facts tell all that a start finds in a segment."""
-        torn_end = facts.base_offset == self.bases[-1] and facts.summary.damage in _TORN
-        return facts.summary.damage == D_NONE or torn_end
+        torn = facts.base_offset == self.bases[-1] and facts.summary.damage in _TORN
+        return facts.summary.damage == D_NONE or (torn and facts.end_offset >= self.seen.log_end)
 
     def _log_end(self) -> tuple[int, str]:
         """The log end, -1 if it cannot be told, and then why."""
+        if self.target.log_end >= 0 or self.target.left:
+            return self.target.log_end, self.target.left
         base = self.bases[-1]
         if base in self.failed:
             return -1, self.failed[base]
@@ -364,21 +396,6 @@ class _Look:
         return producer_snapshot.table(data)
 
 
-def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
-    """Check one snapshot, piece by piece.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    with opened_with_status(snapshot.file.path) as (descriptor, status):
-        size = status.st_size
-        damage = producer_snapshot.damage_in(
-            size, lambda start, end: os.pread(descriptor, end - start, start)
-        )
-    entries = (size - producer_snapshot.HEADER_SIZE) // producer_snapshot.ENTRY_SIZE
-    return SnapshotFile(snapshot.file.name, snapshot.offset, size, damage, 0 if damage else entries)
-
-
 def _odd_name(partition: Partition) -> str:
     for special in partition.specials:
         if parse_file_name(special.name).kind is FileKind.SNAPSHOT:
@@ -427,7 +444,13 @@ class Snapshots(Fix):
         """
         looked = looked_at(surveys, purpose)
         touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
-        targets = [target_of(context.view, one.partition, one.segments_after, one.changes) for one in touched]
+        see_next_starts(context, touched)
+        targets = [
+            target_of(context.view, one.partition, one.segments_after, one.changes).at_start(
+                next_start_of(one)
+            )
+            for one in touched
+        ]
         clean = context.view.clean_shutdown
         found = see_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
         for survey, seen in zip(touched, found, strict=True):
@@ -468,6 +491,12 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
     target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
     if recovered_from is not None:
         target = target.recovered(recovered_from)
+    elif work.view.clean_shutdown:
+        survey = Survey(staging.listed, work.settings(staging), changes=list(staging.plan.changes))
+        see_next_starts(work.context, [survey])
+        target = target.at_start(next_start_of(survey))
+    else:  # the log end that the plan took: under the fence a start would not find it
+        target = target._replace(log_end=int(change.name.partition(".")[0]))
     rules = rules_now(work.context)
     (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
     if seen is None:
@@ -479,7 +508,9 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
 def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
     """Ask the log anew about the transactions that a snapshot has open: it, with the forgotten ones ended."""
     target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
-    target = target.recovered(int(change.name.partition(".")[0]))
+    target = target.recovered(int(change.name.partition(".")[0]))._replace(
+        log_end=staging.plan.log_end_offset
+    )
     (seen,) = see_snapshots([target], rules_now(work.context), work.engine, clean=False)
     found = () if seen is None else seen.forgotten
     data = next((one.data for one in found if one.file.name == change.name), None)
@@ -607,6 +638,8 @@ def _counted(seen: SeenSnapshots) -> str:
 def _state_text(seen: SeenSnapshots) -> str:
     if seen.left:
         return f"left as it is: {seen.left}"
+    if seen.data is None:
+        return "the next start recovers the log and makes its snapshots again"
     return f"{_counted(seen)} at the log end {seen.log_end}, {_source(seen)}"
 
 
@@ -633,34 +666,30 @@ def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
 # -- forecast
 
 
-def snapshot_forecast(survey: Survey, version: Version, recovered_from: int) -> str:
+def snapshot_forecast(survey: Survey, loaded: LoadedLog | None) -> str:
     """What the next start does with the snapshots that are wrong, in words to add to its line, or empty.
 
     Args:
         survey: the partition, looked at.
-        version: of the broker that is to start, None if not known.
-        recovered_from: base offset of the first segment that is recovered, -1 after a clean stop. A recovery begins
-            with the state at that offset and makes all later snapshots anew.
+        loaded: the start as it is foretold, None if it is not known.
     """
     seen = survey.seen(SNAPSHOTS_SEEN)
-    if seen is None or seen.left:
+    if seen is None or seen.left or loaded is None:
         return ""
     if seen.forgets:
         return f"without a producer snapshot {_counted(seen)} are forgotten"
-    clean = recovered_from < 0
-    end = seen.log_end if clean else recovered_from
+    clean = not loaded.recovered
+    end = loaded.log_end if clean else loaded.recovered[0]
     wrong = [file for file, reason in seen.judged.wrong if reason is not SnapshotReason.OF_NO_SEGMENT]
     if not any(file.offset > seen.log_start and (clean or file.offset <= end) for file in wrong):
         return ""
-    gone = removed_unread(seen, version) if clean else set()
-    left = [file for file in seen.files if seen.log_start < file.offset <= end and file.offset not in gone]
-    newest = max((file.offset for file in left if file.damage is None), default=seen.log_start)
-    read = [file.offset for file in left if file.offset > newest]
     texts = []
-    if gone:
-        texts.append(f"removes the producer snapshots {_names(sorted(gone))} unread")
-    if read:
-        texts.append(f"removes the producer snapshots {_names(read)} as unreadable")
+    unread = [offset for offset in loaded.unread if offset > seen.log_start]
+    if unread:
+        texts.append(f"removes the producer snapshots {_names(unread)} unread")
+    if loaded.unreadable:
+        texts.append(f"removes the producer snapshots {_names(loaded.unreadable)} as unreadable")
+    newest = max(loaded.snapshot_offset, seen.log_start)
     if newest < end:
         texts.append(f"reads the log from offset {newest} on for its producers")
     return ", ".join(texts)

@@ -33,6 +33,9 @@ class Behaviour(NamedTuple):
             (since KAFKA-18989). Earlier versions take the first batch whose last offset is high enough.
         reads_whole_txn_version: of the version of an entry of a transaction index it reads both bytes, and throws if it
             is not 0 (4.4). Earlier versions read the first one, and throw if it is above 0.
+        renames_swaps_first: it renames all swaps, as they are, before it loads a segment, and deletes what lies between
+            the first and the last of them (since KAFKA-12520, 3.0). Earlier versions delete the indexes of a base
+            offset that has a swap, load the segments, and then recover each swap and put it in their place.
     """
 
     checks_indexes: bool
@@ -44,12 +47,13 @@ class Behaviour(NamedTuple):
     needs_first_unstable_offset: bool
     searches_by_first_offset: bool
     reads_whole_txn_version: bool
+    renames_swaps_first: bool
 
 
 def behaviour_of(version: VersionNumber) -> Behaviour:
     """The behaviour of a version.
 
-    Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.9, 4.3);
+    Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.0, 3.9, 4.3);
     FileRecords (4.3).
     """
     return Behaviour(
@@ -62,6 +66,7 @@ def behaviour_of(version: VersionNumber) -> Behaviour:
         needs_first_unstable_offset=version < (3, 8, 0),
         searches_by_first_offset=version >= (4, 1, 0),
         reads_whole_txn_version=version >= (4, 4, 0),
+        renames_swaps_first=version >= (3, 0, 0),
     )
 
 

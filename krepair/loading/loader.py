@@ -1,6 +1,7 @@
 """The start of one partition, step by step, and its result.
 
-Source: Log.loadSegments and recoverLog (2.2.1, 2.8), LogLoader.load, UnifiedLog.rebuildProducerState (3.9, 4.3).
+Source: Log.loadSegments, completeSwapOperations and recoverLog (2.2.1, 2.8), LogLoader.load,
+UnifiedLog.rebuildProducerState (3.0, 3.9, 4.3).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class StartInputs(NamedTuple):
         log_start: recorded log start offset; 0 if none is recorded.
         snapshots: producer snapshots, by offset.
         now_ms: clock of the broker that starts, epoch milliseconds.
+        lowest_cleaned: lowest base offset of a ``.cleaned``: it makes every swap from there on void (KAFKA-6264).
+        follows_producers: whether the batches behind a snapshot are read, too: they may end the start.
     """
 
     clean: bool
@@ -43,17 +46,33 @@ class StartInputs(NamedTuple):
     log_start: int
     snapshots: Mapping[int, SnapshotContent]
     now_ms: int
+    lowest_cleaned: int = INT64_MAX
+    follows_producers: bool = True
+
+
+class FoundFiles(NamedTuple):
+    """The segments of a partition as a start finds them.
+
+    Attributes:
+        segments: with a ``.log``, ascending.
+        swaps: the ``.swap`` files of each base offset, ascending.
+        like: an empty segment with the settings of the partition.
+    """
+
+    segments: Sequence[SegmentState]
+    swaps: Sequence[SegmentState]
+    like: SegmentState
 
 
 def play_starts(
-    segments_for: Callable[[Brokers], Sequence[SegmentState]], inputs: StartInputs, brokers: Brokers
+    segments_for: Callable[[Brokers], FoundFiles], inputs: StartInputs, brokers: Brokers
 ) -> dict[VersionNumber, LoadedLog]:
     """Simulate the start of one partition for brokers of several versions; what comes of it, by version.
 
     It is played once for all that do the same, and again from the beginning for each group of those that part.
 
     Args:
-        segments_for: makes the segments on the disk, at least one, anew for each play.
+        segments_for: makes the segments on the disk anew for each play.
         inputs: the other input of the start.
         brokers: who may start, each of another version.
     """
@@ -70,8 +89,8 @@ def play_starts(
     return found
 
 
-def _play_start(segments: Sequence[SegmentState], inputs: StartInputs, brokers: Brokers) -> LoadedLog:
-    loader = _Loader(segments, inputs, brokers)
+def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> LoadedLog:
+    loader = _Loader(found, inputs, brokers)
     try:
         log_end = loader.load()
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
@@ -82,9 +101,11 @@ def _play_start(segments: Sequence[SegmentState], inputs: StartInputs, brokers: 
 class _Loader:
     """The loader. ``segments`` holds the loaded segments, ``recovered`` the base offsets of recovered ones."""
 
-    def __init__(self, on_disk: Sequence[SegmentState], inputs: StartInputs, brokers: Brokers) -> None:
-        self._on_disk = {one.base_offset: one for one in on_disk}
-        self._like = on_disk[0]
+    def __init__(self, found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> None:
+        self._on_disk = {one.base_offset: one for one in found.segments}
+        self._like = found.like
+        self._swaps = [one for one in found.swaps if one.base_offset < inputs.lowest_cleaned]
+        self._all_swaps = found.swaps
         self._inputs = inputs
         self._brokers = brokers
         self._snapshots = SnapshotFolder(inputs.snapshots)
@@ -101,13 +122,24 @@ class _Loader:
             segments=tuple((base, one.log.size) for base, one in sorted(self.segments.items())),
             log_end=log_end,
             snapshot_offset=self._producers.loaded_from,
+            unread=() if self.recovered else tuple(sorted(self._snapshots.unread)),
+            unreadable=tuple(sorted(self._snapshots.unreadable)),
             cut=tuple(sorted((base, size) for base, size in self._cut.items() if base in self.segments)),
             dropped=tuple(sorted(self._dropped - self.segments.keys())),
         )
 
     def load(self) -> int:
         """Load the partition; returns its log end offset."""
+        renames = bool(self._all_swaps) and self._brokers.do(lambda one: one.behaviour.renames_swaps_first)
+        if renames:
+            self._rename_swaps()
+        else:
+            for swap in self._all_swaps:
+                if swap.base_offset in self._on_disk:
+                    self._on_disk[swap.base_offset].without_indexes()
         self._retried(self._load_files)
+        if not renames:
+            self._finish_swaps()
         log_end = self._retried(self._recover_log)
         active = self.segments[max(self.segments)]
         active.offsets.grow()
@@ -115,11 +147,55 @@ class _Loader:
         log_start = max(self._inputs.log_start, min(self.segments))
         self._producers.remove_strays(self.segments)
         self._rebuild_producers(self._producers, log_start, log_end, clean=self._inputs.clean)
-        self._find_first_unstable(log_start, log_end)
+        if self._inputs.follows_producers:
+            self._find_first_unstable(log_start, log_end)
         return log_end
 
     def _new_producers(self) -> SimulatedProducers:
         return SimulatedProducers(self._snapshots, self._brokers, self._inputs.now_ms)
+
+    # -- swaps
+
+    def _rename_swaps(self) -> None:
+        """Delete what lies between the first and the last swap, snapshots too, and rename the swaps, unread."""
+        logs = [one for one in self._swaps if one.has_log]
+        first = min((one.base_offset for one in logs), default=INT64_MAX)
+        end = max((one.next_offset() for one in logs), default=-1)
+        self._on_disk = {base: one for base, one in self._on_disk.items() if not first <= base < end}
+        self._snapshots.delete_between(first, end)
+        self._producers = self._new_producers()
+        for swap in self._swaps:
+            there = self._on_disk.get(swap.base_offset)
+            if swap.has_log:
+                if not swap.has_index:  # to be read, the swap is opened, which makes a preallocated index
+                    swap.offsets.fill_with_zeros()
+                    swap.has_index = True
+                if there is not None:  # out of the deleted range, which is empty where the swap is
+                    there.take_indexes(swap)
+                    swap.take_indexes(there)
+                self._on_disk[swap.base_offset] = swap
+            elif there is not None:
+                there.take_indexes(swap)
+
+    def _finish_swaps(self) -> None:
+        """Recover each swap, and put it in the place of the segments that have its offsets."""
+        before = frozenset(self.recovered)
+        for swap in self._swaps:
+            if not swap.has_log:
+                continue
+            try:
+                self._recover(swap)
+            except OffsetOverflowError as error:
+                raise StartFailsError(swap.log.name, "has an offset that does not fit its name") from error
+            if swap.base_offset not in before:  # as a swap, not as a segment of the log
+                self.recovered.discard(swap.base_offset)
+            end = swap.next_offset()
+            replaced = [
+                one for one in self._between(swap.base_offset, end) if one.next_offset() > swap.base_offset
+            ]
+            for one in replaced:
+                del self.segments[one.base_offset], self._on_disk[one.base_offset]
+            self.segments[swap.base_offset] = self._on_disk[swap.base_offset] = swap
 
     # -- segments
 
@@ -221,7 +297,7 @@ class _Loader:
                 producers.take_snapshot()
             return
         producers.reload(log_start, last_offset)
-        if last_offset > producers.end_offset:
+        if last_offset > producers.end_offset and self._inputs.follows_producers:
             floor = max((base for base in self.segments if base <= last_offset), default=None)
             old = self._brokers.do(lambda one: one.behaviour.looks_in_one_segment)
             for segment in list(self._between(producers.end_offset, last_offset)):

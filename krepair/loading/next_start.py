@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from krepair.engine.items import Failed
-from krepair.formats.broker_version import VersionNumber, version_text
+from krepair.formats.broker_version import Version, VersionNumber, version_text
 
 Answer = TypeVar("Answer")
 
@@ -20,8 +20,11 @@ class LoadedLog(NamedTuple):
         failure: what the broker finds in that file.
         recovered: base offsets of the segments that are recovered, ascending.
         segments: (base offset, bytes of the log) of the segments after the start, ascending; swaps are renamed.
-        log_end: log end offset that the start takes, -1 if it fails.
-        snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is.
+        log_end: log end offset that the start takes, -1 if it fails, or if that depends on logs that were not read.
+        snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is; of a start that recovers, of
+            the one with which the first recovery begins.
+        unread: offsets of the snapshots that a start which recovers nothing deletes unread, ascending.
+        unreadable: offsets of the snapshots that are deleted because they cannot be read, ascending.
         cut: (base offset, bytes that stay) of each log that is truncated, ascending.
         dropped: base offsets of the segments that are deleted, but for those that a swap replaces, ascending.
     """
@@ -32,6 +35,8 @@ class LoadedLog(NamedTuple):
     segments: tuple[tuple[int, int], ...] = ()
     log_end: int = -1
     snapshot_offset: int = -1
+    unread: tuple[int, ...] = ()
+    unreadable: tuple[int, ...] = ()
     cut: tuple[tuple[int, int], ...] = ()
     dropped: tuple[int, ...] = ()
 
@@ -55,6 +60,12 @@ class NextStart:
         answers = [question(one) for one in self.by_version.values()]
         return answers[0] if answers and all(one == answers[0] for one in answers) else None
 
+    def of(self, version: Version) -> LoadedLog | None:
+        """Return the start of a version; of an unknown one that of the newest; None if nothing can be told."""
+        if version is None and self.by_version:
+            return self.by_version[max(self.by_version)]
+        return None if version is None else self.by_version.get(version)
+
     def differs(self, question: Callable[[LoadedLog], object]) -> str:
         """Return what each version answers, and ask for the version, where they differ; else an empty text."""
         answers = {version: question(one) for version, one in sorted(self.by_version.items())}
@@ -66,4 +77,5 @@ class NextStart:
     @property
     def log_end(self) -> int | None:
         """Log end offset, None where versions differ or it cannot be told."""
-        return self.agreed(lambda one: one.log_end)
+        end = self.agreed(lambda one: one.log_end)
+        return None if end == -1 else end

@@ -45,11 +45,19 @@ class SnapshotFolder:
     Attributes:
         contents: contents by offset.
         made_from: offset of each snapshot that the start has written -> offset of the snapshot that it goes back to.
+        unread: offsets of the snapshots that were deleted unread, past the log end or of no segment.
+        unreadable: offsets of those that were deleted because they cannot be read.
     """
 
     def __init__(self, contents: Mapping[int, SnapshotContent]) -> None:
         self.contents = dict(contents)
         self.made_from: dict[int, int] = {}
+        self.unread: set[int] = set()
+        self.unreadable: set[int] = set()
+
+    def delete_between(self, first: int, end: int) -> None:
+        """Delete the snapshots from an offset on and below another one."""
+        self.contents = {offset: one for offset, one in self.contents.items() if not first <= offset < end}
 
 
 class SimulatedProducers:
@@ -106,6 +114,7 @@ class SimulatedProducers:
         newest_stays = bool(strays) and strays[-1] >= max(bases, default=strays[-1])
         for offset in strays[:-1] if newest_stays else strays:
             self._delete_snapshot(offset)
+            self._folder.unread.add(offset)
 
     def start_over(self, offset: int) -> None:
         """Drop all state, as a broker does if the log start is past the log end."""
@@ -139,6 +148,7 @@ class SimulatedProducers:
         for offset in list(self._snapshots):
             if offset > log_end or offset <= log_start:
                 self._delete_snapshot(offset)
+                self._folder.unread.add(offset)
         if log_end == self.end_offset:
             self._snapshot_offset = max(self._snapshots, default=log_start)
             self.end_offset = max(self.end_offset, log_start)
@@ -152,6 +162,7 @@ class SimulatedProducers:
                 self._snapshot_offset = self.end_offset = offset
                 return
             self._delete_snapshot(offset)
+            self._folder.unreadable.add(offset)
         self._snapshot_offset = self.end_offset = log_start
 
     def _load(self, content: Iterable[ProducerEntry], log_start: int) -> None:

@@ -216,6 +216,11 @@ class OffsetIndexState(IndexState):
         """Drop the entries from an offset on."""
         self._truncate_to(offset, 0)
 
+    def fill_with_zeros(self) -> None:
+        """Make it as it is read again after it was preallocated and not closed: entries of zeros."""
+        self.entries = [(self.base_offset, 0)] * self.most_entries
+        self.size = self.most_entries * self.entry_size
+
 
 class TimeIndexState(IndexState):
     """A ``.timeindex``: (timestamp, offset)."""
@@ -350,6 +355,10 @@ class SegmentState:
         interval_bytes: ``index.interval.bytes``.
         brokers: who may start.
         largest: largest timestamp that a recovery has read so far, -1 before.
+        has_log: whether there was a log; a swap may be an index alone.
+        has_txn_index: whether there was a transaction index.
+        sound: (bytes, last offset, position of the last batch) of the batches at the beginning that are known to be
+            right: a recovery passes over them.
     """
 
     base_offset: int
@@ -362,6 +371,9 @@ class SegmentState:
     interval_bytes: int
     brokers: Brokers
     largest: int = -1
+    has_log: bool = True
+    has_txn_index: bool = True
+    sound: tuple[int, int, int] | None = None
 
     def open(self) -> None:
         """Open it as a loader does and check it. A missing index is made.
@@ -397,6 +409,22 @@ class SegmentState:
         self.has_index = self.has_time_index = True
         return self
 
+    def without_indexes(self) -> None:
+        """Delete its indexes."""
+        self.offsets.entries, self.offsets.size = (), 0
+        self.times.entries, self.times.size = (), 0
+        self.aborted.reset()
+        self.has_index = self.has_time_index = self.has_txn_index = False
+
+    def take_indexes(self, swap: SegmentState) -> None:
+        """Put the indexes that a swap has in the place of its own."""
+        if swap.has_index:
+            self.offsets, self.has_index = swap.offsets, True
+        if swap.has_time_index:
+            self.times, self.has_time_index = swap.times, True
+        if swap.has_txn_index:
+            self.aborted, self.has_txn_index = swap.aborted, True
+
     def empty_at(self, base_offset: int) -> SegmentState:
         """A new segment with the same settings."""
         stem, most = offset_name(base_offset), self.offsets.most_bytes
@@ -427,8 +455,11 @@ class SegmentState:
         self.aborted.reset()
         valid, last_entry = 0, 0
         self.largest, of_largest = -1, self.base_offset
+        if self.sound is not None:
+            valid, last_offset, position = self.sound
+            self.offsets.append(last_offset, position)
         try:
-            for batch in self.log.batches():
+            for batch in self.log.batches(valid):
                 batch.ensure_valid()
                 last_offset = batch.last_offset
                 if not self.offsets.fits(last_offset):

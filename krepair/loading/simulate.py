@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
@@ -16,9 +17,10 @@ from krepair.engine.progress import shown
 from krepair.formats import producer_snapshot, txn_index
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.damage import Damage
-from krepair.formats.filenames import INDEX_SUFFIXES, log_name, offset_name, segment_name
+from krepair.formats.filenames import SEGMENT_SUFFIXES, offset_name, segment_name
+from krepair.formats.java_numbers import INT64_MAX
 from krepair.loading.behaviour import Broker, Brokers
-from krepair.loading.loader import StartInputs, play_starts
+from krepair.loading.loader import FoundFiles, StartInputs, play_starts
 from krepair.loading.log_file import ReadAt, SharedBatches, SimulatedLog
 from krepair.loading.next_start import LoadedLog
 from krepair.loading.producers import SnapshotContent
@@ -30,7 +32,7 @@ from krepair.loading.segment import (
     TransactionIndexState,
 )
 from krepair.logdir.reading import opened_for_reading, read_whole
-from krepair.logdir.values import Segment
+from krepair.logdir.values import FileRef
 
 _WINDOW_BYTES: Final = 1 << 20
 _WINDOWS_BYTES: Final = 8 << 20
@@ -43,12 +45,40 @@ _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
+class SegmentFiles(NamedTuple):
+    """The files of one base offset: of a segment, or the ``.swap`` files.
+
+    Attributes:
+        base_offset: offset in the file names.
+        log: the log, None where there are indexes alone.
+        offset_index: the offset index, if there.
+        time_index: the time index, if there.
+        txn_index: the transaction index, if there.
+        without: ranges of bytes of the log that will be gone, ascending.
+        makes_indexes: whether both indexes will be made anew from the log.
+        sound: (bytes, last offset, position of the last batch) of the batches at the beginning of the log that are
+            known to be right; None if nothing is known.
+    """
+
+    base_offset: int
+    log: FileRef | None
+    offset_index: FileRef | None
+    time_index: FileRef | None
+    txn_index: FileRef | None
+    without: tuple[tuple[int, int], ...] = ()
+    makes_indexes: bool = False
+    sound: tuple[int, int, int] | None = None
+
+
 class StartItem(Struct, frozen=True, kw_only=True):
     """Play the start of one partition through, once for each version.
 
     Attributes:
         place: where.
-        segments: ascending, at least one.
+        segments: with a log, ascending.
+        swaps: ``.swap`` files by base offset, ascending.
+        lowest_cleaned: lowest base offset of a ``.cleaned``.
+        follows_producers: whether the batches behind the snapshot are read, too: they may end the start.
         snapshots: offsets of its producer snapshots.
         clean: whether the broker was cleanly stopped.
         recovery_point: of the partition.
@@ -60,7 +90,7 @@ class StartItem(Struct, frozen=True, kw_only=True):
     """
 
     place: Place
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentFiles, ...]
     snapshots: tuple[int, ...]
     clean: bool
     recovery_point: int
@@ -69,11 +99,14 @@ class StartItem(Struct, frozen=True, kw_only=True):
     index_bytes: int
     now_ms: int
     brokers: tuple[Broker, ...]
+    swaps: tuple[SegmentFiles, ...] = ()
+    lowest_cleaned: int = INT64_MAX
+    follows_producers: bool = True
 
     @property
     def bytes_to_read(self) -> int:
         """All logs of the partition, though a start may read less."""
-        return sum(segment.log.size for segment in self.segments)
+        return sum(one.log.size for one in (*self.segments, *self.swaps) if one.log is not None)
 
 
 @shown("next start")
@@ -87,48 +120,90 @@ def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog
         log_start=item.log_start,
         snapshots={offset: _snapshot(reader, offset) for offset in item.snapshots},
         now_ms=item.now_ms,
+        lowest_cleaned=item.lowest_cleaned,
+        follows_producers=item.follows_producers,
     )
-    at_most = _SHARED_BATCHES // len(item.segments)
-    files = [_SegmentFiles(segment, reader, at_most) for segment in item.segments]
-    return play_starts(
-        lambda together: [one.state(item, together) for one in files], inputs, Brokers(item.brokers)
-    )
+    at_most = _SHARED_BATCHES // max(len(item.segments) + len(item.swaps), 1)
+    segments = [_SegmentFiles(one, reader, at_most) for one in item.segments]
+    swaps = [_SegmentFiles(one, reader, at_most) for one in item.swaps]
+    nothing = _SegmentFiles(SegmentFiles(item.log_start, None, None, None, None), reader, 0)
+
+    def found(together: Brokers) -> FoundFiles:
+        return FoundFiles(
+            [one.state(item, together) for one in segments],
+            [one.state(item, together) for one in swaps],
+            nothing.state(item, together),
+        )
+
+    return play_starts(found, inputs, Brokers(item.brokers))
 
 
 class _SegmentFiles:
-    """The files of one segment, read once for all plays."""
+    """The files of one base offset, of a segment or of its swap, read once for all plays."""
 
-    def __init__(self, segment: Segment, reader: _FolderReader, at_most: int) -> None:
-        self._segment = segment
-        base, stem = segment.base_offset, offset_name(segment.base_offset)
-        self._log = log_name(base)
-        self._read_log = reader.of(self._log, segment.log.size)
-        self._batches = SharedBatches(self._log, segment.log.size, self._read_log, at_most)
-        self._index, self._times, self._txn = (f"{stem}{suffix}" for suffix in INDEX_SUFFIXES)
-        self._index_bytes = 0 if segment.index is None else segment.index.size
-        self._time_bytes = 0 if segment.time_index is None else segment.time_index.size
+    def __init__(self, files: SegmentFiles, reader: _FolderReader, at_most: int) -> None:
+        self._files = files
+        base = files.base_offset
+        self._log_bytes, self._index_bytes, self._time_bytes = (
+            0 if file is None else file.size for file in (files.log, files.offset_index, files.time_index)
+        )
+        names = (f"{offset_name(base)}{suffix}" for suffix in SEGMENT_SUFFIXES)
+        self._log, self._index, self._times, self._txn = (
+            name if file is None else file.name
+            for name, file in zip(
+                names, (files.log, files.offset_index, files.time_index, files.txn_index), strict=True
+            )
+        )
+        read_file = reader.of(self._log, self._log_bytes)
+        self._log_bytes -= sum(end - start for start, end in files.without)
+        self._read_log = _leaving_out(read_file, files.without) if files.without else read_file
+        if files.makes_indexes:
+            self._index_bytes = self._time_bytes = 0
+        self._batches = SharedBatches(self._log, self._log_bytes, self._read_log, at_most)
         self._offsets = FileEntries(
             reader.of(self._index, self._index_bytes), self._index_bytes, _OFFSET_ENTRY, base, 0
         )
         self._stamps = FileEntries(
             reader.of(self._times, self._time_bytes), self._time_bytes, _TIME_ENTRY, base, 1
         )
-        self._aborted = b"" if segment.txn_index is None else reader.whole(self._txn, txn_index.AT_MOST_BYTES)
+        self._aborted = b"" if files.txn_index is None else reader.whole(self._txn, txn_index.AT_MOST_BYTES)
 
     def state(self, item: StartItem, brokers: Brokers) -> SegmentState:
         """The segment as it is on the disk, for one play, which changes it."""
-        segment, base, most = self._segment, self._segment.base_offset, item.index_bytes
+        files, base, most = self._files, self._files.base_offset, item.index_bytes
         return SegmentState(
             base_offset=base,
-            log=SimulatedLog(self._log, segment.log.size, self._read_log, self._batches),
+            log=SimulatedLog(self._log, self._log_bytes, self._read_log, self._batches),
             offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
             times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
             aborted=TransactionIndexState(self._txn, base, self._aborted, brokers),
-            has_index=segment.index is not None,
-            has_time_index=segment.time_index is not None,
+            has_index=files.makes_indexes or files.offset_index is not None,
+            has_time_index=files.makes_indexes or files.time_index is not None,
             interval_bytes=item.interval_bytes,
             brokers=brokers,
+            has_log=files.log is not None,
+            has_txn_index=files.txn_index is not None,
+            sound=None if item.follows_producers else files.sound,
         )
+
+
+def _leaving_out(read_at: ReadAt, without: Sequence[tuple[int, int]]) -> ReadAt:
+    """Return the reader of a file without some ranges of its bytes."""
+
+    def read(position: int, count: int) -> memoryview:
+        found = bytearray()
+        for start, end in (*without, (INT64_MAX, INT64_MAX)):
+            if position < start:
+                part = read_at(position, min(count, start - position))
+                found += part
+                count -= len(part)
+                if not count or start == INT64_MAX:
+                    break
+                position = start
+            position += end - start
+        return memoryview(bytes(found))
+
+    return read
 
 
 def _snapshot(reader: _FolderReader, offset: int) -> SnapshotContent:

@@ -141,13 +141,13 @@ def _is_tight(report: LogDirReport) -> bool:
 
 
 def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
-    """Read one log directory whole, let every fix look, and play the next start through where something is wrong."""
+    """Read one log directory whole, simulate its next start where something is wrong, and let every fix look."""
     surveys = context.survey_all(named_or_all(context.view, context.options))
     read_logs_and_indexes(context, surveys)
+    see_next_starts(context, surveys, whole=True)
     for fix in FIXES:
         fix.read(context, surveys, "check")
     root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), metadata_of(context.view))
-    see_next_starts(context, surveys)
     return surveys, root
 
 

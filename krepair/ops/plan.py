@@ -24,6 +24,7 @@ from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.logs import read_logs_after
+from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.replicas import (
     Side,
     check_ids,
@@ -33,7 +34,7 @@ from krepair.fixes.replicas import (
     sides_of_plan,
     with_whole_paths,
 )
-from krepair.fixes.survey import Survey, log_end_of
+from krepair.fixes.survey import Survey, log_end_of, next_start_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, METADATA_TOPIC, log_name, segment_name
 from krepair.formats.words import count_text, few
@@ -286,6 +287,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     """The plan of what the fixes want; looks at the other partitions' active segments if a fence would reach them."""
     view, options = context.view, context.options
     surveys = [context.surveys[folder] for folder in by_folder]
+    see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
     partitions = [
         partition_plan(context, survey, by_folder[folder])
         for folder, survey in context.surveys.items()
@@ -439,7 +441,7 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         folder=partition.folder,
         status="change" if changes else "nothing",
         log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
-        log_end_offset=max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)]),
+        log_end_offset=_log_end(survey, in_order),
         high_watermark=survey.high_watermark,
         files=fingerprints(survey, context.block_bytes) if changes or raised else (),
         log_bytes_before=partition.log_bytes,
@@ -450,6 +452,14 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         if seen.compacted is not None:
             plan = _with_decision(plan, seen.compacted)
     return plan if told is None else _left_alone(plan, told, context.options)
+
+
+def _log_end(survey: Survey, in_order: Sequence[Seen]) -> int:
+    """Return the log end that the next start takes; where that is not known, the one that the logs tell."""
+    known = next_start_of(survey).log_end
+    if known is not None:
+        return known
+    return max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)])
 
 
 def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:

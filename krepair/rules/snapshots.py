@@ -195,50 +195,6 @@ def replayed_from(bases: Sequence[int], log_start: int, newest: int, recovered_f
     return holder if recovered_from <= holder else max(newest, log_start)
 
 
-def lost_with_strays(files: Sequence[SnapshotFile], bases: Sequence[int]) -> tuple[int, ...]:
-    """List the offsets of the snapshots that a broker since 2.8 removes before it loads one.
-
-    It removes snapshots that are not at the base offset of a segment. It keeps the highest of them if that is not below
-    the base offset of the active segment, without checking whether that snapshot is readable.
-    """
-    known = set(bases)
-    strays = [file.offset for file in files if file.offset not in known]
-    keeps_last = bool(strays and bases) and strays[-1] >= bases[-1]
-    return tuple(strays[:-1] if keeps_last else strays)
-
-
-def removed_unread(seen: SeenSnapshots, version: Version) -> set[int]:
-    """List the offsets of the snapshots that a start after a clean stop removes before it loads one."""
-    gone = {file.offset for file in seen.files if file.offset > seen.log_end}
-    if version is None or version >= REMOVES_STRAYS:
-        gone.update(lost_with_strays(seen.files, seen.bases))
-    return gone
-
-
-def read_at_start(seen: SeenSnapshots, version: Version, recovered_from: int) -> dict[SnapshotFile, bool]:
-    """Return the snapshots that the next start may begin with, each True if it does so with the files as they are.
-
-    Args:
-        seen: snapshots of a partition, without the state at the log end.
-        version: version of the broker, None if unknown.
-        recovered_from: base offset of the first segment that the start recovers, -1 after a clean stop. A recovery
-            begins with the newest snapshot that is not past that offset, and rebuilds all later ones.
-
-    Source: ``Log.recoverSegment``, ``Log.loadProducerState`` (2.2.1, 2.8.2), ``LogLoader.recoverSegment``,
-
-    ``UnifiedLog.rebuildProducerState``, ``ProducerStateManager.truncateAndReload`` (3.9.2, 4.3.1).
-    """
-    end = seen.log_end if recovered_from < 0 else recovered_from
-    usable = [file for file in seen.files if file.damage is None and seen.log_start < file.offset <= end]
-    lost = removed_unread(seen, version) if recovered_from < 0 else set()
-    wrong = {file.name for file, _ in seen.judged.wrong}
-    found = dict.fromkeys([one for one in usable if one.name not in wrong][-1:], False)
-    found |= dict.fromkeys([one for one in usable if one.offset not in lost][-1:], True)
-    if version is None:
-        found |= dict.fromkeys(usable[-1:], True)
-    return found
-
-
 def without_open(table: Int64s, ended: Collection[tuple[int, int]]) -> bytes:
     """Encode a snapshot in which the given transactions, (producer id, first offset), are no longer open."""
     rows, ends = table.copy(), frozenset(ended)

@@ -21,11 +21,10 @@ from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import LogDir
 from krepair.rules.checkpoints import LineDecision
-from krepair.rules.leftovers import Completion
 from krepair.start.findings import Starting
 from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
-from krepair.start.loaded import outcome_for, outcome_text, simulated_of
+from krepair.start.loaded import outcome_text, simulated_of
 from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
 
 if TYPE_CHECKING:
@@ -70,8 +69,7 @@ def forecast(
             yield aside_line(folder, aside)
             continue
         line = _line(view, survey, version)
-        recovered_from = line.segments[0] if line.segments and not view.clean_shutdown else -1
-        forgotten = snapshot_forecast(survey, version, recovered_from)
+        forgotten = snapshot_forecast(survey, next_start_of(survey).of(version))
         for more in (forgotten_epochs(view, survey), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
         if folder in emptied and not simulated_of(survey):
@@ -151,12 +149,11 @@ def aside_line(folder: str, why: str) -> ForecastLine:
 def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     swaps = swap_forecast(survey)
     leftovers = survey.seen(LEFTOVERS_SEEN)
-    why = _why_unknown(survey) or (swaps if leftovers is not None and leftovers.left else "")
+    left = leftovers is not None and bool(leftovers.left) and not simulated_of(survey)
+    why = _why_unknown(survey) or (swaps if left else "")
     if why:
         return ForecastLine(partition=survey.partition.folder, expected="unknown", text=why)
     line = _loaded(view, survey, version)
-    if leftovers is not None:
-        line = _with_swaps(line, survey, leftovers.swaps.completions)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
 
 
@@ -172,37 +169,16 @@ def _why_unknown(survey: Survey) -> str:
     return failed or (epochs.unread if epochs is not None else "")
 
 
-def _with_swaps(line: ForecastLine, survey: Survey, completions: Sequence[Completion]) -> ForecastLine:
-    """The line with the segments that swaps become in the place of those that they replace.
-
-    A start is played through on the segments as they are. A swap may have another base offset than the segment that it
-    replaces, and other bytes.
-    """
-    sizes = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
-    logs, read, count = dict(line.log_bytes), set(line.segments), line.bytes_read
-    for one in completions:
-        gone = {segment.base_offset for segment in one.replaces}
-        if read & gone:
-            count += one.swap.log_bytes - sum(sizes.get(base, 0) for base in read & gone)
-            read = (read - gone) | {one.swap.base_offset}
-        if logs:
-            logs = {base: size for base, size in logs.items() if base not in gone}
-            logs[one.swap.base_offset] = one.swap.log_bytes
-    return replace(
-        line, segments=tuple(sorted(read)), bytes_read=count, log_bytes=tuple(sorted(logs.items()))
-    )
-
-
 def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     """The line of a partition once its swaps are finished."""
     partition = survey.partition
-    if not partition.segments:
+    if not partition.segments and not simulated_of(survey):
         text = "no .log: the broker begins an empty one"
         return ForecastLine(partition=partition.folder, expected="start", text=text)
     if simulated_of(survey) and version is None:
         return _by_version(view, survey)
-    outcome = outcome_for(survey, version)
-    if outcome is not None:
+    outcome = next_start_of(survey).of(version)
+    if outcome is not None and simulated_of(survey):
         return _simulated(view, survey, outcome)
     if view.clean_shutdown:
         return _after_clean_stop(survey)
@@ -268,7 +244,7 @@ def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
     others = []
     for version, played in earlier:
         other = _simulated(view, survey, played)
-        if (other.expected, other.log_bytes) != (line.expected, line.log_bytes):
+        if (other.expected, other.log_bytes, other.log_end) != (line.expected, line.log_bytes, line.log_end):
             others.append(f"{version_text(version)}: {other.expected}: {other.text}")
     if not others:
         return line

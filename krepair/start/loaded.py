@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from krepair.fixes.survey import Survey, log_end_of, next_start_of
 from krepair.fixes.tail import damaged_logs
-from krepair.formats.broker_version import Version, VersionNumber
+from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.words import count_text
 from krepair.loading.next_start import LoadedLog
@@ -19,18 +19,11 @@ def simulated_of(survey: Survey) -> Mapping[VersionNumber, LoadedLog]:
     return start.by_version if start.is_simulated else {}
 
 
-def outcome_for(survey: Survey, version: Version) -> LoadedLog | None:
-    """Return the start of a version; of an unknown one the newest that was simulated; None if none was."""
-    played = simulated_of(survey)
-    if version is None and played:
-        return played[max(played)]
-    return None if version is None else played.get(version)
-
-
 def outcome_text(survey: Survey, outcome: LoadedLog) -> str:
     """What a start takes away or moves, in words, or empty."""
     cut, gone = dict(outcome.cut), outcome.dropped
-    before = {segment.base_offset for segment in survey.partition.segments}
+    swaps = {one.base_offset for one in survey.partition.leftovers if one.kind == "swap"}
+    before = swaps | {segment.base_offset for segment in survey.partition.segments}
     new = [base for base, _ in outcome.segments if base not in before]
     texts = list(_cut_texts(survey, cut, gone))
     if gone and not cut:
@@ -39,7 +32,7 @@ def outcome_text(survey: Survey, outcome: LoadedLog) -> str:
         names = ", ".join(offset_name(base) for base in new)
         texts.append(f"recovery splits a segment and makes {names}")
     whole = log_end_of(survey.segments)
-    if not cut and not gone and not new and survey.segments and outcome.log_end != whole:
+    if not cut and not gone and not new and not swaps and survey.segments and outcome.log_end != whole:
         if not survey.segments[-1].summary.damage:
             known = f"by its index the broker takes {outcome.log_end} for the log end"
         else:

@@ -30,7 +30,6 @@ class Before(NamedTuple):
 UNHARMED = Before("start", "start", "start")
 REFUSED = Before("refuse", "refuse", "refuse")
 RECOVERS = Before("recover", "recover", "recover")
-UNKNOWN = Before("unknown", "unknown", "unknown")
 CHECKED = Before("recover", "start", "start")
 """Up to 2.2 a broker looks into every index, and recovers a segment whose index contradicts itself."""
 

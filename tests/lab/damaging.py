@@ -31,6 +31,9 @@ SEALED = "log: a wrong batch with a right checksum"
 Breaks = Callable[[random.Random, Path], str]
 
 
+SWAP = "a swap"
+
+
 def files(folder: Path, suffix: str) -> list[Path]:
     """The files with a suffix, by name."""
     return sorted(folder.glob(f"*{suffix}"))
@@ -356,7 +359,40 @@ def _epochs(chance: random.Random, folder: Path) -> str:
     return chance.choice([_flip, _cut, _remove, _scribble, _append])(chance, path)
 
 
+def _swap(chance: random.Random, folder: Path) -> str:
+    """A swap that a killed broker left: a merge or an index alone, complete or not, its originals there or not."""
+    logs = files(folder, ".log")
+    if files(folder, ".swap"):  # before 3.0 the order of two is that of a hash of their paths
+        return ""
+    first = chance.randrange(len(logs))
+    merged = logs[first : first + chance.randint(1, 3)]
+    base, said = logs[first], []
+    if chance.random() < 0.75:
+        swap = base.with_suffix(".log.swap")
+        swap.write_bytes(
+            b"".join(path.read_bytes() for path in merged)[: chance.choice([None, None, None, -9, 0])]
+        )
+        said = [swap.name]
+    for suffix in ENTRY_BYTES:
+        if (path := base.with_suffix(suffix)).exists() and chance.random() < 0.6:
+            shutil.copy(path, base.with_suffix(f"{suffix}.swap"))
+            said.append(f"{path.name}.swap")
+            if chance.random() < 0.5:
+                path.unlink()
+    keeps = len(logs) == len(merged) or chance.random() < 0.5
+    for path in () if keeps or not said or not said[0].endswith(".log.swap") else merged:
+        if chance.random() < 0.7:
+            path.unlink()
+            said.append(f"without {path.name}")
+    if said and chance.random() < 0.15:
+        other = chance.choice(logs)
+        other.with_suffix(".log.cleaned").write_bytes(b"")
+        said.append(f"{other.name}.cleaned")
+    return ", ".join(said)
+
+
 KINDS: tuple[tuple[str, float, Breaks], ...] = (
+    (SWAP, 4, _swap),
     ("log: one bit", 2, lambda c, f: _log(c, f, _flip)),
     ("log: one bit of a header", 4, lambda c, f: _log(c, f, _header_bit)),
     ("log: another offset", 3, lambda c, f: _log(c, f, _other_offset)),

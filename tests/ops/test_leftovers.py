@@ -223,8 +223,10 @@ def test_leftovers_of_a_swap_that_did_not_begin_are_removed_and_the_segments_sta
         assert not [each for each in files(root) if each.endswith((".swap", ".cleaned"))]
 
 
-@pytest.mark.parametrize("version", ["", "2.2.1", "3.9.2"])
-def test_a_damaged_swap_is_left_alone_with_both_sides_shown(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(("version", "expected"), [("", "start"), ("2.2.1", "truncate"), ("3.9.2", "start")])
+def test_a_damaged_swap_is_left_alone_with_both_sides_shown(
+    tmp_path: Path, version: str, expected: str
+) -> None:
     root = pending.write(tmp_path / "logs")
     swap = root / FOLDER / name(BASE, ".log.swap")
     flip(swap, 7000)
@@ -239,7 +241,8 @@ def test_a_damaged_swap_is_left_alone_with_both_sides_shown(tmp_path: Path, vers
     )
     assert side.endswith("segments 100 to 200 (2): 11239 bytes, 41 batches, end at 291; the log ends at 450")
     report = check([str(root)], options(broker_version=version))
-    assert {line.partition: line.expected for line in report.log_dirs[0].forecast}[FOLDER] == "unknown"
+    line = next(one for one in report.log_dirs[0].forecast if one.partition == FOLDER)
+    assert (line.expected, "this depends on the version" in line.text) == (expected, not version)
     assert "leftovers" not in str(report.next_command)
 
 

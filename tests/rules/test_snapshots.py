@@ -23,7 +23,6 @@ from krepair.rules.snapshots import (
     StateRules,
     expiry_of,
     judge_files,
-    lost_with_strays,
 )
 from tests.builders import NOW_MS, Batch, Replay, joined
 from tests.kernels.scanning import scan_bytes
@@ -144,23 +143,6 @@ def test_snapshot_at_or_below_the_log_start_is_nothing_to_start_from() -> None:
     assert judged([file(100), file(150)], log_start=100) == ([], 150, False)
 
 
-@pytest.mark.parametrize(
-    ("offsets", "lost"),
-    [
-        ((100, 200, 250), ()),
-        ((50, 100, 250), (50,)),
-        ((100, 200, 230, 250), (230,)),
-        ((100, 250, 900), (250,)),
-        ((50, 150), (50, 150)),
-        ((), ()),
-    ],
-)
-def test_since_2_8_of_those_of_no_segment_only_the_greatest_is_looked_at(
-    offsets: tuple[int, ...], lost: tuple[int, ...]
-) -> None:
-    assert lost_with_strays([file(offset) for offset in offsets], [0, 100, 200]) == lost
-
-
 def seen(
     *offsets: int, log_end: int = 250, log_start: int = 0, damaged: tuple[int, ...] = (), **fields: object
 ) -> SeenSnapshots:
@@ -212,10 +194,6 @@ def test_offsets_between_the_last_two_bases_are_usual_and_below_only_bases_are()
     assert judge_files([file(21)], [0], 0, 20).wrong == ((file(21), SnapshotReason.PAST_END),)
     two = judge_files([file(7)], [0, 10], 0, 20)
     assert two.wrong == ()
-
-
-def test_without_segments_every_snapshot_is_lost() -> None:
-    assert lost_with_strays([file(5)], []) == (5,)
 
 
 def test_version_before_counts_only_where_it_is_known() -> None:

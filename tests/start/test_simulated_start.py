@@ -11,9 +11,10 @@ from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place
 from krepair.formats.broker_version import VersionNumber
 from krepair.loading import simulate as task
-from krepair.loading.behaviour import Broker, behaviour_of
+from krepair.loading.behaviour import Broker, Brokers, behaviour_of
 from krepair.loading.next_start import LoadedLog
-from krepair.loading.simulate import StartItem, simulate_start
+from krepair.loading.producers import SimulatedProducers, SnapshotFolder
+from krepair.loading.simulate import SegmentFiles, StartItem, simulate_start
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from tests.builders import LogDir as Made
@@ -31,7 +32,10 @@ def item_of(
     key = (partition.topic, partition.number)
     return StartItem(
         place=Place(host="", log_dir=view.path, log_dir_inode=view.inode, folder=partition.folder),
-        segments=partition.segments,
+        segments=tuple(
+            SegmentFiles(one.base_offset, one.log, one.index, one.time_index, one.txn_index)
+            for one in partition.segments
+        ),
         snapshots=tuple(one.offset for one in partition.snapshots),
         clean=view.clean_shutdown,
         recovery_point=view.recovery_point.offsets.get(key, 0),
@@ -127,3 +131,23 @@ def test_a_file_that_has_become_shorter_since_it_was_listed_is_a_failure(
     found = simulate_start(item)
     assert isinstance(found, Failed)
     assert "become shorter" in found.why
+
+
+@pytest.mark.parametrize(
+    ("offsets", "lost"),
+    [
+        ((100, 200, 250), ()),
+        ((50, 100, 250), (50,)),
+        ((100, 200, 230, 250), (230,)),
+        ((100, 250, 900), (250,)),
+        ((50, 150), (50, 150)),
+        ((), ()),
+    ],
+)
+def test_since_2_8_of_those_of_no_segment_only_the_greatest_is_looked_at(
+    offsets: tuple[int, ...], lost: tuple[int, ...]
+) -> None:
+    later = Brokers(tuple(one for one in ALL if one.version >= (2, 8, 0)))
+    folder = SnapshotFolder(dict.fromkeys(offsets, ()))
+    SimulatedProducers(folder, later, CLOCK_MS).remove_strays([0, 100, 200])
+    assert tuple(sorted(folder.unread)) == lost
