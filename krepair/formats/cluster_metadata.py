@@ -104,6 +104,21 @@ BeginTransactionRecord 0 api_key=23 flexible=0+
 EndTransactionRecord 0 api_key=24 flexible=0+
 AbortTransactionRecord 0 api_key=25 flexible=0+
   reason string nullable=0+ tag=0 | why
+RegisterControllerRecord 0 api_key=27 flexible=0+
+  controller_id      int32    | controller
+  incarnation_id     uuid     | of the process
+  zk_migration_ready int8     | 1 if it can take over from ZooKeeper
+  end_points         []struct | where it listens
+    name              string | listener
+    host              string | host
+    port              uint16 | port
+    security_protocol int16  | protocol
+  features           []struct | what it can
+    name                  string | feature
+    min_supported_version int16  | lowest level
+    max_supported_version int16  | highest level
+UnregisterControllerRecord 0 api_key=29 flexible=0+
+  controller_id int32 | controller
 SnapshotHeaderRecord 0 flexible=0+
   version                      int16 | 0
   last_contained_log_timestamp int64 | ms; of the last record that it covers
@@ -133,6 +148,8 @@ BROKER_CHANGE: Final = _MESSAGES["BrokerRegistrationChangeRecord"]
 FENCE_BROKER: Final = _MESSAGES["FenceBrokerRecord"]
 UNFENCE_BROKER: Final = _MESSAGES["UnfenceBrokerRecord"]
 FEATURE_LEVEL: Final = _MESSAGES["FeatureLevelRecord"]
+REGISTER_CONTROLLER: Final = _MESSAGES["RegisterControllerRecord"]
+UNREGISTER_CONTROLLER: Final = _MESSAGES["UnregisterControllerRecord"]
 BEGIN_TRANSACTION: Final = _MESSAGES["BeginTransactionRecord"]
 END_TRANSACTION: Final = _MESSAGES["EndTransactionRecord"]
 ABORT_TRANSACTION: Final = _MESSAGES["AbortTransactionRecord"]
@@ -155,9 +172,7 @@ PASSED_OVER: Final = {
     21: "ZkMigrationStateRecord",
     22: "RemoveUserScramCredentialRecord",
     26: "RemoveDelegationTokenRecord",
-    27: "RegisterControllerRecord",
     28: "ClearElrRecord",
-    29: "UnregisterControllerRecord",
 }
 """Record types that do not affect who has a partition."""
 

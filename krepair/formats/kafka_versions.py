@@ -14,6 +14,7 @@ from krepair.formats.broker_version import VersionNumber
 from krepair.formats.java_numbers import INT32_MAX, INT64_MAX
 
 METADATA_VERSION: Final = "metadata.version"
+BOOTSTRAP_LEVEL: Final = "metadata.version of bootstrap.checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 QUORUM_STATE: Final = "quorum-state"
 KRAFT_SINCE: Final = (3, 3, 0)
@@ -52,7 +53,7 @@ _GROUPS: Final = "group-coordinator/common/message"
 _CONFIG: Final = "LogConfig.java"
 
 # fmt: off
-LINES: Final = (
+_LINES: Final = (
     # features: levels that a controller applies (FeatureControlManager.replay 3.9.0), and bootstrap.checkpoint
     VersionLine((3, 3, 0), METADATA_VERSION, 1, 7, f"{_MV} 3.3.2"),
     VersionLine((3, 4, 0), METADATA_VERSION, 1, 8, f"{_MV} 3.4.0"),
@@ -114,6 +115,18 @@ LINES: Final = (
     VersionLine((3, 3, 0), "flush.messages", 1, INT64_MAX, "LogConfig.scala 3.3.0"),
 )
 # fmt: on
+LINES: Final = (
+    *_LINES,
+    # BootstrapMetadata.fromRecords: 3.3-IV0 and later before 4.0; since 4.1 the level counts for an empty log only
+    *(
+        one._replace(
+            what=BOOTSTRAP_LEVEL, least=max(one.least, 4), source=f"BootstrapMetadata.java, {one.source}"
+        )
+        for one in _LINES
+        if one.what == METADATA_VERSION and one.since < (4, 1, 0)
+    ),
+    VersionLine((4, 1, 0), BOOTSTRAP_LEVEL, 0, INT32_MAX, "BootstrapMetadata.java 4.1.0"),
+)
 RELEASES: Final[tuple[VersionNumber, ...]] = (
     *((2, minor, 0) for minor in range(2, 9)),
     *((3, minor, 0) for minor in range(10)),

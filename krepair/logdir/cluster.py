@@ -103,6 +103,7 @@ class MetadataImage:
         later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
             says does not count, so that nothing about replicas is proven.
         epochs: broker epoch of each registered broker.
+        controllers: ids of the registered controllers.
         used: levels of features and versions of records that a start replays, each once; see
             ``krepair.formats.kafka_versions``.
     """
@@ -119,6 +120,7 @@ class MetadataImage:
     voters: tuple[int, ...] = ()
     later: str = ""
     epochs: dict[int, int] = field(default_factory=dict)
+    controllers: set[int] = field(default_factory=set)
     used: dict[tuple[str, int], Used] = field(default_factory=dict)
 
 
@@ -505,6 +507,17 @@ def _check_registered(image: MetadataImage, broker_id: int, epoch: int) -> None:
         raise _NoProofError(f"broker {broker_id} has broker epoch {image.epochs[broker_id]}, not {epoch}")
 
 
+def _add_controller(image: MetadataImage, values: dict[str, Any]) -> None:
+    image.controllers.add(values["controller_id"])
+
+
+def _remove_controller(image: MetadataImage, values: dict[str, Any]) -> None:
+    controller = values["controller_id"]
+    if controller not in image.controllers:
+        raise _NoProofError(f"controller {controller} is not registered")
+    image.controllers.discard(controller)
+
+
 def _keep_as_it_is(image: MetadataImage, values: dict[str, Any]) -> None:
     """Change nothing: a level of a feature says nothing of replicas."""
 
@@ -521,6 +534,8 @@ _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
     metadata.FENCE_BROKER.name: _fence_broker,
     metadata.UNFENCE_BROKER.name: _fence_broker,
     metadata.FEATURE_LEVEL.name: _keep_as_it_is,
+    metadata.REGISTER_CONTROLLER.name: _add_controller,
+    metadata.UNREGISTER_CONTROLLER.name: _remove_controller,
 }
 
 

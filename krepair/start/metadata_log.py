@@ -20,7 +20,7 @@ from krepair.formats.batch_v2 import batches
 from krepair.formats.cluster_metadata import decode_record
 from krepair.formats.damage import Damage, shown
 from krepair.formats.filenames import METADATA_TOPIC
-from krepair.formats.kafka_versions import QUORUM_STATE, Used
+from krepair.formats.kafka_versions import BOOTSTRAP_LEVEL, METADATA_VERSION, QUORUM_STATE, Used
 from krepair.formats.partition_metadata import PartitionMetadata, topic_id_text
 from krepair.formats.record import batch_records
 from krepair.formats.words import count_text
@@ -152,8 +152,8 @@ def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
         for record in batch_records(data[one.position : one.position + one.header.size_bytes])
         if not isinstance(record, Damage)
     )
-    uses = (used_by(one, _BOOTSTRAP) for one in records if not isinstance(one, Damage))
-    return tuple(used for each in uses for used in each if not used.what.startswith("record ")), ""
+    uses = (used for one in records if not isinstance(one, Damage) for used in used_by(one, _BOOTSTRAP))
+    return tuple(one._replace(what=BOOTSTRAP_LEVEL) for one in uses if one.what == METADATA_VERSION), ""
 
 
 def metadata_log_findings(

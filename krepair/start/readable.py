@@ -14,6 +14,7 @@ from krepair.checks.catalogue import Finding, Severity, StartEffect
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import META_PROPERTIES
 from krepair.formats.kafka_versions import (
+    BOOTSTRAP_LEVEL,
     COMPARES_META_PROPERTIES,
     KRAFT_SINCE,
     LINES,
@@ -164,6 +165,8 @@ def _text(one: NotRead) -> str:
     what = f"{used.what} at level {used.level}"
     if used.what.startswith("record "):
         what = f"records of type {used.what.removeprefix('record ')} in version {used.level}"
+    elif used.what == BOOTSTRAP_LEVEL:
+        what = f"{METADATA_VERSION} at level {used.level}"
     elif used.what == META_PROPERTIES:
         what = f"version={used.level}"
     of = f" (of {since})" if since else " (of a version that krepair does not know)"

@@ -135,7 +135,7 @@ SITUATIONS: list[tuple[str, Made, str, str, str]] = [
     ("the same, not in use", lambda one: appended(one, level("x.version", 0)), "3.9.2", "start", "3.9 4.4"),
     (
         "a type of record of 4.4",
-        lambda one: appended(one, bytes([1, 29, 0, 0, 0, 0, 3, 0])),
+        lambda one: appended(one, bytes([1, 29, 0, 0, 0, 0, 0, 0])),
         "4.3.1",
         "refuse",
         "4.4",
@@ -148,8 +148,18 @@ SITUATIONS: list[tuple[str, Made, str, str, str]] = [
         "unknown",
         "3.9 4.4",
     ),
-    ("bootstrap.checkpoint alone is later", _bootstrap(33), "4.3.1", "refuse", "4.4"),
-    ("bootstrap.checkpoint alone is early", _bootstrap(4), "3.9.2", "start", "3.9"),
+    ("bootstrap.checkpoint alone is later", _bootstrap(33), "3.9.2", "refuse", "4.1 4.4"),
+    ("the same on a version that reads it of an empty log only", _bootstrap(33), "4.3.1", "start", "4.1 4.4"),
+    ("bootstrap.checkpoint alone is early", _bootstrap(4), "4.0.1", "refuse", "3.9 4.4"),
+    ("the same on 3.9", _bootstrap(4), "3.9.2", "start", "3.9 4.4"),
+    ("bootstrap.checkpoint of a preview", _bootstrap(2), "3.9.2", "refuse", "4.1 4.4"),
+    (
+        "a controller is taken away that is not registered",
+        lambda one: appended(one, value(metadata.UNREGISTER_CONTROLLER, {"controller_id": 3})),
+        "4.4.0",
+        "unknown",
+        "4.4",
+    ),
     ("a preview", lambda one: None, "3.1.0", "unknown", "3.9 4.4"),
 ]
 
