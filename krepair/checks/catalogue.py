@@ -339,8 +339,10 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          lost_if_wrong="nothing",
          source="CheckpointFile.write (3.9)"),
     Rule("KR407", BROKER_DOWN, "meta.properties missing, malformed, or of another cluster or broker",
-         evidence="key, value here and value in the other log directories or in --config",
-         danger="the broker does not start",
+         evidence="key, value here and value in the other log directories or in --config; of a directory that is "
+                  "empty or not there: the partitions that the metadata log places in it",
+         danger="the broker does not start. If a disk is not mounted, its folder is empty: formatted and started, its "
+                "replicas are empty",
          source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)"),
     Rule("KR408", DATA_LOSS, "partition.metadata missing, empty, or with another topic id",
          evidence="folder, topic id here and elsewhere",
@@ -457,6 +459,12 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "aside (-stray). A node of KRaft reads this log at every start, after a clean stop too",
          source="KafkaMetadataLog, KafkaRaftServer, SharedServer, LogManager.isStrayKraftReplica (3.9), KAFKA-14240; "
                 "seen on 3.9.2, 4.3.1, 4.4.0"),
+    Rule("KR611", DATA_LOSS, "Partition of this node without a folder",
+         evidence="the log directory in which the metadata log places the partition, and which other replicas are in "
+                  "sync as of its end. Only confusing if others are in sync and this replica is not",
+         danger="the next start makes the partition new, and empty, without an error: its records are lost if no other "
+                "replica is in sync. A disk that was replaced, or is not mounted, is the usual cause",
+         source="LogManager.getOrCreateLog, ReplicaManager (3.9); KIP-858; seen on 3.9.2"),
     # -- replicas that disagree
     Rule("KR650", DATA_LOSS, "Tombstone missed: a replica still has values that were deleted", command=COMPARE,
          evidence="keys with a last value on this replica, of which another replica has cleaned away value and "

@@ -31,7 +31,13 @@ from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry
 from krepair.formats.filenames import log_name
 from krepair.formats.words import time_text
-from krepair.logdir.cluster import METADATA_FOLDER, Assignment, ClusterView, read_cluster_file
+from krepair.logdir.cluster import (
+    METADATA_FOLDER,
+    RESERVED_DIRECTORY_IDS,
+    Assignment,
+    ClusterView,
+    read_cluster_file,
+)
 from krepair.logdir.config import configured_metadata_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import CURRENT, LockedDirs, ReplicaState, futures_of, replica_state
@@ -313,11 +319,7 @@ def _directory_of(line: Assignment, broker_id: int) -> str:
     if len(line.directories) != len(line.replicas):
         return ""
     found = line.directories[line.replicas.index(broker_id)]
-    return "" if found in _RESERVED else found
-
-
-_RESERVED: Final = frozenset({"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"})
-"""Ids 0, 1 and 2: migrating, unassigned, lost. Source: DirectoryId.java (3.9.2)."""
+    return "" if found in RESERVED_DIRECTORY_IDS else found
 
 
 def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | None) -> str:

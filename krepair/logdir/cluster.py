@@ -52,6 +52,12 @@ _SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
 _SNAPSHOT: Final = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
+RESERVED_DIRECTORY_IDS: Final = frozenset(
+    {"AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg"}
+)
+"""Ids 0, 1 and 2: migrating, unassigned, lost. Source: DirectoryId.java (3.9.2)."""
+
+
 class SnapshotName(NamedTuple):
     """Name of a snapshot: it holds the state before ``end_offset``, of which the last record had ``epoch``."""
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import IN_USE, counts
+from krepair.checks.catalogue import IN_USE, StartEffect, counts, start_of
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.progress import Progress
@@ -26,12 +26,11 @@ from krepair.formats.kafka_versions import release_of
 from krepair.kernels import classes as c
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
-from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.ops.by_rule import by_rule, told
 from krepair.ops.findings import SeenDir, all_findings
 from krepair.ops.kept import kept_originals
-from krepair.ops.log_dirs_given import check_named
+from krepair.ops.log_dirs_given import check_named, read_log_dirs
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
@@ -40,8 +39,10 @@ from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import StartingNode, metadata_of, node_of
 from krepair.start.metadata_log import SeenMetadata, see_metadata_log
 from krepair.start.needs import held_by_start, start_space
+from krepair.start.placed import Missing, missing_partitions
 from krepair.start.readable import Readable, readable_of
 from krepair.start.refusal import RootFacts
+from krepair.start.unformatted import UnusableDir, unformatted_finding
 
 _FREEING: Final = ("--keep", "auto")
 
@@ -58,12 +59,14 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         NotALogDirError: a path is none, or a partition that was named is in none of them.
         UsageError: a configuration file or value is wrong.
     """
-    views = [read_log_dir(path) for path in log_dirs]
+    views, unusable = read_log_dirs(log_dirs, options)
     metadata_log = see_metadata_log(views)
     readable = readable_of(views, metadata_log)
     voters = () if metadata_log is None else metadata_log.voters
     node = node_of(views, options, voters, readable.releases)
     recorded = None if metadata_log is None else metadata_log.configs(node.node_id)
+    image = None if metadata_log is None else metadata_log.image
+    missing = missing_partitions(views, image, node.node_id, len(log_dirs), options.config)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     check_named(views, options)
     sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
@@ -74,14 +77,16 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
     ):
         grounds = [Context(view, settings, options, engine, scratch) for view in views]
-        looked = [_check_one(context, views, node, metadata_log, readable) for context in grounds]
+        looked = [_check_one(context, views, node, metadata_log, readable, missing) for context in grounds]
+    looked += [_not_formatted(one, views, node, missing, options) for one in unusable]
     reports = tuple(_with_others(looked, number) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
+    best_ways |= {one.path: {} for one in unusable}
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,
         next_command=_as_a_reader(views) or _next_command(reports, best_ways),
-        left_out=log_dirs_left_out([view.path for view in views], options.config),
+        left_out=log_dirs_left_out([one.report.log_dir for one in looked], options.config),
         oldest_version=release_of(readable.releases[0]) if readable.releases else "",
         newest_version=release_of(readable.releases[-1]) if readable.releases else "",
     )
@@ -174,12 +179,13 @@ def _check_one(
     node: StartingNode,
     metadata_log: SeenMetadata | None,
     readable: Readable,
+    missing: tuple[Missing, ...],
 ) -> _Looked:
     view, options = context.view, context.options
     others = [other for other in views if other is not view]
     surveys, root = look_at_everything(context)
     going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
-    starting = starting_of(context, others, surveys, root, node, metadata_log, readable)
+    starting = starting_of(context, others, surveys, root, node, metadata_log, readable, missing)
     lines = tuple(forecast(view, surveys, going, root, context.version, starting))
     seen = SeenDir(
         context=context,
@@ -192,6 +198,7 @@ def _check_one(
         space=start_space(view, surveys, {line.partition: line for line in lines}),
         kept=kept_originals(view, options.now_ms),
         metadata=None if metadata_log is None else metadata_log.image,
+        missing=missing,
     )
     held = held_by_start(view, context.version)
     lefts = [(survey, left_alone(survey)) for survey in surveys]
@@ -223,6 +230,21 @@ def _check_one(
         kept=seen.kept,
     )
     return _Looked(report, starting)
+
+
+def _not_formatted(
+    directory: UnusableDir,
+    views: Sequence[LogDir],
+    node: StartingNode,
+    missing: Sequence[Missing],
+    options: Options,
+) -> _Looked:
+    """Return the report of a directory that is none of Kafka's yet, or cannot be read: KR407, and what it does."""
+    found = unformatted_finding(directory, views, node, missing, options.config)
+    findings = told(directory.path, [found], {}, set())
+    ended = found.evidence if start_of(found) is StartEffect.ENDS else ""
+    report = LogDirReport(log_dir=directory.path, findings=findings, rules=by_rule(findings))
+    return _Looked(report, Starting(findings, ended, ended))
 
 
 def _summary(survey: Survey) -> PartitionSummary:

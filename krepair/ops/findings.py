@@ -47,6 +47,7 @@ from krepair.start.findings import Starting, recovery_findings, retention_findin
 from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace, space_findings
 from krepair.start.ownership import Node, lacks, nodes_of, said_of, usual_owner
+from krepair.start.placed import Missing
 from krepair.start.refusal import RootFacts
 from krepair.start.times import time_findings
 
@@ -69,6 +70,7 @@ class SeenDir(NamedTuple):
         space: what it needs on the disk.
         kept: what applied plans keep.
         metadata: the cluster's state as the metadata log of the node has it; None without a whole one.
+        missing: partitions that the metadata log places on the node, and that have no folder: KR611.
     """
 
     context: Context
@@ -81,6 +83,7 @@ class SeenDir(NamedTuple):
     space: StartSpace
     kept: tuple[KeptPlan, ...]
     metadata: MetadataImage | None
+    missing: tuple[Missing, ...] = ()
 
     @property
     def view(self) -> LogDir:
@@ -158,6 +161,7 @@ _BACK: Final = (
 def absent_findings(seen: SeenDir) -> Iterator[Finding]:
     """One finding, by name. No loss where it lies in another directory, was deleted, or was moved by the cluster."""
     elsewhere = {one.key for view in seen.others for one in (*view.partitions, *view.marked)}
+    elsewhere |= {one.key for one in seen.missing}
     absent = {
         key: offset
         for key, offset in absent_partitions(seen.root.checkpoints).items()

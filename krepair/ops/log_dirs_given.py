@@ -7,7 +7,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from krepair.errors import KrepairError, NotALogDirError, UsageError
+from krepair.errors import KrepairError, NotALogDirError, UnreadableError, UsageError
 from krepair.fixes.context import OtherDirs
 from krepair.fixes.replicas import Side
 from krepair.formats.words import names_text
@@ -17,9 +17,50 @@ from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
+from krepair.start.unformatted import UnusableDir
 
 _NAMED_AT_MOST: Final = 5
 _OF_TOPICS: Final = frozenset({"topic", "--only-replica"})
+
+
+def read_log_dirs(paths: Sequence[str], options: Options) -> tuple[list[LogDir], list[UnusableDir]]:
+    """Read the log directories of a broker; one that is not formatted does not hide the others.
+
+    Args:
+        paths: as typed, or as the configuration has them.
+        options: with the configuration, whose directories belong to the broker even if they are not there.
+
+    Returns:
+        those that can be read, and the others.
+
+    Raises:
+        NotALogDirError: none of them can be read, or one that was typed is not there.
+        UnreadableError: the same, but the permissions or the disk are in the way.
+    """
+    views: list[LogDir] = []
+    wrong: list[tuple[UnusableDir, KrepairError]] = []
+    for path in paths:
+        try:
+            views.append(read_log_dir(path))
+        except (NotALogDirError, UnreadableError) as error:
+            names = _names_in(path)
+            wrong.append(
+                (UnusableDir(os.path.realpath(path), names is not None, names or (), error.message), error)
+            )
+    configured = {os.path.realpath(path) for path in configured_log_dirs(options.config)}
+    for one, problem in wrong:
+        is_typed = one.path not in configured and not (one.is_folder and isinstance(problem, NotALogDirError))
+        if not views or is_typed:
+            raise problem
+    return views, [one for one, _ in wrong]
+
+
+def _names_in(path: str) -> tuple[str, ...] | None:
+    """Return the names in a folder; None if it cannot be listed."""
+    try:
+        return tuple(sorted(os.listdir(path)))
+    except OSError:
+        return None
 
 
 def check_named(views: Sequence[LogDir], options: Options) -> None:

@@ -25,6 +25,7 @@ from krepair.start.line import ForecastLine
 from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_findings, strays
 from krepair.start.needs import causes_of_limits, limits_of_host
 from krepair.start.ownership import nodes_of, ownership_findings
+from krepair.start.placed import Missing, missing_findings
 from krepair.start.readable import Readable, readable_findings
 from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
 
@@ -81,6 +82,7 @@ def starting_of(
     node: StartingNode,
     metadata_log: SeenMetadata | None,
     readable: Readable,
+    missing: Sequence[Missing] = (),
 ) -> Starting:
     """Look for all that ends a start, or puts folders aside.
 
@@ -92,6 +94,7 @@ def starting_of(
         node: which node starts.
         metadata_log: its metadata log, in whichever directory; None if none was given.
         readable: what its directories need of a version.
+        missing: its partitions that have no folder.
     """
     view = context.view
     image = known_image(node, metadata_log)
@@ -99,6 +102,7 @@ def starting_of(
     partitions = sum(len(one.partitions) for one in (view, *others))
     found = [
         *readable_findings(view, readable, version_of(context.options.broker_version)),
+        *missing_findings(view, missing),
         *meta_findings(view, others, root.metadata, node),
         *metadata_log_findings(view, node, metadata_log, partitions),
         *metadata_findings(view, root.metadata, node, image, aside),

@@ -11,7 +11,6 @@ import pytest
 from krepair.checks.catalogue import StartEffect, start_of
 from krepair.errors import ExitCode
 from krepair.formats import cluster_metadata as metadata
-from krepair.formats.batch_v2 import PlacedBatch, batches
 from krepair.formats.kafka_versions import (
     LINES,
     METADATA_VERSION,
@@ -23,21 +22,12 @@ from krepair.formats.kafka_versions import (
 )
 from tests.fixture_dirs import unpack
 from tests.logdir.metadata_records import batch, value
-from tests.start.states import LOG, METADATA, OTHER_ID, checked, foretold, second
+from tests.start.metadata_log import appended
+from tests.start.states import METADATA, OTHER_ID, checked, foretold, second
 
 WRITTEN = {"3.9.2": ("3.9", "4.4"), "4.3.1": ("4.3", "4.4"), "4.4.0": ("4.4", "4.4")}
 """Version that wrote a fixture -> the oldest and the newest that can read it."""
 TRIED = ("2.2.1", "3.3.2", "3.6.2", "3.7.2", "3.9.2", "4.0.0", "4.2.1", "4.3.1", "4.4.0")
-
-
-def appended(log_dir: Path, *values: bytes) -> None:
-    """Write records behind the metadata log."""
-    path = log_dir / LOG
-    data = path.read_bytes()
-    last = [one for one in batches(data) if isinstance(one, PlacedBatch)][-1].header
-    more = bytearray(batch(last.last_offset + 1, list(values), last.max_timestamp))
-    more[12:16] = last.partition_leader_epoch.to_bytes(4, "big")
-    path.write_bytes(data + more)
 
 
 def level(name: str, number: int) -> bytes:
