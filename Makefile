@@ -19,7 +19,7 @@ WORKERS ?= $(shell awk -v cores=$(CORES) '/^MemTotal:/ { most = 1 + int($$2 / 3e
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install warm collected java demo test quick torture lint format bench fixtures docs wheel bundle lock clean
+.PHONY: help install warm collected java demo test quick torture lint format bench fixtures docs wheel bundle trials lock clean
 
 help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,12 +99,16 @@ docs: install ## write the generated pages of docs/ anew
 wheel: install ## a wheel and a source archive in dist/
 	$(BIN)/python -m hatchling build
 
-bundle: install $(BUNDLE_STAMP) ## krepair as one file in dist/, without Spark, for a host without network
+# dist/krepair has its own interpreter, for x86-64; elsewhere, or with ARGS="--out dist/krepair.pyz", one that needs a Python.
+bundle: install $(BUNDLE_STAMP) ## krepair as one file in dist/ that needs nothing of the host, without Spark
 	$(BIN)/python -m tools.bundle $(ARGS)
 
 $(BUNDLE_STAMP): requirements-bundle.lock | $(STAMP)
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes --no-deps -r requirements-bundle.lock
 	@touch $(BUNDLE_STAMP)
+
+trials: install ## try dist/krepair where nothing else is, before a release (root and debootstrap; minutes)
+	$(BIN)/python -m tools.onefile.trials $(ARGS)
 
 # uv resolves for every platform at once, which pip cannot; it is needed only here and stays out of the environment.
 lock: ## resolve requirements*.in anew into requirements*.lock (needs uv on the path, or fetches it into a throwaway venv)

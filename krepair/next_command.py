@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import ClassVar, Final
 
 from krepair.errors import KrepairError
 from krepair.options import OPTIONS, Options, Use, consents_of
@@ -15,6 +15,8 @@ PLAN: Final = "PLAN"
 CONFIG: Final = "server.properties"
 """What stands for a path that only the command line knows."""
 
+PROGRAM: Final = "krepair"
+"""The program in every command; see ``Next.typed`` for how a person calls it here."""
 _TAKES_A_VALUE: Final = frozenset(option.names[0] for option in OPTIONS.values() if option.metavar)
 _ACCEPT_LOSS: Final = "--accept-data-loss"
 """The option that may be there with another value."""
@@ -38,6 +40,8 @@ class Next:
     """
 
     __slots__ = ("out", "verb", "when", "words")
+    typed_program: ClassVar[str] = PROGRAM
+    """As the program was typed: a single file that was copied somewhere is found by its path only."""
 
     def __init__(self, verb: str = "", words: tuple[str, ...] = (), out: str = "", when: str = "") -> None:
         self.verb, self.words, self.out, self.when = verb, words, out, when
@@ -62,14 +66,20 @@ class Next:
             return cls.by_hand(text)
         out = words[-1] if words[-2:-1] == ["--out"] else ""
         found = cls(verb, tuple(words[:-2] if out else words), out, when)
-        return found if krepair == "krepair" and str(found) == text else cls.by_hand(text)
+        return found if krepair == PROGRAM and str(found) == text else cls.by_hand(text)
 
     def __str__(self) -> str:
         if not self.verb:
             return "".join(self.words)
-        words = ("krepair", self.verb, *self.words)
+        words = (PROGRAM, self.verb, *self.words)
         typed = shlex.join((*words, "--out", self.out) if self.out else words)
         return f"{typed}{_BEFORE_WHEN}{self.when}" if self.when else typed
+
+    @property
+    def typed(self) -> str:
+        """The command as it is typed on this host; a plan file keeps the plain one."""
+        text = str(self)
+        return f"{shlex.quote(self.typed_program)}{text.removeprefix(PROGRAM)}" if self.verb else text
 
     def __repr__(self) -> str:
         return f"Next({str(self)!r})"

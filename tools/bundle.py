@@ -1,8 +1,9 @@
-"""``make bundle``: krepair as one file, for a host without network that has a Python of the same version.
+"""``make bundle``: krepair as one file, for a host without network.
 
-It holds what the engine inline needs, compiled kernels too, and leaves out Spark with Arrow and pandas, and what the
-libraries carry for their own tests and for other uses. Started for the first time it unpacks itself into a folder of
-the user (``SHIV_ROOT``, or ``~/.shiv``).
+``dist/krepair`` has its own interpreter and libc, for x86-64 (``tools/onefile``). ``dist/krepair.pyz`` needs a Python
+of the same version, for aarch64. Both hold what the engine inline needs, compiled kernels too, and leave out Spark with
+pandas, and what the libraries carry for their own tests and for other uses. Started for the first time each unpacks
+itself into a folder of the user.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from tools.onefile.pack import CannotBuildError, check_machine, pack
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 NEEDED: Final = (
@@ -46,6 +49,8 @@ UNUSED: Final = (
     "*/testing/tests",
     "numba/cuda",
     "numba/core/rvsdg_frontend",
+    "numba/np/ufunc/tbbpool*",
+    "numba/np/ufunc/omppool*",
     "numpy/f2py",
     "numpy/_core/include",
     "numpy/_core/lib",
@@ -85,6 +90,11 @@ UNUSED: Final = (
     "share",
 )
 
+LEVELS: Final = (
+    {"NUMBA_CPU_NAME": "x86-64-v3", "NUMBA_CPU_FEATURES": ""},
+    {"NUMBA_CPU_NAME": "x86-64-v2", "NUMBA_CPU_FEATURES": ""},
+)
+"""Settings of the compiler for each level that ``krepair/kernels/machine.py`` asks for: no host has to compile."""
 WITH_SYMBOLS: Final = ("llvmlite", "lz4", "zstandard")
 
 
@@ -123,50 +133,73 @@ def megabytes(path: Path) -> float:
     return sum(file.stat().st_size for file in files) / 1e6
 
 
-def build(out: Path, shiv: str) -> None:
-    """Build the bundle.
+def make_site(room: Path) -> Path:
+    """Install krepair and what it needs into a folder, with its kernels compiled for each level of processors.
 
     Args:
-        out: the file to be made.
+        room: an empty folder.
+    """
+    site, lock = room / "site", room / "lock"
+    lock.write_text("\n".join(wanted((ROOT / "requirements.lock").read_text())) + "\n")
+    pip("install", "--target", str(site), "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock))
+    pip("install", "--target", str(site), "--no-deps", "--no-build-isolation", "--no-compile", str(ROOT))
+    remove_unused(site)
+    # As another installation would do it, and by the libraries that are in the bundle.
+    compiled = str(site / "krepair/kernels/compiled")
+    warm = [sys.executable, "-S", "-m", "krepair", "warm", "--into", compiled]
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    for level in LEVELS if os.uname().machine == "x86_64" else ({},):
+        subprocess.run(warm, check=True, env={**environment, **level}, cwd=room, stdout=subprocess.DEVNULL)
+    return site
+
+
+def build(out: Path | None, shiv: str) -> None:
+    """Build the bundle: one file with its own interpreter on x86-64, ``krepair.pyz`` elsewhere or where it is named.
+
+    Args:
+        out: path of the file to be made; None for the one that this machine makes.
         shiv: the command of shiv.
     """
-    with tempfile.TemporaryDirectory(prefix="krepair-bundle-") as room:
-        site, lock = Path(room) / "site", Path(room) / "lock"
-        lock.write_text("\n".join(wanted((ROOT / "requirements.lock").read_text())) + "\n")
-        pip(
-            "install", "--target", str(site), "--require-hashes", "--no-deps", "--no-compile", "-r", str(lock)
-        )
-        pip("install", "--target", str(site), "--no-deps", "--no-build-isolation", "--no-compile", str(ROOT))
-        remove_unused(site)
-        # As another installation would do it, and by the libraries that are in the bundle.
-        warm = [
-            sys.executable,
-            "-S",
-            "-m",
-            "krepair",
-            "warm",
-            "--into",
-            str(site / "krepair/kernels/compiled"),
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-        subprocess.run(warm, check=True, env=environment, cwd=room, stdout=subprocess.DEVNULL)
-        out.parent.mkdir(parents=True, exist_ok=True)
-        words = ["--site-packages", str(site), "--compressed", "-p", "/usr/bin/env python3", "-o", str(out)]
-        subprocess.run([shiv, *words, "-e", "krepair.__main__:main"], check=True)
+    out = out or Path("dist/krepair" if os.uname().machine == "x86_64" else "dist/krepair.pyz")
+    needs_python = out.suffix == ".pyz"
+    if not needs_python:
+        check_machine()
+    with tempfile.TemporaryDirectory(prefix="krepair-bundle-") as name:
+        room = Path(name)
+        site = make_site(room)
         sizes = sorted(((megabytes(path), path.name) for path in site.iterdir()), reverse=True)[:8]
-        print(f"{out}: {megabytes(out):.0f} MB; unpacked {megabytes(site):.0f} MB: ", end="")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if needs_python:
+            unpacked = megabytes(site)
+            words = [
+                "--site-packages",
+                str(site),
+                "--compressed",
+                "-p",
+                "/usr/bin/env python3",
+                "-o",
+                str(out),
+            ]
+            subprocess.run([shiv, *words, "-e", "krepair.__main__:main"], check=True)
+        else:
+            unpacked = pack(site, out, room) / 1e6
+        print(f"{out}: {megabytes(out):.0f} MB; unpacked {unpacked:.0f} MB: ", end="")
         print(", ".join(f"{name} {size:.0f}" for size, name in sizes))
         version = ".".join(map(str, sys.version_info[:2]))
-        print(f"It needs Python {version} on {os.uname().sysname} {os.uname().machine}.")
+        needed = f"Python {version} on " if needs_python else "a kernel of "
+        print(f"It needs {needed}{os.uname().sysname} {os.uname().machine}.")
 
 
 def main() -> None:
     """Parse the command line and build."""
     parser = argparse.ArgumentParser(prog="python -m tools.bundle", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("dist/krepair.pyz"))
+    parser.add_argument("--out", type=Path, help="dist/krepair on x86-64, dist/krepair.pyz elsewhere")
     parser.add_argument("--shiv", default=str(Path(sys.executable).parent / "shiv"))
     chosen = parser.parse_args()
-    build(chosen.out, chosen.shiv)
+    try:
+        build(chosen.out, chosen.shiv)
+    except CannotBuildError as missing:
+        sys.exit(f"bundle: {missing}")
 
 
 if __name__ == "__main__":

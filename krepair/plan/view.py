@@ -139,7 +139,7 @@ def typable(command: Next) -> str:
 
     Bash, zsh, ksh and busybox read ``$'a\x0ab'``.
     """
-    text = str(command)
+    text = command.typed
     return text if text.isprintable() else visible(_QUOTED.sub(_spelled, text))
 
 

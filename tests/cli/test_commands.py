@@ -138,3 +138,13 @@ def test_a_command_is_read_back_as_it_was_spelled_and_other_text_stays_as_it_is(
     assert shlex.split(str(made), comments=True)[:2] == ["krepair", "plan"]
     for text in ("", "krepair", "chown -R kafka /data", "the same command with --out FILE", "it's"):
         assert (str(Next.read(text)), Next.read(text).verb) == (text, "")
+
+
+def test_a_file_that_was_copied_somewhere_names_itself_in_what_is_typed_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Next, "typed_program", "/mnt/a b/krepair")
+    command = Next.of("plan", "/logs", out="PLAN")
+    assert typable(command) == "'/mnt/a b/krepair' plan /logs --out PLAN"
+    assert Next.read(str(command)) == command
+    assert typable(Next.by_hand("krepair is not called")) == "krepair is not called"
