@@ -607,6 +607,12 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "starts, and raise it before 4.0 starts",
          source="MetadataVersion, FeatureControlManager.replay, BootstrapDirectory, BrokerMetadataCheckpoint (3.3 to "
                 "4.4); seen on 2.2.1, 3.3.2, 3.6.2, 3.7.2, 3.9.2, 4.4.0"),
+    Rule("KR806", BROKER_DOWN, "Setting of a topic that the version refuses", start=StartEffect.ENDS,
+         evidence="the setting, its value and its topics; what the version of --broker-version takes",
+         danger="the broker does not start: it reads the settings of every topic of the cluster while it starts. The "
+                "topics need not have a partition here",
+         source="LogManager.fetchTopicConfigOverrides, LogConfig (2.2.1, 3.3, 4.1), KAFKA-16368, KIP-1030; seen on "
+                "4.4.0"),
     # -- what krepair keeps
     Rule("KR901", INFORMATION, "An earlier plan still keeps originals",
          evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",

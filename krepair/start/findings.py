@@ -13,7 +13,7 @@ from krepair.fixes.context import Context
 from krepair.fixes.index import indexes_of
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import VersionNumber, version_of
-from krepair.formats.filenames import offset_name
+from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.cluster import Fault
 from krepair.logdir.config import DEFAULT
@@ -28,6 +28,7 @@ from krepair.start.ownership import nodes_of, ownership_findings
 from krepair.start.placed import Missing, missing_findings
 from krepair.start.readable import Readable, readable_findings
 from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
+from krepair.start.topic_settings import TopicConfigs, settings_findings
 
 _NAMED_AT_MOST: Final = 3
 
@@ -96,12 +97,13 @@ def starting_of(
         readable: what its directories need of a version.
         missing: its partitions that have no folder.
     """
-    view = context.view
+    view, typed = context.view, version_of(context.options.broker_version)
     image = known_image(node, metadata_log)
     aside = {} if image is None else strays(view, node, image, root.metadata)
     partitions = sum(len(one.partitions) for one in (view, *others))
     found = [
-        *readable_findings(view, readable, version_of(context.options.broker_version)),
+        *readable_findings(view, readable, typed),
+        *settings_findings(_configs(context, surveys, readable), typed),
         *missing_findings(view, missing),
         *meta_findings(view, others, root.metadata, node),
         *metadata_log_findings(view, node, metadata_log, partitions),
@@ -131,6 +133,19 @@ def starting_of(
         cuts_metadata=examined is not None and examined.fault is Fault.CUT,
         not_known=by_effect[StartEffect.UNKNOWN],
     )
+
+
+def _configs(context: Context, surveys: Sequence[Survey], readable: Readable) -> TopicConfigs:
+    """Return the topics' settings: as typed, else as the metadata log has them, where it lies in this directory."""
+    view = context.view
+    recorded = readable.configs if any(one.topic == METADATA_TOPIC for one in view.partitions) else {}
+    typed = {
+        one.partition.topic: {
+            each.key: each.value for each in one.settings.settings if each.source.startswith("topic-config")
+        }
+        for one in surveys
+    }
+    return {topic: {**recorded.get(topic, {}), **typed.get(topic, {})} for topic in {*recorded, *typed}}
 
 
 def _is_of(finding: Finding, effect: StartEffect) -> bool:

@@ -29,6 +29,7 @@ from krepair.formats.kafka_versions import (
 )
 from krepair.logdir.values import LogDir
 from krepair.start.metadata_log import SeenMetadata
+from krepair.start.topic_settings import TopicConfigs, recorded_configs, takes_settings
 
 PREVIEW_SINCE: Final = (3, 0, 0)
 _NAMED_AT_MOST: Final = 3
@@ -41,12 +42,14 @@ class Readable(NamedTuple):
         used: by path of the log directory.
         of_kraft: whether a node of KRaft wrote them.
         differing: what differs between the ``meta.properties`` of two of them, or empty.
+        configs: settings of the topics of the cluster, as the metadata log has them.
         releases: those of the table that can read all of them, ascending.
     """
 
     used: dict[str, tuple[Used, ...]]
     of_kraft: bool
     differing: str
+    configs: TopicConfigs
     releases: tuple[VersionNumber, ...]
 
     @property
@@ -64,7 +67,8 @@ def readable_of(views: Sequence[LogDir], seen: SeenMetadata | None) -> Readable:
     """
     used = {view.path: tuple(_used_in(view, seen)) for view in views}
     of_kraft = seen is not None or any(view.meta_version == 1 for view in views)
-    needed = Readable(used, of_kraft, _differing(views), ())
+    configs = recorded_configs(None if seen is None or seen.examined is None else seen.examined.image)
+    needed = Readable(used, of_kraft, _differing(views), configs, ())
     releases = [one for one in RELEASES if _reads(one, needed)]
     return needed._replace(releases=tuple(releases))
 
@@ -73,7 +77,8 @@ def _reads(version: VersionNumber, needed: Readable) -> bool:
     if version < KRAFT_SINCE if needed.of_kraft else version >= ZOOKEEPER_UNTIL:
         return False
     every = (one for used in needed.used.values() for one in used)
-    return not any(not_read(version, every)) and not _why_differing(version, needed)
+    reads = not any(not_read(version, every)) and not _why_differing(version, needed)
+    return reads and takes_settings(version, needed.configs)
 
 
 def _used_in(view: LogDir, seen: SeenMetadata | None) -> Iterator[Used]:
@@ -114,7 +119,7 @@ def readable_findings(view: LogDir, needed: Readable, version: VersionNumber | N
         version: that is to start; None if it was not typed: then only what no release reads is a finding.
     """
     if version is None:
-        if not needed.releases and not needed.differing:
+        if not needed.releases:
             yield from _not_read_by_any(view, needed)
         return
     can = _who_can(needed)

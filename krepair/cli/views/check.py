@@ -362,7 +362,7 @@ def _versions(report: CheckReport) -> Iterator[str]:
     if oldest:
         versions = f"Kafka {oldest}" if oldest == newest else f"Kafka {oldest} to {newest}"
         known = f"of {release_of(RELEASES[0])} to {release_of(RELEASES[-1])}"
-        yield f"Versions: {versions} can read it, {known}."
+        yield f"Versions: {versions} can start on it, {known}."
 
 
 def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
