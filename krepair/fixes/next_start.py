@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
@@ -19,7 +19,7 @@ from krepair.fixes.producers_at_end import read_snapshot_file
 from krepair.fixes.survey import NEXT_START, Sight, Survey
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
-from krepair.formats.broker_version import VersionNumber
+from krepair.formats.broker_version import VersionNumber, version_text
 from krepair.formats.filenames import INDEX, INDEX_KINDS, TIME_INDEX, FileKind, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
@@ -27,6 +27,7 @@ from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
 from krepair.plan.changes import names_removed
+from krepair.plan.model import Change
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
@@ -49,7 +50,7 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
         surveys: of the partitions.
         whole: whether the producers are followed up to the log end too: they may end a start.
     """
-    versions = (context.version,) if context.version is not None else JUDGED_VERSIONS
+    versions = _versions(context)
     chosen: list[tuple[Survey, _Files]] = []
     for survey in surveys:
         asked = _StartAsked(len(survey.changes), survey.log is not None, whole)
@@ -69,8 +70,20 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
         return
     from krepair.loading.simulate import simulate_start
 
-    settings, now_ms = context.settings, context.options.now_ms
-    brokers = tuple(
+    brokers = _brokers(context, versions)
+    items = [files.item(context.options.now_ms, brokers, whole=whole) for _, files in chosen]
+    for index, result in context.engine.map(simulate_start, items):
+        found = NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
+        chosen[index][0].put(NEXT_START, found)
+
+
+def _versions(context: Context) -> tuple[VersionNumber, ...]:
+    return (context.version,) if context.version is not None else JUDGED_VERSIONS
+
+
+def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broker, ...]:
+    settings = context.settings
+    return tuple(
         Broker(
             one,
             behaviour_of(one),
@@ -78,10 +91,41 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
         )
         for one in versions
     )
-    items = [files.item(now_ms, brokers, whole=whole) for _, files in chosen]
+
+
+def failing_starts(context: Context, proposed: Mapping[str, Sequence[Change]]) -> dict[str, str]:
+    """Return the partitions whose next start fails after the proposed changes and does not fail now, and how.
+
+    Args:
+        context: of the log directory.
+        proposed: folder -> changes, of partitions whose logs are known.
+    """
+    chosen: list[tuple[str, bool, _Files]] = []
+    for folder, changes in proposed.items():
+        survey = context.surveys[folder]
+        if _can_be_simulated(survey):
+            for after in (False, True):
+                made = [*survey.changes, *changes] if after else []
+                copy = Survey(survey.partition, survey.settings, log=survey.log, changes=made)
+                chosen.append((folder, after, _Files(context.view, copy)))
+    if not chosen:
+        return {}
+    from krepair.loading.simulate import simulate_start
+
+    brokers = _brokers(context, _versions(context))
+    items = [files.item(context.options.now_ms, brokers, whole=True) for _, _, files in chosen]
+    found: dict[tuple[str, bool], Mapping[VersionNumber, LoadedLog]] = {}
     for index, result in context.engine.map(simulate_start, items):
-        found = NextStart(unread=result) if isinstance(result, Failed) else NextStart(result)
-        chosen[index][0].put(NEXT_START, found)
+        folder, after, _ = chosen[index]
+        found[folder, after] = {} if isinstance(result, Failed) else result
+    worse: dict[str, str] = {}
+    for folder in proposed:
+        before = found.get((folder, False), {})
+        for version, loaded in sorted(found.get((folder, True), {}).items()):
+            if loaded.failure and not before[version].failure:
+                text = f"{version_text(version)} would not start any more: {loaded.file}: {loaded.failure}"
+                worse.setdefault(folder, text)
+    return worse
 
 
 class _StartAsked(NamedTuple):

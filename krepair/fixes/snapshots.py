@@ -35,12 +35,14 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text, time_text
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.loading.next_start import LoadedLog, NextStart
+from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.plan.changes import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
 from krepair.rules.model import SegmentFacts
+from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import (
     Forgotten,
     JudgedFiles,
@@ -92,10 +94,24 @@ class SnapshotTarget(NamedTuple):
     def at_start(self, start: NextStart) -> SnapshotTarget:
         """As the next start sees it."""
         end, left = start.log_end, start.differs(lambda one: one.log_end)
+        loaded = start.by_version.values()
+        recovered = [one.recovered[0] for one in loaded if one.recovered]
+        for one in loaded:
+            for base, _ in one.cut if one.dropped else ():
+                left = (
+                    left
+                    or f"the next start cuts {log_name(base)} and deletes later segments; first --fix tail"
+                )
         failed = next((one for one in start.by_version.values() if one.failure), None)
         if end is None and failed is not None:
             left = left or f"the next start fails at {failed.file}: {failed.failure}"
-        return self._replace(start=start, log_end=-1 if end is None else end, left=left)
+        since = min(recovered, default=INT64_MAX)
+        return self._replace(start=start, log_end=-1 if end is None else end, left=left, recovered_from=since)
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Base offsets of the segments."""
+        return tuple(part.base_offset for part in self.parts)
 
     def recovered(self, since: int, log_end: int = -1) -> SnapshotTarget:
         """As a recovery from that segment on sees it: it builds on no snapshot above its base offset.
@@ -191,7 +207,7 @@ class _Look:
 
     def __init__(self, target: SnapshotTarget) -> None:
         self.target = target
-        self.bases = tuple(part.base_offset for part in target.parts)
+        self.bases = target.bases
         self.facts = dict(target.known)
         self.failed: dict[int, str] = {}
         self.start = -1
@@ -244,7 +260,7 @@ class _Look:
         self.seen = self.seen._replace(files=files, judged=judged)
         if left:
             return
-        state = always or (clean and (bool(judged.wrong) or not files))
+        state = always or bool(judged.wrong) or (clean and not files)
         try:
             self._suspect(rules, clean=clean, state=state, closes=closes)
         except OSError as error:
@@ -490,13 +506,20 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
     """
     target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
     if recovered_from is not None:
-        target = target.recovered(recovered_from)
+        targets = [target.recovered(recovered_from)]
     elif work.view.clean_shutdown:
         survey = Survey(staging.listed, work.settings(staging), changes=list(staging.plan.changes))
         see_next_starts(work.context, [survey])
-        target = target.at_start(next_start_of(survey))
-    else:  # the log end that the plan took: under the fence a start would not find it
-        target = target._replace(log_end=int(change.name.partition(".")[0]))
+        targets = [target.at_start(next_start_of(survey))]
+    else:  # planned after an unclean stop, or after a clean one, whose marker the fence has taken away
+        floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
+        named = int(change.name.partition(".")[0])
+        targets = [target._replace(recovered_from=floor), target, target._replace(log_end=named)]
+    made = [_made_for(work, one, change) for one in targets]
+    return next((one for one in made if digest_bytes(one.data) == change.digest_after), made[0])
+
+
+def _made_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> Made:
     rules = rules_now(work.context)
     (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
     if seen is None:
@@ -638,8 +661,6 @@ def _counted(seen: SeenSnapshots) -> str:
 def _state_text(seen: SeenSnapshots) -> str:
     if seen.left:
         return f"left as it is: {seen.left}"
-    if seen.data is None:
-        return "the next start recovers the log and makes its snapshots again"
     return f"{_counted(seen)} at the log end {seen.log_end}, {_source(seen)}"
 
 

@@ -16,6 +16,7 @@ from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Fix, Purpose, Seen, waits
 from krepair.fixes.logs import Ranges, next_base_of, read_logs
+from krepair.fixes.next_start import failing_starts
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey
@@ -239,6 +240,7 @@ class Tail(Fix):
             if wrong := wrong_consent(text, found):
                 raise UsageError(wrong)
         decide(context, touched)
+        _leave_what_would_not_start(context, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
             if why:
@@ -394,6 +396,23 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
             survey.put(TAIL_SEEN, Seen(notes=choice.notes, left=left))
         elif choice.cuts:
             survey.put(TAIL_SEEN, _decision(context, survey, choice, made[folder]))
+
+
+def _leave_what_would_not_start(context: Context, surveys: Sequence[Survey]) -> None:
+    """Leave the damage of partitions that a broker loads as they are, and would not load after a cut by consent."""
+    seen = {survey.partition.folder: survey.seen(TAIL_SEEN) or Seen() for survey in surveys}
+    by_consent = {
+        folder: one.changes for folder, one in seen.items() if any(change.consents for change in one.changes)
+    }
+    failing = failing_starts(context, by_consent)
+    for survey in surveys:
+        text = failing.get(survey.partition.folder, "")
+        if text:
+            version = "" if context.version else "; give --broker-version, if it is a later one"
+            left = LeftAlone(
+                "fails-to-start", f"its damage is not repaired: without it {text}{version}", damaged=True
+            )
+            survey.put(TAIL_SEEN, Seen(left=left))
 
 
 def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> TailChoice:

@@ -1,0 +1,142 @@
+"""What a plan takes for the log end, the loaded snapshot and the recovered segments is what the next start takes."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from krepair.errors import ExitCode
+from krepair.formats.producer_snapshot import ProducerEntry
+from krepair.ops.apply import apply
+from krepair.ops.undo import undo
+from krepair.plan.model import Change, Plan
+from tests.builders import NOW_MS, LogDir, commit, data
+from tests.flips import flip
+from tests.ops.inline import Inline
+from tests.ops.scene import tree
+from tests.ops.snapshots import entries
+
+VERBS = Inline(now_ms=NOW_MS + 60_000, settings=(("index.interval.bytes", "1"),))
+FOLDER = "t-0"
+
+
+def snapshot(log_dir: Path, offset: int) -> Path:
+    return log_dir / FOLDER / f"{offset:020d}.snapshot"
+
+
+def log(log_dir: Path, base: int) -> Path:
+    return log_dir / FOLDER / f"{base:020d}.log"
+
+
+def written(root: Path, *, clean: bool, point: int = 0, log_start: int = 0) -> Path:
+    """Segments 0, 8 and 16, log end 24; producer 7 has a transaction open since offset 20."""
+    directory = LogDir(root)
+    partition = directory.partition("t", index_interval_bytes=1)
+    for base in (0, 8):
+        partition.segment(
+            data(base, 3, pid=7, txn=True, sequence=base),
+            data(base + 3, 2, pid=9, sequence=base),
+            commit(base + 5, pid=7),
+            data(base + 6, 2),
+        )
+    partition.segment(
+        data(16, 2, pid=9, sequence=16), data(18, 2), data(20, 2, pid=7, txn=True, sequence=20), data(22, 2)
+    )
+    path = directory.write(clean_stop=clean, log_starts={FOLDER: log_start})
+    if not clean:
+        (path / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
+    return path
+
+
+def changes(plan: Plan) -> list[Change]:
+    return [change for part in plan.partitions for change in part.changes]
+
+
+def there_and_back(path: Path, plan: Plan) -> dict[Path, bytes]:
+    """Apply a plan, plan again, undo; returns the directory in between."""
+    options, before = VERBS.options(), tree(path)
+    report = apply(plan, options)
+    assert report.exit_code == ExitCode.DONE, report.results
+    between = {one: one.read_bytes() for one in (path / FOLDER).iterdir() if one.is_file()}
+    assert undo(plan, options).exit_code == ExitCode.DONE
+    assert tree(path) == before
+    return between
+
+
+def test_the_snapshot_at_the_end_that_a_clean_start_finds_stays_though_the_log_before_it_is_damaged(
+    tmp_path: Path,
+) -> None:
+    """A start after a clean stop finds the end by the active index, and reads no batch before its last entry."""
+    path = written(tmp_path, clean=True)
+    flip(log(path, 16), 8)  # the size of the first batch
+    plan = VERBS.planned(path, fixes=("snapshots",))
+    assert (changes(plan), plan.partitions[0].status) == ([], "nothing")
+    line = VERBS.checked(path).forecast[0]
+    assert (line.log_end, snapshot(path, 24).exists()) == (24, True)
+
+
+def test_past_the_end_is_what_lies_behind_the_end_that_a_clean_start_finds(tmp_path: Path) -> None:
+    """The last entry of the active index leads behind a torn log: the start takes the base offset for the end."""
+    path = written(tmp_path, clean=True)
+    whole = log(path, 16).read_bytes()
+    log(path, 16).write_bytes(whole[:-9])
+    line = VERBS.checked(path).forecast[0]
+    assert line.log_end == 16
+    plan = VERBS.planned(path, fixes=("snapshots",))
+    assert plan.partitions[0].log_end_offset in {0, 16}
+    assert [change.touches for change in changes(plan)] == [(snapshot(path, 24).name,)]
+    mended = VERBS.planned(path, fixes=("snapshots", "tail", "index"))
+    assert mended.partitions[0].log_end_offset == 22
+
+
+@pytest.mark.parametrize("fixes", [("recovery", "snapshots"), ("recovery",)])
+def test_a_snapshot_for_a_start_that_recovers_holds_what_it_reads_below_the_log_start(
+    tmp_path: Path, fixes: tuple[str, ...]
+) -> None:
+    """The recovery reads the whole segment in which the log starts, so it knows the producers below the start."""
+    path = written(tmp_path, clean=False, point=22, log_start=22)
+    snapshot(path, 16).write_bytes(b"")
+    between = there_and_back(path, VERBS.planned(path, fixes=fixes))
+    made = tmp_path / "made"
+    made.write_bytes(between[snapshot(path, 24)])
+    assert entries(made) == {
+        ProducerEntry(7, 0, 21, 21, 1, NOW_MS, -1, 20),
+        ProducerEntry(9, 0, 17, 17, 1, NOW_MS, -1, -1),
+    }
+
+
+def test_the_end_of_a_plan_is_that_of_the_start_and_not_an_offset_that_a_flipped_bit_made(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path, clean=False, point=16)
+    whole = bytearray(log(path, 8).read_bytes())
+    struct.pack_into(">q", whole, 0, 8 + (1 << 14))
+    log(path, 8).write_bytes(whole)
+    plan = VERBS.planned(path, fixes=("epochs", "recovery"))
+    assert plan.partitions[0].log_end_offset == 24
+    there_and_back(path, plan)
+
+
+@pytest.mark.parametrize(
+    ("version", "status"),
+    [("", "left alone"), ("2.2.1", "left alone"), ("2.4.0", "change"), ("3.9.2", "change")],
+)
+def test_damage_stays_where_the_start_would_fail_without_it(
+    tmp_path: Path, version: str, status: str
+) -> None:
+    """Before 2.4 the segment in which an open transaction begins has to have a batch from there on (KAFKA-8443)."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t", index_interval_bytes=1)
+    partition.segment(data(0, 4), data(4, 4), data(8, 2, pid=7, txn=True))
+    partition.segment(data(10, 4), data(14, 2))
+    path = directory.write(clean_stop=True)
+    raw = log(path, 0).read_bytes()
+    flip(log(path, 0), len(raw) - 3)
+    consent = "KR302:t-0:8"
+    plan = VERBS.planned(path, fixes=("tail",), accepted_losses=(consent,), broker_version=version)
+    assert plan.partitions[0].status == status
+    if status == "left alone":
+        assert plan.partitions[0].code == "fails-to-start"
+        assert "2.2.1 would not start any more" in plan.partitions[0].why
