@@ -94,7 +94,7 @@ def _started(tree: Path, out: Path, parts: list[str]) -> subprocess.Popen[bytes]
 
 
 def compare(here: dict[str, str], there: dict[str, str]) -> int:
-    """Print what differs between name -> plan of two trees; 1 if anything does."""
+    """Print the differences between the plans of two trees by name; return 1 if there are any."""
     wrong = alone = 0
     for name in sorted(here.keys() | there.keys()):
         if name not in here or name not in there:
@@ -154,7 +154,7 @@ OF_KEYS = (
 
 
 def decisions(text: str) -> str:
-    """What a comparable plan decides, in a form that does not depend on that of the plan; of a refusal its kind."""
+    """Extract what a comparable plan decides, independent of the plan's form; for a refusal, its kind."""
     if not text.startswith("{"):
         return text.partition(":")[0]
     plan = json.loads(text)
@@ -191,7 +191,7 @@ def _of_change(change: dict[str, Any]) -> dict[str, Any]:
 
 
 def _results(change: dict[str, Any]) -> dict[str, list[Any]]:
-    """File name -> size and digest that it will have; nothing for a file that goes."""
+    """Map each file name to its future size and digest; to nothing for a file that goes."""
     results: dict[str, list[Any]] = {}
     if change["type"] == "roll segment":
         results |= {_named(change["base_offset"], suffix): [0] for suffix in (".log", ".index", ".timeindex")}
@@ -236,7 +236,7 @@ def _record(out: Path, parts: list[str]) -> None:
 
 
 def comparable(text: str, began: int) -> str:
-    """A plan without what no two runs have in common; a refusal as it is said."""
+    """Remove from a plan what no two runs have in common; keep a refusal as it is."""
     if not text.startswith("{"):
         return FOLDER_OF_THE_RUN.sub("FOLDER", text)
 
@@ -259,7 +259,7 @@ def comparable(text: str, began: int) -> str:
 
 
 def _text(plan: Any) -> str:
-    """A plan with every field, whatever the tree's form of a plan file leaves out."""
+    """Format a plan with every field, whatever the tree's plan format leaves out."""
     from krepair.plan import planfile
 
     written: bytes = getattr(planfile, "in_full", planfile.dumps)(plan)

@@ -1,6 +1,6 @@
 """``make demo``: a real log directory is reclaimed before the reader's eyes, in one minute, without a broker.
 
-Everything happens in ``.demo/``, which is made anew on each run; the fixture itself is only read.
+Everything happens in ``.demo/``, which is recreated on each run; the fixture itself is only read.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class DemoFailedError(RuntimeError):
 
 
 class Demo:
-    """The steps of the demonstration.
+    """Steps of the demonstration.
 
     Args:
-        folder: where everything happens, relative to the working directory; emptied first.
-        engine: of ``krepair apply``.
+        folder: path of the folder for everything, relative to the working directory; emptied first.
+        engine: engine of ``krepair apply``.
     """
 
     def __init__(self, folder: Path, engine: str) -> None:
@@ -47,7 +47,7 @@ class Demo:
         self.page = folder / "plan.html"
 
     def run(self) -> None:
-        """All steps, in order.
+        """Run all steps in order.
 
         Raises:
             DemoFailedError: a command ended with another exit code than expected.
@@ -121,7 +121,7 @@ class Demo:
             say(f"  .venv/bin/krepair {command:<36} # {why}")
 
     def unpack(self) -> None:
-        """Make the folder anew from the fixture, modification times kept: they are the clock of markers."""
+        """Recreate the folder from the fixture with its modification times, which are the clock of markers."""
         title(
             "A stopped broker's log directory",
             "Written by a real Kafka 2.2.0 whose cleaner was running all the time: 18,000 transactions of "
@@ -137,12 +137,12 @@ class Demo:
             say(f"  {self.log_dir / folder}  {size:>9,} bytes of .log")
 
     def log_bytes(self) -> dict[str, int]:
-        """Bytes of all ``.log`` files, by partition folder of the topic."""
+        """Sum the sizes of the ``.log`` files in each partition folder of the topic."""
         folders = sorted(self.log_dir.glob(f"{TOPIC}-*"))
         return {folder.name: sum(file.stat().st_size for file in folder.glob("*.log")) for folder in folders}
 
     def show_bytes(self, before: dict[str, int], after: dict[str, int]) -> None:
-        """The table of bytes, and what the kept originals still take.
+        """Print the table of bytes, and what the backups still occupy.
 
         Raises:
             DemoFailedError: nothing became smaller.
@@ -160,12 +160,11 @@ class Demo:
         """Show a command and run it.
 
         Args:
-            arguments: of krepair.
-            expected: exit code.
+            expected: expected exit code.
             into: file for its standard output, or None.
 
         Raises:
-            DemoFailedError: it ended with another exit code.
+            DemoFailedError: the command ended with another exit code.
         """
         say(f"$ krepair {shlex.join(arguments)}{f' > {into}' if into else ''}\n")
         command = [str(Path(sys.executable).parent / "krepair"), *arguments]
@@ -180,14 +179,14 @@ class Demo:
 
 
 def title(text: str, explanation: str = "") -> None:
-    """Head of a step, and a few sentences."""
+    """Print the heading of a step, and a few sentences."""
     say(f"\n{text}\n{'=' * len(text)}")
     if explanation:
         say(textwrap.fill(explanation, WIDTH) + "\n")
 
 
 def say(text: str) -> None:
-    """Print at once, so that the order with the commands' own output is right."""
+    """Print at once, to keep the order with the commands' own output."""
     print(text, flush=True)
 
 

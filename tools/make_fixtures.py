@@ -36,7 +36,7 @@ QUIET = {"log_level": 2}
 
 
 def compacted(segment_bytes: int, delete_retention_ms: int) -> dict[str, str]:
-    """Topic settings of a topic that is cleaned at every opportunity."""
+    """Return the settings of a topic that is cleaned at every opportunity."""
     return {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -47,7 +47,7 @@ def compacted(segment_bytes: int, delete_retention_ms: int) -> dict[str, str]:
 
 
 def counts(folder: Path) -> dict[str, object]:
-    """What a partition folder holds."""
+    """Count what a partition folder holds."""
     segments, snapshots = naive.read_partition(folder)
     batches = [batch for segment in segments for batch in naive.parse(segment.log)]
     kinds = Counter(batch.kind for batch in batches)
@@ -71,12 +71,12 @@ def counts(folder: Path) -> dict[str, object]:
 
 
 def leader_epochs(log: bytes) -> set[int]:
-    """The leader epochs in a ``.log``."""
+    """Return the leader epochs in a ``.log``."""
     return {struct.unpack_from(">i", log, batch.position + 12)[0] for batch in naive.parse(log)}
 
 
 def pack(name: str, log_dir: Path, manifest: Mapping[str, object], out: Path) -> None:
-    """Pack a log directory of a stopped broker; modification times are kept, owners are not."""
+    """Pack the log directory of a stopped broker, with modification times but without owners."""
     (log_dir / "lab-manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True))
     out.mkdir(parents=True, exist_ok=True)
     parameters = zstandard.ZstdCompressionParameters.from_level(19, window_log=27)
@@ -100,7 +100,7 @@ def pack(name: str, log_dir: Path, manifest: Mapping[str, object], out: Path) ->
 
 
 def wait_for_cleaner(broker: Broker, quiet_s: float = 2, longest_s: float = 30) -> None:
-    """Until the cleaner has logged nothing for a while."""
+    """Wait until the cleaner has logged nothing for a while."""
     lines, since, deadline = -1, time.monotonic(), time.monotonic() + longest_s
     while time.monotonic() < deadline and time.monotonic() - since < quiet_s:
         now = broker.log().count("LogCleaner")
@@ -111,7 +111,7 @@ def wait_for_cleaner(broker: Broker, quiet_s: float = 2, longest_s: float = 30) 
 
 # -- offsets-bloat: KAFKA-8335 as it happened -----------------------------------------------------------
 class Committer:
-    """A transactional id that commits offsets of a group."""
+    """Transactional id that commits offsets of a group."""
 
     def __init__(self, bootstrap: str, name: str) -> None:
         common = {"bootstrap.servers": bootstrap, **QUIET}
@@ -127,7 +127,7 @@ class Committer:
         self.restart()
 
     def restart(self) -> None:
-        """The next life of the transactional id: its epoch goes up."""
+        """Start the next life of the transactional id, which increments its epoch."""
         self.producer = Producer(self.settings)
         self.producer.init_transactions(30)
 
@@ -138,12 +138,12 @@ class Committer:
         self.producer.send_offsets_to_transaction(offsets, self.group, 30)
 
     def run(self, number: int) -> None:
-        """One transaction; every seventh is aborted."""
+        """Run one transaction; every seventh is aborted."""
         self.begin(number)
         (self.producer.abort_transaction if number % 7 == 3 else self.producer.commit_transaction)(30)
 
     def work(self, first: int, count: int, restart_every: int) -> None:
-        """Many transactions."""
+        """Run many transactions."""
         for number in range(first, first + count):
             self.run(number)
             if restart_every and number % restart_every == restart_every - 1:
@@ -151,8 +151,8 @@ class Committer:
 
 
 def offsets_bloat(name: str, transactions: int, out: Path) -> None:
-    """Six transactional ids, an idle one, a deleted group, open transactions: 2.2.0 with its cleaner on."""
-    # a small one rolls small segments, else the cleaner has nothing inactive to leave bloat in
+    """Create bloat of 2.2.0 with its cleaner on: six transactional ids, a deleted group, open transactions."""
+    # A small fixture rolls small segments, else the cleaner has no inactive segment to leave bloat in.
     segment_bytes = 100_000 if transactions >= 1000 else 20_000
     props = {
         "offsets.topic.segment.bytes": segment_bytes,
@@ -209,7 +209,7 @@ def offsets_bloat(name: str, transactions: int, out: Path) -> None:
 
 # -- offsets-tv2: KIP-890 epochs and KIP-534 stamps --------------------------------------------------------
 def offsets_tv2(name: str, transactions: int, out: Path) -> None:
-    """Kafka's own client against transaction.version=2; the cleaner stamps markers that may not go yet."""
+    """Run Kafka's own client against transaction.version=2; the cleaner stamps markers that may not go yet."""
     version = "4.3.1"
     props = {"log.cleaner.backoff.ms": 200, "offsets.retention.check.interval.ms": 5000}
     topics = {f"t-{letter}": Topic(2) for letter in "ab"}
@@ -240,7 +240,7 @@ MAKERS = {"offsets-bloat-2.2.0-clean": (offsets_bloat, 3000), "offsets-tv2-4.3.1
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

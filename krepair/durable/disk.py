@@ -135,6 +135,7 @@ def put_whole(
     if disk.tree.is_there(new):
         disk.unlink(new)
     make(new)
+    # ``make`` has synced the bytes: renamed before that, a power cut could leave the name with an empty file.
     disk.rename(new, path)
     if sync_name:
         disk.sync_dir(os.path.dirname(path))

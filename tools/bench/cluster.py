@@ -1,4 +1,4 @@
-"""Part ``cluster``: the same reading on one, two and three Spark workers of one core, each a host of its own."""
+"""Part ``cluster``: the same reading on one, two and three Spark workers of one core, each on a host of its own."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _SEGMENT_BYTES: Final = 50_000_000
 
 
 class Measured(NamedTuple):
-    """One reading.
+    """One reading of the logs.
 
     Attributes:
-        kind: of the logs, see ``tools.bench.data.make``.
-        workers: number of them; 0: inline.
-        bytes: of the logs.
-        seconds: of the reading, everything loaded.
-        start_s: until the session and its workers had done their first items.
-        most: bytes of the worker that read most, divided by the mean of all.
+        kind: kind of the logs, see ``tools.bench.data.make``.
+        workers: number of workers; 0: inline.
+        bytes: size of the logs.
+        seconds: duration of the reading, with everything loaded.
+        start_s: seconds until the session and its workers had finished their first items.
+        most: bytes read by the busiest worker, divided by the mean of all workers.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Measured(NamedTuple):
 
 
 class _Counting(SparkEngine):
-    """Notes which worker did which items."""
+    """Spark engine that notes which worker did which items."""
 
     def __init__(self, master: str) -> None:
         super().__init__(master, "bench")
@@ -58,7 +58,7 @@ class _Counting(SparkEngine):
 
 
 def cluster(table: Table, setting: Setting) -> None:
-    """Reading on one, two and three Spark workers of one core; by wall time, which is all that a host sees."""
+    """Measure reading on one, two and three Spark workers of one core by wall time, all that a host sees."""
     with setting.room() as room:
         for row in measured(room, setting.scaled(setting.cluster)):
             where = f"{row.workers} workers" if row.workers else "inline"
@@ -70,13 +70,13 @@ def cluster(table: Table, setting: Setting) -> None:
 
 
 def measured(folder: Path, total_bytes: int) -> Iterator[Measured]:
-    """Read logs of so many bytes in all, half of each kind, on each number of workers."""
+    """Read logs of ``total_bytes`` in all, half of each kind, on each number of workers."""
     items = {}
     for kind in KINDS:
         made = make(folder / f"cluster-{kind}", kind, total_bytes // len(KINDS), segment_bytes=_SEGMENT_BYTES)
         items[kind] = scan_items(made.folder)
     for kind in KINDS:
-        list(InlineEngine("bench").map(scan, items[kind]))  # compiles, and brings the files into the cache
+        list(InlineEngine("bench").map(scan, items[kind]))  # compiles the kernels, and fills the page cache
         began = time.perf_counter()
         list(InlineEngine("bench").map(scan, items[kind]))
         yield Measured(kind, 0, _bytes(items[kind]), time.perf_counter() - began)
@@ -92,7 +92,9 @@ def _on(cluster: Cluster, workers: int, items: dict[str, list[ScanItem]]) -> Ite
     began = time.perf_counter()
     engine = _Counting(cluster.url)
     try:
-        while len(set(engine.done.values())) < workers:  # until every worker has loaded everything
+        while (
+            len(set(engine.done.values())) < workers
+        ):  # until every worker has loaded its modules and kernels
             for kind in KINDS:
                 list(engine.map(scan, items[kind][: 2 * workers]))
         start = time.perf_counter() - began

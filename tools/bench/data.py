@@ -1,7 +1,7 @@
-"""Log directories for the benchmarks, made at numpy's speed: templates, with offsets, times and CRCs put in.
+"""Log directories for the benchmarks, generated at numpy's speed from templates with offsets, times and CRCs filled in.
 
 They hold what a broker would read without complaint: valid CRCs, ascending offsets, a high watermark, a clean stop.
-Indexes are left empty: a broker, a cleaner and krepair all make do without.
+Indexes are left empty: a broker, a cleaner and krepair all work without them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _put(rows: Bytes, place: int, values: Any, kind: str) -> None:
 
 
 def _seal(rows: Bytes) -> None:
-    """Put in the CRCs: large batches one by one, small ones all together, byte column by byte column."""
+    """Fill in the CRCs: large batches one by one, small ones all together, byte column by byte column."""
     if rows.shape[1] > 512:
         for row in rows:
             row[17:21] = np.frombuffer(crc32c.crc32c(row[21:].tobytes()).to_bytes(4, "big"), np.uint8)
@@ -66,7 +66,7 @@ def _rows(template: bytes, offsets: Any, producer_ids: Any, timestamps: Any) -> 
 
 
 def markers(first_offset: int, count: int, producers: int) -> bytes:
-    """Commit markers without data, of producers in random turns."""
+    """Generate COMMIT markers without data, of producers in random order."""
     chance = np.random.default_rng(first_offset)
     offsets = np.arange(first_offset, first_offset + count)
     ids = 1000 + chance.integers(0, producers, count)
@@ -78,7 +78,7 @@ def markers(first_offset: int, count: int, producers: int) -> bytes:
 def blocks(
     first_offset: int, count: int, producers: int, *, record_bytes: int = 1024, markers_each: int = 13
 ) -> bytes:
-    """Blocks of one transactional batch with one record, its commit marker, and markers without data."""
+    """Generate blocks of one transactional batch with one record, its COMMIT marker, and markers without data."""
     data = builders.data(0, [builders.Record(b"k" * 16, b"v" * (record_bytes - 16))], pid=1, txn=True).raw
     chance = np.random.default_rng(first_offset)
     per_block = markers_each + 2
@@ -100,19 +100,19 @@ def blocks(
 
 
 def records(first_offset: int, count: int, _producers: int) -> bytes:
-    """Batches of 16 records of 1 kB, as they are."""
+    """Generate batches of 16 uncompressed records of 1 kB."""
     return _batches_like(_record_batch(), first_offset, count)
 
 
 def texts(first_offset: int, count: int, _producers: int) -> bytes:
-    """Batches of 16 records of 1 kB of text, as they are."""
+    """Generate batches of 16 uncompressed records of 1 kB of text."""
     value = (b'{"customer":"c-0123456789","note":"' + b"what a person wrote, " * 50)[:998] + b'"}'
     batch = builders.data(0, [builders.Record(b"k" * 16, value) for _ in range(RECORDS_EACH)]).raw
     return _batches_like(batch, first_offset, count)
 
 
 def commits(first_offset: int, count: int, groups: int) -> bytes:
-    """Offset commits, one a batch, of so many groups in random turns, each of ten partitions."""
+    """Generate offset commits, one per batch, of ``groups`` groups in random order, each of ten partitions."""
     key = struct.pack(">hh10sh6si", 1, 10, b"g000000000", 6, b"orders", 0)
     value = struct.pack(">hqihq", 3, 0, -1, 0, NOW_MS)
     template = builders.data(0, [builders.Record(key, value)]).raw
@@ -129,7 +129,7 @@ def commits(first_offset: int, count: int, groups: int) -> bytes:
 
 
 def states(first_offset: int, count: int, ids: int) -> bytes:
-    """Records of transactions that begin, one a batch, of so many transactional ids in random turns."""
+    """Generate records of beginning transactions, one per batch, of ``ids`` transactional ids in random order."""
     key = struct.pack(">hh10s", 0, 10, b"t000000000")
     topic = struct.pack(">ih6sii", 1, 6, b"orders", 1, 0)
     value = struct.pack(">hqhib", 0, 7, 0, 60_000, 1) + topic + struct.pack(">qq", NOW_MS, NOW_MS)
@@ -145,7 +145,7 @@ def states(first_offset: int, count: int, ids: int) -> bytes:
 
 
 def lz4_records(first_offset: int, count: int, _producers: int) -> bytes:
-    """Batches of 16 records of 1 kB, compressed with lz4 to about half."""
+    """Generate batches of 16 records of 1 kB, compressed with lz4 to about half."""
     plain = _record_batch()
     header = batch_v2.decode_header(plain)
     body = encoders.compress(compression.Codec.LZ4, plain[batch_v2.HEADER_SIZE :])
@@ -168,13 +168,13 @@ def _batches_like(template: bytes, first_offset: int, count: int) -> bytes:
 
 @dataclass(frozen=True)
 class Made:
-    """A log directory of one partition.
+    """Log directory with one partition.
 
     Attributes:
-        root: the log directory.
-        folder: the partition.
-        log_bytes: of all its segments.
-        batches: in all its segments.
+        root: path of the log directory.
+        folder: path of the partition folder.
+        log_bytes: size of all segments in bytes.
+        batches: number of batches in all segments.
     """
 
     root: Path
@@ -184,7 +184,7 @@ class Made:
 
 
 def close(root: Path, topic: str, ends: Sequence[int]) -> None:
-    """The files of the root after a clean stop; ``ends``: log end of each partition of the one topic."""
+    """Write the files of the root after a clean stop; ``ends`` is the log end offset of each partition of the topic."""
     lines = "".join(f"{topic} {number} {end}\n" for number, end in enumerate(ends))
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (root / name).write_text(f"0\n{len(ends)}\n{lines}")
@@ -198,13 +198,13 @@ def make(
     """Write a log directory with one partition of a coordinator's topic.
 
     Args:
-        root: to be made.
+        root: path of the log directory to create.
         kind: ``markers``, ``half`` (half markers, half batches of 1 kB records), ``records`` or ``lz4`` (batches of
             16 records of 1 kB, plain or compressed), ``texts`` (the same of text), ``commits`` (offset commits),
             ``states`` (of ``__transaction_state``).
-        total_bytes: of ``.log``, about; less than one batch means ten batches.
-        segment_bytes: size of a segment.
-        producers: how many producer ids.
+        total_bytes: approximate size of the ``.log`` files; less than one batch means ten batches.
+        segment_bytes: size of a segment in bytes.
+        producers: number of producer ids.
     """
     topic = "__transaction_state" if kind == "states" else "__consumer_offsets"
     folder = root / f"{topic}-0"

@@ -1,4 +1,4 @@
-"""Starts processes of ``tools.bench.worker``: they have everything loaded and compiled, and wait for their start."""
+"""Starting of ``tools.bench.worker`` processes, which load and compile everything and then wait for their start."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tools.bench.spent import Spent, make_cold
 
 
 class Answer(NamedTuple):
-    """What a worker says.
+    """Answer of a worker.
 
     Attributes:
-        spent: what its work cost.
-        result: of the work.
-        more_kb: memory at its peak above that of the loaded worker.
+        spent: cost of its work.
+        result: result of its work.
+        more_kb: peak memory above that of the loaded worker, in kB.
     """
 
     spent: Spent
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 def work(setting: Setting, *words: object, cold: Path | None = None) -> Answer:
-    """Have one worker do something; no page of the files below ``cold`` is in the page cache when it begins."""
+    """Let one worker do something; when it begins, no page of the files below ``cold`` is in the page cache."""
     worker = started(setting, *words)
     if cold:
         make_cold(cold)
@@ -35,7 +35,7 @@ def work(setting: Setting, *words: object, cold: Path | None = None) -> Answer:
 
 
 def started(setting: Setting, *words: object) -> subprocess.Popen[str]:
-    """A worker that waits."""
+    """Start a worker, which then waits."""
     argv = [sys.executable, "-m", "tools.bench.worker", str(setting.tiny("markers").folder), *map(str, words)]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -45,7 +45,7 @@ def started(setting: Setting, *words: object) -> subprocess.Popen[str]:
 
 
 def go(*workers: subprocess.Popen[str]) -> list[Answer]:
-    """Start them together; what each says when it is done."""
+    """Start waiting workers together, and return their answers."""
     for each in workers:
         assert each.stdin is not None
         each.stdin.write("go\n")
@@ -54,8 +54,8 @@ def go(*workers: subprocess.Popen[str]) -> list[Answer]:
     for each in workers:
         assert each.stdin is not None
         assert each.stdout is not None
-        said = json.loads(each.stdout.readline())
-        answers.append(Answer(Spent(*said["spent"]), said["result"], said["more_kb"]))
+        answer = json.loads(each.stdout.readline())
+        answers.append(Answer(Spent(*answer["spent"]), answer["result"], answer["more_kb"]))
         each.stdin.close()
         if each.wait():
             raise RuntimeError(f"a worker ended with {each.returncode}")

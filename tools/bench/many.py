@@ -39,12 +39,12 @@ VERSIONS: Final = ("2.2.1", "4.3.1")
 SETTINGS: Final = {"segment.bytes": 1 << 30}
 RECOVERY: Final = ("--fix", "recovery", "--broker-version", "3.9.2")
 FEW, MORE = 20, 60
-"""Partitions of the two runs whose calls are counted: their difference leaves out what is done once."""
+"""Partitions of the two runs whose calls are counted: their difference excludes what is done once."""
 _WARMING: Final = 200
 
 
 def many(table: Table, setting: Setting) -> None:
-    """Every verb over all partitions."""
+    """Measure every verb over all partitions."""
     with setting.room() as room:
         _measure(table, room, setting.partitions, setting.runs)
 
@@ -74,10 +74,11 @@ def _measure(table: Table, room: Path, partitions: int, runs: int) -> None:
 
 
 def _recovery(room: Path, killed: Path, noted: Callable[[str, Spent], None], *, cold: bool) -> None:
-    """Plan, apply, verify and undo of one copy.
+    """Measure plan, apply, verify and undo of one copy.
 
-    No copy is removed before the end. Where files were deleted within the last seconds, ext4 looks for a free inode
-    past all of them (``recently_deleted``, fs/ext4/ialloc.c of Linux): up to three times as much as all else.
+    No copy is removed before the end. If files were deleted within the last seconds, ext4 searches for a free inode
+    past all of them (``recently_deleted``, fs/ext4/ialloc.c of Linux), which takes up to three times as long as
+    everything else.
     """
     work = Path(tempfile.mkdtemp(dir=room))
     root, plan = work / "logs", work / "recovery.krplan"
@@ -94,7 +95,7 @@ def _recovery(room: Path, killed: Path, noted: Callable[[str, Spent], None], *, 
 
 
 def _loaders(killed: Path, partitions: int, runs: int, noted: Callable[..., None]) -> None:
-    """The broker's own loader opens all partitions, one after the other; it works in place, so on copies."""
+    """Measure the broker's own loader, which opens all partitions one after another, in place and so on copies."""
     with ExitStack() as stack:
         judges = [stack.enter_context(Judge(one, heap="1g", timeout_s=900)) for one in VERSIONS]
         for judge in judges:
@@ -105,7 +106,7 @@ def _loaders(killed: Path, partitions: int, runs: int, noted: Callable[..., None
                 if cold:
                     make_cold(root)
                 folders = sorted(path for path in root.iterdir() if path.is_dir())
-                # the first one warms the JVM
+                # the first run warms the JVM
                 some = folders[: _WARMING if run < 0 else partitions]
                 spent = spent_by(partial(_start, judge, some), judge)
                 if run >= 0:
@@ -118,7 +119,7 @@ def _start(judge: Judge, folders: list[Path]) -> None:
 
 
 def _calls(room: Path) -> dict[str, float]:
-    """``check: open`` -> calls for each partition, and so on; all verbs in this process."""
+    """Count the calls of all verbs for each partition in this process, by ``check: open`` and so on."""
     options = Options(engine=EngineName.INLINE, now_ms=NOW_MS)
     recovery = Options(engine=EngineName.INLINE, now_ms=NOW_MS, fixes=("recovery",), broker_version="3.9.2")
     clean = {number: write(room / f"calls-{number}", number, clean=True) for number in (FEW, MORE)}
@@ -132,7 +133,7 @@ def _calls(room: Path) -> dict[str, float]:
         waiting = {number: iter(some) for number, some in plans.items()}
         return lambda number: work(next(waiting[number]))
 
-    # each verb meets a plan as the verb before has left it
+    # each verb meets a plan in the state that the verb before left
     verbs: dict[str, Callable[[int], object]] = {
         "check": lambda number: check([str(clean[number])], options),
         "plan": next_of(lambda plan: make_plan(plan.log_dir, recovery)),

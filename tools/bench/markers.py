@@ -1,4 +1,4 @@
-"""Parts ``markers`` and ``half``: reclaiming, against Kafka's own cleaner; and ``two`` and ``memory``, of its scan."""
+"""Parts ``markers`` and ``half``: reclaiming, against Kafka's own cleaner; ``two`` and ``memory``: its scan."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS: Final[Mapping[str, object]] = {
     "delete.retention.ms": 86_400_000,
 }
 TIMES: Final = 15
-"""One partition is planned so often in one process, so that the work is many times the start."""
+"""Number of times that one partition is planned in one process, so that the work is many times the start."""
 
 _MOST_PASSES: Final = 6
 _WARMING_BYTES: Final = 60_000_000
@@ -34,12 +34,12 @@ _LARGE: Final = 1 << 30
 
 
 def markers(table: Table, setting: Setting) -> None:
-    """Markers without data."""
+    """Measure a log of markers without data."""
     _reclaiming(table, setting, "markers", setting.log("markers", setting.markers))
 
 
 def half(table: Table, setting: Setting) -> None:
-    """Half markers, half data; and the copying part alone."""
+    """Measure a log of half markers and half data, and the copying part alone."""
     made = setting.log("half", setting.half)
     _reclaiming(table, setting, "half", made)
     _copying(table, setting, made)
@@ -60,13 +60,13 @@ def _reclaiming(table: Table, setting: Setting, kind: str, made: Made) -> None:
 
 
 def _planning(table: Table, setting: Setting, kind: str, made: Made) -> None:
-    """Whole processes of ``plan``, less the same on ten batches; with a cold cache a worker, which has no start."""
+    """Measure whole processes of ``plan`` less the same on ten batches; with a cold cache a loaded worker instead."""
     name, tiny = f"{kind}: krepair plan", setting.tiny(kind).root
     with setting.room() as room:
         several = linked(made, room / "linked", TIMES)
         plan_markers(tiny)
         for _ in range(setting.runs):
-            # in turn, so that what slows the machine for a while slows both
+            # in turns, so that whatever slows the machine for a while slows both
             start, whole = plan_markers(tiny), plan_markers(several)
             table.note(name, made.log_bytes, whole.less(start).one_of(TIMES))
     for _ in range(setting.runs):
@@ -75,7 +75,7 @@ def _planning(table: Table, setting: Setting, kind: str, made: Made) -> None:
 
 
 def linked(made: Made, root: Path, times: int) -> Path:
-    """A log directory with the same partition several times, by links: it may only be read."""
+    """Create a read-only log directory that holds the same partition several times, by hard links."""
     for number in range(times):
         folder = root / f"__consumer_offsets-{number}"
         folder.mkdir(parents=True)
@@ -86,7 +86,7 @@ def linked(made: Made, root: Path, times: int) -> Path:
 
 
 def _cleaner(table: Table, setting: Setting, version: str, kind: str, made: Made) -> None:
-    """Kafka's own cleaner: a warmed first pass, and all passes to the fixpoint."""
+    """Measure Kafka's own cleaner: a warmed first pass, and all passes until nothing changes."""
     jars.fetch(version)
     warming = setting.log("half", _WARMING_BYTES, segment_bytes=20_000_000)
     with mock.patch.object(jvm, "QUICK", BROKER_JVM), Judge(version, heap="1g", timeout_s=900) as judge:
@@ -105,7 +105,7 @@ def _cleaner(table: Table, setting: Setting, version: str, kind: str, made: Made
 
 
 def _passes(setting: Setting, judge: Judge, made: Made, *, most: int, cold: bool = False) -> list[Spent]:
-    """What each pass cost, until the bytes of the logs rest."""
+    """Measure each pass until the size of the logs stays the same."""
     root = setting.copy_of(made)
     folder = root / made.folder.name
     if cold:
@@ -126,7 +126,7 @@ def _passes(setting: Setting, judge: Judge, made: Made, *, most: int, cold: bool
 
 
 def _copying(table: Table, setting: Setting, made: Made) -> None:
-    """The copying part alone, against a plain copy with fsync of as many bytes."""
+    """Measure the copying part alone, against a plain copy with fsync of as many bytes."""
     ours, plain = "half: copying part of apply", "half: plain copy with fsync of the kept bytes"
     for _ in range(setting.runs):
         copy = setting.copy_of(made)
@@ -148,7 +148,7 @@ def _written(target: Path, data: bytes, kept: int) -> None:
 
 
 def two(table: Table, setting: Setting) -> None:
-    """Scan the segments of one partition in one process and in two; crc32c over the same files likewise."""
+    """Measure a scan of one partition's segments in one process and in two; likewise crc32c over the same files."""
     made = setting.log("markers", setting.markers)
     count = len(list(made.folder.glob("*.log"))) - 1
     count -= count % 2
@@ -167,7 +167,7 @@ def two(table: Table, setting: Setting) -> None:
 
 
 def memory(table: Table, setting: Setting) -> None:
-    """Peak memory of a worker over one large segment of markers: scanned, staged and verified."""
+    """Measure the peak memory of a worker over one large segment of markers: scanned, staged and verified."""
     made = setting.log("markers", _LARGE, segment_bytes=_LARGE)
     scan = loaded.work(setting, "scan", made.folder, 0)
     both = loaded.work(setting, "tasks", setting.copy_of(made))

@@ -1,9 +1,8 @@
-"""Figures that are kept, a file for each part, and the section of ``docs/benchmarks.md`` that is made of them.
+"""Kept figures, one file per part, and the section of ``docs/benchmarks.md`` that is built from them.
 
-    python -m tools.bench --page        write that section anew from what is kept
+    python -m tools.bench --page        rebuild that section from the kept figures
 
-Parts may be measured one after the other, on days of their own: each says its commit, machine and load. Goals are held
-against what was found.
+Parts may be measured on different days: each states its commit, machine and load. The figures are compared with goals.
 """
 
 from __future__ import annotations
@@ -22,21 +21,21 @@ LAST: Final = "<!-- to here -->"
 LEFT_OUT: Final = re.compile(
     r": task |(?:records|stays|commits|lz4|zstd|data): krepair (?:plan|apply|verify) \|"
 )
-"""Steps of a line: they stay in what is kept, the page has their sum."""
+"""Steps of a line: they stay in the kept figures, and the page shows their sum."""
 
 
 class Kept(NamedTuple):
-    """What one run of one part has found.
+    """Figures of one run of one part.
 
     Attributes:
-        part: its name.
-        commit: of krepair.
-        machine: and versions, in one line.
-        day: as 2026-11-23.
-        load: of the machine, before and after.
-        minutes: how long it took.
-        words: of its command, but for its part.
-        table: what was found.
+        part: name of the part.
+        commit: commit of krepair.
+        machine: machine and versions, in one line.
+        day: date of the run, such as 2026-11-23.
+        load: load of the machine, before and after.
+        minutes: duration of the run in minutes.
+        words: words of its command, without its part.
+        table: measured figures.
     """
 
     part: str
@@ -49,22 +48,22 @@ class Kept(NamedTuple):
     table: Table
 
     def keep(self, folder: Path) -> None:
-        """In a file of its own."""
+        """Write the figures to a file of their own."""
         folder.mkdir(parents=True, exist_ok=True)
         document = self._asdict() | {"table": self.table.as_document()}
         (folder / f"{self.part}.json").write_text(json.dumps(document, indent=1))
 
     def report(self) -> str:
-        """In Markdown."""
+        """Format the figures in Markdown."""
         load = " and ".join(f"{each:.1f}" for each in self.load)
         command = f'`make bench ARGS="--only {self.part} {self.words}"`'
-        said = f"{command}: {self.minutes:.0f} min, commit {self.commit}, {self.day}, load {load}; {self.machine}."
-        found = "\n".join(line for line in self.table.report().splitlines() if not LEFT_OUT.search(line))
-        return f"### Part {self.part}\n\n{said}\n\n{found}"
+        front = f"{command}: {self.minutes:.0f} min, commit {self.commit}, {self.day}, load {load}; {self.machine}."
+        rows = "\n".join(line for line in self.table.report().splitlines() if not LEFT_OUT.search(line))
+        return f"### Part {self.part}\n\n{front}\n\n{rows}"
 
 
 def kept_in(folder: Path) -> Iterator[Kept]:
-    """What was kept, by name of the part."""
+    """Read the kept figures, by name of the part."""
     for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_text())
         document |= {"table": Table.of_document(document["table"]), "load": tuple(document["load"])}
@@ -72,14 +71,14 @@ def kept_in(folder: Path) -> Iterator[Kept]:
 
 
 class Goal(NamedTuple):
-    """What is wanted.
+    """Goal for one figure.
 
     Attributes:
-        what: for the table.
-        part: in which it is measured.
-        wanted: at least; of seconds and memory at most.
-        found: how it is found; None where it was not measured.
-        at_most: less is better.
+        what: text for the table.
+        part: part that measures the figure.
+        wanted: least accepted value; greatest for seconds and memory.
+        found: function that extracts the figure; it returns None if that was not measured.
+        at_most: True if less is better.
     """
 
     what: str
@@ -89,7 +88,7 @@ class Goal(NamedTuple):
     at_most: bool = False
 
     def row(self, tables: Mapping[str, Table]) -> str:
-        """In Markdown."""
+        """Format the goal as a row in Markdown."""
         value = self.found(tables[self.part]) if self.part in tables else None
         wanted = f"{'at most ' if self.at_most else ''}{self.wanted:g}"
         if value is None:
@@ -141,11 +140,11 @@ GOALS: Final = (
     _fact("peak memory above the loaded worker, scan of a 1 GiB segment of markers (MiB)", "memory", 4),
     _fact("the same, plan and apply (MiB)", "memory", 4),
 )
-"""By CPU time, but for what says otherwise."""
+"""Goals by CPU time, unless they say otherwise."""
 
 
 def section(kept: list[Kept]) -> str:
-    """Goals, then every part, in Markdown."""
+    """Build the section in Markdown: goals, then every part."""
     tables = {one.part: one.table for one in kept}
     goals = [
         "| goal, by CPU time | wanted | found | reached |",
@@ -158,7 +157,7 @@ def section(kept: list[Kept]) -> str:
 
 
 def write(kept: list[Kept]) -> None:
-    """Put the section into the page, between its two marks."""
+    """Write the section into the page, between its two marks."""
     before, _, rest = PAGE.read_text().partition(FIRST)
     _, _, after = rest.partition(LAST)
     PAGE.write_text(f"{before}{FIRST}\n\n{section(kept)}\n\n{LAST}{after}")

@@ -27,22 +27,22 @@ GROUPS_BYTES: Final = 1 << 30
 STATES_BYTES: Final = 100_000_000
 IDS: Final = 2000
 AGAIN: Final = 30
-"""One log is read so often in one process, so that the work is many times the start."""
+"""Number of times that one log is read in one process, so that the work is many times the start."""
 
 WORTH: Final = 6
-"""A whole process is to take so many times as long as its start."""
+"""Least ratio of a whole process to its start."""
 
 KREPAIR: Final = Path(sys.executable).parent / "krepair"
 GOOD: Final = frozenset({ExitCode.DONE, ExitCode.FOUND})
-# a user's Python keeps its bytecode; some build machines tell it not to
+# A user's Python keeps its bytecode, which some build machines forbid.
 ENVIRONMENT: Final = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 def run(*words: str | Path) -> Spent:
-    """Run one command, whose output nobody reads.
+    """Run one command, and discard its output.
 
     Raises:
-        RuntimeError: it ended with another code than 0 or 2; with what it said.
+        RuntimeError: the command ended with another code than 0 or 2; the message has its last output.
     """
 
     def work() -> None:
@@ -60,12 +60,12 @@ def run(*words: str | Path) -> Spent:
 
 
 def done(verb: str, *words: str | Path) -> Spent:
-    """A verb of krepair, in one process and with no words of progress."""
+    """Run a verb of krepair in one process and without progress."""
     return run(KREPAIR, verb, *words, "--engine", "inline", "--quiet")
 
 
 def plan_markers(root: Path) -> Spent:
-    """``krepair plan`` of markers, every CRC checked."""
+    """Run ``krepair plan`` of markers, which checks every CRC."""
     plan = root.with_name("markers.krplan")
     plan.unlink(missing_ok=True)
     times = ("--now", str(NOW_MS), "--delete-horizon", str(FAR_MS))
@@ -73,7 +73,7 @@ def plan_markers(root: Path) -> Spent:
 
 
 def start(table: Table, setting: Setting) -> None:
-    """How long a process takes that has next to nothing to do."""
+    """Measure a process that has next to nothing to do."""
     with setting.room() as room:
         (room / "empty").mkdir()
         (room / "empty/recovery-point-offset-checkpoint").write_text("0\n0\n")
@@ -91,14 +91,14 @@ def start(table: Table, setting: Setting) -> None:
 
 
 class Command(NamedTuple):
-    """A command over a log.
+    """Command over a log.
 
     Attributes:
-        name: of its line.
-        starting: the same with next to nothing to do: what it costs is subtracted.
-        once: the command.
-        often: the same, with the log ``times`` times.
-        times: so often.
+        name: name of its line.
+        starting: the same command with next to nothing to do; its cost is subtracted.
+        once: the command over the log.
+        often: the command over ``times`` copies of the log.
+        times: number of copies.
     """
 
     name: str
@@ -109,8 +109,8 @@ class Command(NamedTuple):
 
 
 def less_its_start(table: Table, command: Command, log: Path, size: int, runs: int) -> None:
-    """A process, less one that has next to nothing to do; in turn, so that what slows the machine slows both."""
-    run(*command.starting)  # compiles what is not in the cache yet
+    """Measure a process less one with next to nothing to do, in turns, so that noise slows both."""
+    run(*command.starting)  # compiles what the cache does not hold yet
     for _ in range(runs):
         less, took = run(*command.starting), run(*command.often)
         if took.wall < WORTH * less.wall:
@@ -125,7 +125,7 @@ def less_its_start(table: Table, command: Command, log: Path, size: int, runs: i
 
 
 def dump(table: Table, setting: Setting) -> None:
-    """``krepair dump --json`` and the dump tools of two brokers on the same log."""
+    """Measure ``krepair dump --json`` and the dump tools of two brokers on the same log."""
     contents = ("--deep-iteration", "--print-data-log")
     for kind, ours, theirs in (("markers", "--batches", ()), ("texts", "--records", contents)):
         made = setting.log(kind, DUMP_BYTES, segment_bytes=2 * DUMP_BYTES)
@@ -152,12 +152,12 @@ def dump(table: Table, setting: Setting) -> None:
 
 
 def groups(table: Table, setting: Setting) -> None:
-    """``krepair groups`` over a GiB of offset commits."""
+    """Measure ``krepair groups`` over a GiB of offset commits."""
     _whole_log(table, setting, "groups", setting.log("commits", GROUPS_BYTES, producers=IDS))
 
 
 def transactions(table: Table, setting: Setting) -> None:
-    """``krepair transactions`` over the records of a coordinator."""
+    """Measure ``krepair transactions`` over the records of a coordinator."""
     _whole_log(table, setting, "transactions", setting.log("states", STATES_BYTES, producers=IDS))
 
 

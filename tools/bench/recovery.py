@@ -1,4 +1,4 @@
-"""Pre-recovery against the recovery of the broker itself, both with a cold cache."""
+"""Part ``recovery``: krepair's recovery against the broker's own, both with a cold cache."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ENGINES: Final = (
 
 
 def make_unclean(root: Path) -> None:
-    """As after a kill before anything was flushed, and without the snapshot that only a clean stop writes."""
+    """Imitate a kill before anything was flushed, without the snapshot that only a clean stop writes."""
     (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
     (root / "recovery-point-offset-checkpoint").write_text("0\n0\n")
     for path in root.glob("*/*.snapshot"):
@@ -43,7 +43,7 @@ def make_unclean(root: Path) -> None:
 
 
 def options_of(engine: EngineName, master: str) -> Options:
-    """What is asked for."""
+    """Build the options of the recovery."""
     return Options(
         engine=engine,
         master=master,
@@ -55,17 +55,17 @@ def options_of(engine: EngineName, master: str) -> Options:
 
 
 def plan_and_apply(root: Path, options: Options) -> tuple[Spent, Spent]:
-    """What each costs."""
+    """Plan and apply; return the cost of each."""
     plans: list[Plan] = []
     reports: list[ApplyReport] = []
     planned = spent_by(lambda: plans.append(make_plan(str(root), options)))
     applied = spent_by(lambda: reports.append(apply(plans[0], options)))
-    assert not [one for one in reports[0].results if one.outcome == "failed"], reports[0].results
+    assert not [result for result in reports[0].results if result.outcome == "failed"], reports[0].results
     return planned, applied
 
 
 def recovery(table: Table, setting: Setting) -> None:
-    """Krepair with one core and the brokers' loaders with their one thread, in turns."""
+    """Measure krepair with one core and the brokers' loaders with their one thread, in turns."""
     for kind in KINDS:
         made = setting.log(kind, SIZE)
         with ExitStack() as judges:
@@ -104,7 +104,7 @@ def _unclean_copy(setting: Setting, made: Made) -> Path:
 
 
 def several(made: Made, root: Path, partitions: int) -> Made:
-    """A log directory with the same partition several times, each with files of its own."""
+    """Create a log directory that holds the same partition several times, each with files of its own."""
     for number in range(partitions):
         shutil.copytree(made.folder, root / f"__consumer_offsets-{number}")
     close(root, "__consumer_offsets", [made.batches] * partitions)
@@ -113,7 +113,7 @@ def several(made: Made, root: Path, partitions: int) -> Made:
 
 
 def cores(table: Table, setting: Setting) -> None:
-    """Several partitions without and with Spark, by wall time: how it grows with the cores, starts of Spark counted."""
+    """Measure several partitions without and with Spark by wall time, starts of Spark included."""
     for kind in KINDS:
         with setting.room() as room:
             made = several(setting.log(kind, SIZE), room / "logs", SEVERAL)

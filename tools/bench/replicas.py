@@ -1,8 +1,8 @@
-"""Replicas: ``krepair compare`` of three sides, against another verb that reads the same bytes, by CPU time.
+"""Part ``replicas``: ``krepair compare`` of three brokers, against another verb that reads the same bytes, by CPU time.
 
-Equal logs that were never cleaned need only their headers; the peer is ``krepair verify`` of the three directories.
-Where one replica was cleaned and another one was not, the records are read too; the peer is
-``krepair plan --fix compact`` of the three directories. All in one warm process, inline and in turns; the least counts.
+Equal logs that were never cleaned need only their headers; the peer is ``krepair verify`` of the three directories. If
+one replica was cleaned and another was not, the records are read too; the peer is ``krepair plan --fix compact`` of the
+three directories. Everything runs in one warm process, inline and in turns; the least value counts.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ PEERS: Final = {EQUAL: "verify", CLEANED: "plan --fix compact"}
 
 
 def sides_in(room: Path, size: int, options: Options, *, cleaned: bool) -> dict[int, Path]:
-    """Broker -> its log directory.
+    """Create the replicas; return the log directory of each broker.
 
     Args:
-        room: an empty folder.
-        size: bytes of ``.log`` of one replica, about.
-        options: of ``--fix compact``.
-        cleaned: whether brokers 2 and 3 have been compacted; else all three are equal.
+        room: path of an empty folder.
+        size: approximate size in bytes of one replica's ``.log`` files.
+        options: options of ``--fix compact``.
+        cleaned: True to compact brokers 2 and 3; else all three are equal.
     """
     roots = {broker: room / f"b{broker}" for broker in BROKERS}
     write_log(roots[1], HALF_STAYS, size)
@@ -57,10 +57,10 @@ def sides_in(room: Path, size: int, options: Options, *, cleaned: bool) -> dict[
 
 
 def replicas(table: Table, setting: Setting) -> None:
-    """Three equal replicas, and three of which two were cleaned."""
+    """Measure three equal replicas, and three of which two were cleaned."""
     for name in (EQUAL, CLEANED):
         with setting.room() as room:
-            # hashes of many keys do not fit into memory, and here all is on one file system
+            # Hashes of many keys do not fit into memory, and here everything is on one file system.
             scratch = room / "scratch"
             scratch.mkdir()
             options = replace(options_for(HALF_STAYS, room / "topics.json"), scratch=str(scratch))

@@ -1,4 +1,4 @@
-"""What all parts of the benchmark share: where data lie, how large they are, and how often each thing is measured."""
+"""Shared settings of all parts: location and size of the data, and number of measurements."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tools.bench.data import NOW_MS, Made, make
 
 FAR_MS: Final = NOW_MS + 10**10
 BROKER_JVM: Final = ("-XX:+UseG1GC", "-Xshare:auto", "-Djava.net.preferIPv4Stack=true")
-"""A broker's JVM compiles in all tiers; the judge of the tests stops at the first for a quick start."""
+"""Options of a broker's JVM, which compiles in all tiers; the tests' judge stops at the first for a quick start."""
 
 OFTEN: Final = 3
-"""What takes a tenth of a second, or varies by as much, is measured so many times as often."""
+"""Factor for measurements that take a tenth of a second, or vary by as much."""
 
 
 class Setting(NamedTuple):
-    """Of one run of the benchmark.
+    """Settings of one run of the benchmark.
 
     Attributes:
-        folder: where data lie.
-        runs: how often each thing is measured.
-        markers: bytes of the log of markers.
-        half: bytes of the log of markers and data; a cleaner's offset map must hold its keys.
-        cluster: bytes of all logs of part ``cluster``.
-        partitions: of part ``many``.
-        share: of all these bytes; below 1 to try the parts.
+        folder: path of the folder for data.
+        runs: number of times that each thing is measured.
+        markers: size in bytes of the log of markers.
+        half: size in bytes of the log of markers and data; a cleaner's offset map must hold its keys.
+        cluster: size in bytes of all logs of part ``cluster``.
+        partitions: number of partitions of part ``many``.
+        share: share of all these bytes; below 1 to try the parts.
     """
 
     folder: Path
@@ -43,23 +43,23 @@ class Setting(NamedTuple):
 
     @property
     def often(self) -> int:
-        """Runs of what is short."""
+        """Number of runs of short measurements."""
         return OFTEN * self.runs
 
     def scaled(self, size: int) -> int:
-        """Bytes of a log: so many, or the share of them that was asked for."""
+        """Scale the size of a log to the requested share."""
         return int(size * self.share)
 
     def log(self, kind: str, size: int, **more: Any) -> Made:
-        """A log directory of that kind, see ``tools.bench.data.make``; made when it is first asked for."""
+        """Return a log directory of that kind, see ``tools.bench.data.make``, created on first use."""
         return _made(self.folder, kind, self.scaled(size), **more)
 
     def tiny(self, kind: str) -> Made:
-        """Ten batches of a kind, so that the same kernels are loaded."""
+        """Return ten batches of a kind, which load the same kernels."""
         return self.log(kind, 0)
 
     def copy_of(self, made: Made) -> Path:
-        """A fresh copy of a log directory, in the page cache and on the disk."""
+        """Copy a log directory, into the page cache and onto the disk."""
         target = self.folder / "copy"
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(made.root, target)
@@ -68,7 +68,7 @@ class Setting(NamedTuple):
 
     @contextlib.contextmanager
     def room(self) -> Iterator[Path]:
-        """An empty folder, for a while."""
+        """Provide an empty folder while the body runs."""
         room = self.folder / "room"
         shutil.rmtree(room, ignore_errors=True)
         room.mkdir(parents=True)

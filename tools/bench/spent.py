@@ -1,4 +1,4 @@
-"""What something costs: wall time, CPU time, and bytes read; of this process, of its children, or of a peer's JVM."""
+"""Cost of work: wall time, CPU time, and bytes read, by this process, its children, or a peer's JVM."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.lab.judge import Cleaned, Judge
 
 
 class Spent(NamedTuple):
-    """What one run cost.
+    """Cost of one run.
 
     Attributes:
-        wall: seconds.
-        cpu: seconds of all its threads and ended children; None: not measured.
-        read: bytes that it has read, from the page cache or the disk; None: not measured.
+        wall: wall time in seconds.
+        cpu: CPU seconds of all its threads and ended children; None if not measured.
+        read: bytes read from the page cache or the disk; None if not measured.
     """
 
     wall: float
@@ -29,25 +29,25 @@ class Spent(NamedTuple):
     read: float | None = None
 
     def less(self, other: Spent) -> Spent:
-        """This run without what another one cost."""
+        """Subtract the cost of another run."""
         cpu = None if self.cpu is None or other.cpu is None else self.cpu - other.cpu
         read = None if self.read is None or other.read is None else max(self.read - other.read, 0)
         return Spent(self.wall - other.wall, cpu, read)
 
     def more(self, other: Spent) -> Spent:
-        """This run and another one after it."""
+        """Add the cost of another run after it."""
         cpu = None if self.cpu is None or other.cpu is None else self.cpu + other.cpu
         read = None if self.read is None or other.read is None else self.read + other.read
         return Spent(self.wall + other.wall, cpu, read)
 
     def one_of(self, times: int) -> Spent:
-        """One of so many equal pieces of work that were done in this run."""
+        """Divide the cost among ``times`` equal pieces of work that this run did."""
         cpu, read = (None if value is None else value / times for value in (self.cpu, self.read))
         return Spent(self.wall / times, cpu, read)
 
 
 def spent_by(work: Callable[[], object], judge: Judge | None = None) -> Spent:
-    """Do something, in this process and its children; or in the JVM of a judge."""
+    """Measure work in this process and its children, or in the JVM of a judge."""
     process = judge.process_id if judge else None
     cpu_seconds = judge.cpu_seconds if judge else _own_cpu
     read, cpu, begun = bytes_read(process), cpu_seconds(), time.perf_counter()
@@ -57,15 +57,15 @@ def spent_by(work: Callable[[], object], judge: Judge | None = None) -> Spent:
 
 
 def spent_by_cleaner(judge: Judge, clean: Callable[[], Cleaned]) -> Spent:
-    """One pass of a cleaner: seconds by its own clock, CPU time of its thread, which leaves out the JVM's collector."""
+    """Measure one cleaner pass: seconds by its own clock, CPU time of its thread without the JVM's collector."""
     before = bytes_read(judge.process_id)
-    found = clean()
-    return Spent(found.seconds, found.cpu_seconds, bytes_read(judge.process_id) - before)
+    cleaned = clean()
+    return Spent(cleaned.seconds, cleaned.cpu_seconds, bytes_read(judge.process_id) - before)
 
 
 @contextmanager
 def timed_tasks(clock: Callable[[], float]) -> Iterator[dict[str, float]]:
-    """Name of each task that is mapped inline while this lasts -> seconds in it, by a clock."""
+    """Collect the seconds in each task that is mapped inline while the body runs, by its name."""
     seconds: dict[str, float] = {}
     map_inline = InlineEngine.map
 
@@ -89,16 +89,16 @@ def _own_cpu() -> float:
 
 
 def bytes_read(process: int | None = None) -> int:
-    """Bytes that a process has read so far, from the page cache or the disk; children that have ended are counted too.
+    """Count the bytes that a process and its ended children have read so far, from the page cache or the disk.
 
     Args:
-        process: its id; None: this one.
+        process: id of the process; None for this one.
     """
     return int(Path(f"/proc/{process or 'self'}/io").read_text().split()[1])
 
 
 def make_cold(root: Path) -> None:
-    """Write all to the disk, and have the kernel forget the pages of a directory's files, but not the names in it."""
+    """Flush everything, and drop the pages of a directory's files from the cache, but not their names."""
     os.sync()
     for path in root.rglob("*"):
         if path.is_file():

@@ -1,7 +1,7 @@
-"""The one shape of what is measured: what a run cost, a line of several runs, and the table of all lines of a part.
+"""The form of all measurements: cost of a run, line of several runs, table of all lines of a part.
 
-A line says how much is done in a second: of CPU time; of wall time, with everything in the page cache; of wall time
-with no byte of the logs in it. And how often the logs were read, which no other work on the machine can change.
+A line says how much is done per second: of CPU time; of wall time with everything in the page cache; of wall time with
+no byte of the logs in it. It also says how often the logs were read, which no other work on the machine can change.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Line:
     """One thing, measured several times.
 
     Attributes:
-        name: what it is.
-        log_bytes: of the source logs of one run.
-        partitions: of one run, if these are what is counted; 0: MB are.
+        name: description of what is measured.
+        log_bytes: size in bytes of one run's source logs.
+        partitions: number of partitions in one run, if these are counted; 0 if MB are.
         warm: runs with everything in the page cache.
         cold: runs with no byte of the logs in it.
     """
@@ -37,29 +37,29 @@ class Line:
 
     @property
     def amount(self) -> float:
-        """Of one run: MB of source logs, or partitions."""
+        """Amount of one run: MB of source logs, or partitions."""
         return self.partitions or self.log_bytes / 1e6
 
     @property
     def cpu(self) -> float | None:
-        """The least CPU time of one run in seconds: other work on the machine can only add to it."""
+        """Least CPU time of one run in seconds: other work on the machine can only add to it."""
         return min((one.cpu for one in self.warm or self.cold if one.cpu is not None), default=None)
 
     @property
     def readings(self) -> float | None:
-        """How often the logs were read."""
+        """Number of times that the logs were read."""
         read = [one.read for one in self.warm or self.cold if one.read is not None]
         return median(read) / self.log_bytes if read else None
 
     def seconds(self, measure: str) -> float | None:
-        """Of one run, by one of ``MEASURES``: the least CPU time, or the median of wall times."""
+        """Return the seconds of one run by one of ``MEASURES``: the least CPU time, or the median wall time."""
         if measure == MEASURES[0]:
             return self.cpu
         runs = self.warm if measure == MEASURES[1] else self.cold
         return median(one.wall for one in runs) if runs else None
 
     def row(self) -> str:
-        """In Markdown, below ``HEAD``."""
+        """Format the line in Markdown, below ``HEAD``."""
         rates = (self.seconds(measure) for measure in MEASURES)
         cells = [
             _shown(self.cpu, "{:.3f}"),
@@ -82,12 +82,12 @@ def _shown(value: float | None, form: str) -> str:
 
 
 class Table:
-    """What one part of the benchmark has found.
+    """Measurements of one part of the benchmark.
 
     Attributes:
-        lines: name -> what was measured.
+        lines: measurements by name.
         pairs: names of a line of krepair and of one of its peers, in order.
-        facts: what is no line, as memory: name -> figure.
+        facts: other figures by name, such as memory.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Table:
     def note(
         self, name: str, log_bytes: int, spent: Spent, *, cold: bool = False, partitions: int = 0
     ) -> None:
-        """One more run of a line; of a difference that is lost in the noise it is only said that it is."""
+        """Add one run to a line; a difference that is lost in noise is only reported."""
         if min(spent.wall, 1.0 if spent.cpu is None else spent.cpu) <= 0:
             print(
                 f"  {name}: took no longer than what is subtracted; not counted", file=sys.stderr, flush=True
@@ -111,16 +111,16 @@ class Table:
         print(f"  {name}{how}: {spent.wall:.3f} s{cpu}", file=sys.stderr, flush=True)
 
     def fact(self, name: str, value: float) -> None:
-        """A figure that is no line."""
+        """Add a figure that is not a line."""
         self.facts[name] = value
         print(f"  {name}: {value:,.2f}", file=sys.stderr, flush=True)
 
     def against(self, ours: str, theirs: str) -> None:
-        """These two do the same work."""
+        """Declare that two lines do the same work."""
         self.pairs.append((ours, theirs))
 
     def ratio(self, ours: str, theirs: str, measure: str) -> float | None:
-        """How many times as fast as its peer a line is; None where one of them was not measured so."""
+        """Return how many times as fast as its peer a line is; None if one of them was not measured so."""
         pair = [self.lines[name] for name in (ours, theirs) if name in self.lines]
         seconds = [line.seconds(measure) for line in pair]
         if len(pair) < len((ours, theirs)) or None in seconds:
@@ -129,23 +129,23 @@ class Table:
         return peer / mine if mine else None
 
     def seconds(self, name: str, measure: str = MEASURES[0]) -> float | None:
-        """Of a line; None where it was not measured."""
+        """Return the seconds of a line; None if it was not measured."""
         line = self.lines.get(name)
         return line.seconds(measure) if line else None
 
     def rate(self, name: str, measure: str, divisor: float = 1.0) -> float | None:
-        """Of a line a second, over a divisor; None where it was not measured."""
+        """Return the amount per second of a line, over a divisor; None if it was not measured."""
         seconds = self.seconds(name, measure)
         return self.lines[name].amount / seconds / divisor if seconds else None
 
     def as_document(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to JSON's types."""
         lines = [asdict(line) for line in self.lines.values()]
         return {"lines": lines, "pairs": self.pairs, "facts": self.facts}
 
     @classmethod
     def of_document(cls, document: dict[str, Any]) -> Table:
-        """From JSON."""
+        """Convert from JSON's types."""
         table = cls()
         for each in document["lines"]:
             runs = {how: [Spent(*run) for run in each[how]] for how in ("warm", "cold")}
@@ -155,7 +155,7 @@ class Table:
         return table
 
     def report(self) -> str:
-        """All of it, in Markdown."""
+        """Format everything in Markdown."""
         blocks = []
         if self.lines:
             blocks.append("\n".join([HEAD, *(line.row() for line in self.lines.values())]))
@@ -172,5 +172,5 @@ class Table:
 
 
 def log_bytes_of(root: Path) -> int:
-    """Bytes of all ``.log`` files in and below a folder."""
+    """Sum the sizes of all ``.log`` files in and below a folder."""
     return sum(path.stat().st_size for path in root.rglob("*.log"))

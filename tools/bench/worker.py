@@ -1,6 +1,6 @@
-"""One process of the benchmark: does one part of krepair's work and says how long it took, and its memory.
+"""One process of the benchmark: does one part of krepair's work, and reports its duration and memory.
 
-Started by ``tools.bench``; says ``ready`` once everything is loaded and compiled, and begins when a line comes in.
+``tools.bench`` starts it. It prints ``ready`` once everything is loaded and compiled, and begins when it reads a line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPTIONS = Options(now_ms=NOW_MS, delete_horizon=str(FAR_MS), engine=EngineName.I
 
 
 def scan_items(folder: Path) -> list[ScanItem]:
-    """One item per segment of a partition folder, the active one left out."""
+    """Build one item for each segment of a partition folder except the active one."""
     place = place_of(folder)
     return [
         ScanItem(
@@ -53,7 +53,7 @@ def scan_items(folder: Path) -> list[ScanItem]:
 
 
 def checksum(path: Path) -> int:
-    """The plainest reading there is: CRC-32C over a file."""
+    """Compute the CRC-32C of a file, the plainest reading there is."""
     crc = 0
     with path.open("rb", buffering=0) as file:
         while data := file.read(WINDOW_BYTES):
@@ -62,7 +62,7 @@ def checksum(path: Path) -> int:
 
 
 def times_by_task(log_dir: str) -> dict[str, float]:
-    """Plan and apply in this process; seconds per kind of task."""
+    """Plan and apply in this process; return the seconds per kind of task."""
     with timed_tasks(time.perf_counter) as seconds:
         apply(planned(log_dir), OPTIONS)
     return seconds
@@ -74,7 +74,7 @@ def planned(log_dir: str) -> Plan:
 
 
 def verbs(log_dir: str) -> None:
-    """Plan, apply and verify in this process, as the three commands do one after the other."""
+    """Plan, apply and verify in this process, as the three commands do one after another."""
     plan = planned(log_dir)
     apply(plan, OPTIONS)
     verify_plan(plan, OPTIONS)
@@ -86,7 +86,7 @@ def checked(log_dir: str, *, deep: bool) -> None:
 
 
 def regenerate(folder: Path) -> int:
-    """Make every index of a partition anew, as ``--fix index=regenerate`` does; returns their bytes."""
+    """Rebuild every index of a partition, as ``--fix index=regenerate`` does; return their bytes."""
     made = 0
     segments = []
     for path in sorted(folder.glob("*.log")):
@@ -97,7 +97,7 @@ def regenerate(folder: Path) -> int:
 
 
 def peak_kb() -> int:
-    """Highest resident memory of this process so far, mapped files counted."""
+    """Return the highest resident memory of this process so far in kB, including mapped files."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
@@ -112,7 +112,7 @@ def warm_up(folder: Path) -> None:
 
 
 def part_of(words: list[str]) -> Callable[[], Any]:
-    """The work that the command line names."""
+    """Return the work that the command line names."""
     verb, folder = words[0], Path(words[1])
     if verb == "tasks":
         return lambda: times_by_task(str(folder))
@@ -133,7 +133,7 @@ def part_of(words: list[str]) -> Callable[[], Any]:
 
 
 def main() -> None:
-    """Load, say so, wait, work, report."""
+    """Load, report that, wait, work, and report the result."""
     warm, words = Path(sys.argv[1]), sys.argv[2:]
     for item in scan_items(warm):
         scan(item)
@@ -145,8 +145,8 @@ def main() -> None:
     sys.stdin.readline()
     results: list[Any] = []
     spent = spent_by(lambda: results.append(work()))
-    said = {"spent": spent, "result": results[0], "more_kb": peak_kb() - before_kb}
-    print(json.dumps(said), flush=True)
+    answer = {"spent": spent, "result": results[0], "more_kb": peak_kb() - before_kb}
+    print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
