@@ -1,1 +1,1 @@
-"""The one reading of a log from which fixes and the forecast decide, and what follows from it."""
+"""The single reading of a log on which fixes and the forecast base their decisions, and what follows from it."""

@@ -1,4 +1,4 @@
-"""Bytes that come in pieces, taken and skipped as a reader wants them; memory does not grow with their source."""
+"""Byte streams that arrive in pieces, taken and skipped as a reader needs; memory does not grow with the source."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ PIECE_BYTES = 1 << 20
 
 
 class StoredBytes:
-    """A range of a file, read as it is asked for; see ``compression.Stored``.
+    """Range of a file that is read on demand; see ``compression.Stored``.
 
     Args:
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        start: position of its first byte.
-        end: position after its last.
+        read_into: fills a buffer from a file position; returns the number of bytes read, 0 at the end. May raise
+            ``OSError``.
+        start: position of the first byte.
+        end: position after the last byte.
     """
 
     def __init__(self, read_into: ReadInto, start: int, end: int) -> None:
@@ -55,14 +56,14 @@ class StoredBytes:
 
 
 class ByteStream:
-    """Takes bytes out of pieces.
+    """Reader of bytes that arrive in pieces.
 
     Args:
-        pieces: in order; a ``Damage`` ends them.
+        pieces: pieces in order; a ``Damage`` ends them.
 
     Attributes:
-        damage: how the pieces ended, if it was not well.
-        on_bytes: sees all bytes that are taken or skipped from now on, in order.
+        damage: damage that ended the pieces; None if there was none.
+        on_bytes: called with all bytes that are taken or skipped from now on, in order.
     """
 
     def __init__(self, pieces: Iterator[bytes | Damage]) -> None:
@@ -74,7 +75,7 @@ class ByteStream:
         self._at_end = False
 
     def _more(self) -> bool:
-        """Fetch the next piece if none is held; False at the end."""
+        """Fetch the next piece if none is held; return False at the end."""
         if not self._held:
             self._held, self._behind = self._behind, memoryview(b"")
         while not self._held and not self._at_end:
@@ -88,7 +89,7 @@ class ByteStream:
         return bool(self._held)
 
     def some(self, most: int) -> memoryview:
-        """What is at hand, at most so much; empty only at the end."""
+        """Take what is available, at most ``most`` bytes; empty only at the end."""
         self._more()
         found = self._held[:most]
         self._held = self._held[most:]
@@ -97,11 +98,11 @@ class ByteStream:
         return found
 
     def put_back(self, data: bytes) -> None:
-        """Put back what was taken last; once, until all of it is taken again."""
+        """Put back what was taken last; not again before all of it has been taken."""
         self._held, self._behind = memoryview(data), self._held
 
     def take(self, size: int) -> bytes:
-        """So many bytes, fewer at the end."""
+        """Take ``size`` bytes, fewer only at the end."""
         parts = []
         while size > 0 and (part := self.some(size)):
             parts.append(part)
@@ -109,19 +110,19 @@ class ByteStream:
         return b"".join(parts)
 
     def skip(self, size: int) -> int:
-        """Pass over so many bytes; gives how many there were."""
+        """Skip ``size`` bytes; return how many there were."""
         done = 0
         while done < size and (part := self.some(size - done)):
             done += len(part)
         return done
 
     def varint(self) -> int | None:
-        """The next 32-bit varint, None if it is cut or too long."""
+        """Take the next 32-bit varint; None if it is truncated or too long."""
         found = read_varint(data := self._varint_bytes(INT_BYTES), 0, len(data))
         return None if found is None else found.value
 
     def varlong(self) -> int | None:
-        """The next 64-bit varint, None if it is cut or too long."""
+        """Take the next 64-bit varint; None if it is truncated or too long."""
         found = read_varlong(data := self._varint_bytes(LONG_BYTES), 0, len(data))
         return None if found is None else found.value
 

@@ -1,4 +1,4 @@
-"""Decompresses one segment: all of it for ``check --deep``, or up to a record too large for a cleaner of 4.4."""
+"""Decompression of one segment: all of it for ``check --deep``, or up to a record too large for the cleaner of 4.4."""
 
 from __future__ import annotations
 
@@ -29,11 +29,10 @@ def unreadable_contents(
 
     Args:
         read_into: fills a buffer from a file position, see ``LogRecords``.
-        file_size: bytes of the log.
-        base_offset: base offset of the segment.
+        file_size: size of the log in bytes.
 
     Yields:
-        (codec, range) of each content that cannot be read though the checksum of its batch is right.
+        (codec, range) of each content that is unreadable although the checksum of its batch is valid.
     """
     for part in LogRecords(read_into, file_size, base_offset, RecordOptions(compressed_only=True)).parts():
         if isinstance(part, DamageRead) and part.is_compressed:
@@ -46,7 +45,7 @@ def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
     """Decompress and parse every compressed batch and message of one segment.
 
     Returns:
-        (codec, range) of content that cannot be read, ascending, at most ``MOST_PROBLEMS``.
+        (codec, range) of each unreadable content, ascending by position, at most ``MOST_PROBLEMS``.
     """
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         problems = unreadable_contents(read_into_from(descriptor), item.size, item.base_offset)
@@ -54,19 +53,18 @@ def read_contents(item: LogItem, tree: Tree) -> tuple[tuple[int, Damage], ...]:
 
 
 class LargeRecordItem(LogItem, frozen=True, kw_only=True):
-    """One segment, and the largest record in bytes that may be in it."""
+    """Item that searches one segment for a record larger than ``most`` bytes."""
 
     most: int
 
 
 class LargeRecord(NamedTuple):
-    """The first batch with a larger record.
+    """First batch with a record that is too large.
 
     Attributes:
-        position: of the batch.
-        first_offset: its base offset.
-        last_offset: its last offset.
-        bytes: of the record.
+        position: position of the batch in the log.
+        first_offset: base offset of the batch.
+        bytes: size of the record in bytes.
     """
 
     position: int
@@ -78,7 +76,7 @@ class LargeRecord(NamedTuple):
 @shown("content")
 @in_its_place
 def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
-    """Decompress every compressed batch of v2, up to the first with a record that is too large, or to damage."""
+    """Decompress the compressed v2 batches up to the first with a record that is too large, or up to damage."""
     with opened_for_reading(f"{item.place.path}/{log_name(item.base_offset)}", tree) as descriptor:
         read = read_exactly_from(descriptor)
         for batch in headers_of(read, item.size):
@@ -100,7 +98,7 @@ def find_large_record(item: LargeRecordItem, tree: Tree) -> LargeRecord | None:
 
 
 def _sizes(codec: int, packed: bytes) -> Iterator[int]:
-    """The sizes of the records as a broker reads them, without their own length field."""
+    """Yield the sizes of the records as a broker reads them, without their length field."""
     content = decompress(codec, packed)
     position = 0
     while not isinstance(content, Damage) and position < len(content):

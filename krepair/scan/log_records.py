@@ -1,10 +1,10 @@
-"""Reads the batches and records of one ``.log``: all formats and codecs, in windows of constant memory.
+"""Reader of the batches and records of one ``.log``: all formats and codecs, in windows of constant memory.
 
-Behind damage the reading resumes at the next valid batch. A batch with a wrong checksum is given when the next header
+After damage, reading resumes at the next valid batch. A batch with an invalid checksum is returned if the next header
 stands where its length says; otherwise it is part of the damage.
 
-One reading serves all that look at records: ``dump`` prints its parts, ``groups`` and ``transactions`` fold them,
-``compare`` hashes them, ``check --deep`` asks only what cannot be read.
+Everything that looks at records uses this reader: ``dump`` prints its parts, ``groups`` and ``transactions`` fold them,
+``compare`` hashes them, ``check --deep`` asks only for what is unreadable.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from krepair.scan.unpacked_batches import UnpackedBatches
 
 WINDOW_BYTES: Final = 1 << 20
 LOWEST_OFFSET: Final = -(2**63)
-"""A damaged base offset may be negative; a batch with one is given like any other."""
+"""Lowest offset of a batch: a damaged base offset may be negative, and such a batch is returned like any other."""
 MOST_HEADERS: Final = 1000
 DEFAULT_CUT: Final = 1 << 20
-"""Bytes kept of a key or a value: more than max.message.bytes allows, unless somebody raised it."""
+"""Number of bytes kept of a key or value: more than max.message.bytes allows by default."""
 
 _RECORD_ROWS: Final = 1 << 14
 _SLACK: Final = 64
@@ -57,15 +57,15 @@ class LogRecord(NamedTuple):
     """One record or message.
 
     Attributes:
-        offset: its offset in the log.
+        offset: absolute offset.
         timestamp: milliseconds since the epoch.
         sequence: sequence number of its producer; -1 for none.
-        key: its first bytes, see ``RecordOptions.cut``; None for null.
-        value: likewise.
-        headers: (key, value) in order.
-        key_size: bytes of the whole key, -1 for null.
-        value_size: bytes of the whole value, -1 for null.
-        cut_headers: number of headers that are left out.
+        key: first bytes of the key, see ``RecordOptions.cut``; None for null.
+        value: first bytes of the value; None for null.
+        headers: (key, value) of each header, in order.
+        key_size: size of the whole key in bytes, -1 for null.
+        value_size: size of the whole value in bytes, -1 for null.
+        cut_headers: number of headers left out.
     """
 
     offset: int
@@ -80,25 +80,25 @@ class LogRecord(NamedTuple):
 
 
 class BatchesRead(NamedTuple):
-    """Batches whose records are not read, or follow in parts.
+    """Batches whose records are not read, or follow in further parts.
 
     Attributes:
-        batches: ``columns.BATCH``[B]; valid until the next part is asked for.
+        batches: ``columns.BATCH``[B]; valid until the next part is requested.
     """
 
     batches: Batches
 
 
 class RecordsRead(NamedTuple):
-    """Records that lie uncompressed in a buffer; all of it is valid until the next part is asked for.
+    """Uncompressed records in a buffer; all of it is valid until the next part is requested.
 
     Attributes:
         buffer: uint8[W + SLACK].
-        batches: ``columns.BATCH``[B], as they lie in the log.
+        batches: ``columns.BATCH``[B], with their positions in the log.
         counts: int64[B], number of records of each batch in this part.
         records: int64[N, ``dump_rows.RECORD_COLUMNS``].
-        are_whole: whether the batches are given here for the first time, each with all its records. If not, a
-            ``BatchesRead`` gave the one batch.
+        are_whole: True if this part is the first to return these batches, each with all its records. If False, a
+            ``BatchesRead`` returned the one batch before.
     """
 
     buffer: Any
@@ -109,11 +109,11 @@ class RecordsRead(NamedTuple):
 
 
 class LargeRecordRead(NamedTuple):
-    """One record or message that is larger than the buffer.
+    """Record or message that is larger than the buffer.
 
     Attributes:
-        batch: row of its batch; a ``BatchesRead`` gave it.
-        record: the record, its key and value cut.
+        batch: row of its batch, which a ``BatchesRead`` returned before.
+        record: the record, its key and value truncated.
     """
 
     batch: Any
@@ -121,12 +121,12 @@ class LargeRecordRead(NamedTuple):
 
 
 class DamageRead(NamedTuple):
-    """Bytes that could not be read.
+    """Unreadable bytes.
 
     Attributes:
         damage: position, length, and what was expected and found there.
-        batch: row of the batch whose content is damaged; None where no batch could be read.
-        is_compressed: whether the content is compressed.
+        batch: row of the batch whose content is damaged; None if no batch could be read.
+        is_compressed: True if the content is compressed.
     """
 
     damage: Damage
@@ -140,19 +140,19 @@ _Parts = Generator[LogPart, None, int]
 
 
 class RecordOptions(NamedTuple):
-    """What is read of a log.
+    """Choice of what is read of a log.
 
     Attributes:
-        records: whether records are read, or only batches.
-        compressed_only: whether only compressed content is read.
-        wrong_crc: whether batches with a wrong checksum are given; their damage is always given.
-        lowest: offsets below are not read.
-        highest: offsets above are not read.
-        cut: bytes that are kept of the key and the value of a record larger than the buffer.
-        most_content_bytes: a batch that unpacks to more counts as damaged.
-        select: given ``columns.BATCH``[B], returns uint8[B], which batches are read; None for all.
+        records: False to read only batches.
+        compressed_only: True to read only compressed content.
+        wrong_crc: True to return batches with an invalid checksum too; their damage is always returned.
+        lowest: lowest offset that is read.
+        highest: highest offset that is read.
+        cut: number of bytes kept of the key and the value of a record larger than the buffer.
+        most_content_bytes: size limit of a batch's decompressed content; a batch above it counts as damaged.
+        select: called with ``columns.BATCH``[B], returns uint8[B], 1 for each batch to read; None for all.
         before_key: called before the key of a large record is read, with the stream, which stands before the key, and
-            the key's bytes, negative for null.
+            the key's size in bytes, negative for null.
     """
 
     records: bool = True
@@ -167,18 +167,17 @@ class RecordOptions(NamedTuple):
 
 
 class LogRecords:
-    """The batches and records of one log.
+    """Reader of the batches and records of one log.
 
     Args:
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        file_size: bytes of the log.
-        base_offset: base offset of the segment.
-        options: what is read.
-        window_bytes: size of the window.
+        read_into: fills a buffer from a file position; returns the number of bytes read, 0 at the end. May raise
+            ``OSError``.
+        file_size: size of the log in bytes.
+        window_bytes: size of the window in bytes.
 
     Attributes:
-        batches_read: number of batches read so far, also of those outside of the wanted offsets.
-        window_rows: most records of one ``RecordsRead``.
+        batches_read: number of batches read so far, including those outside the requested offsets.
+        window_rows: largest number of records in one ``RecordsRead``.
     """
 
     window_rows: Final = _RECORD_ROWS
@@ -208,14 +207,14 @@ class LogRecords:
         self.batches_read = 0
 
     def stop(self) -> None:
-        """End the reading after the current part; damage that belongs to it is still given."""
+        """Stop after the current part; damage that belongs to it is still returned."""
         self._stopped = True
 
     def _is_done(self) -> bool:
         return self._stopped
 
     def parts(self) -> Iterator[LogPart]:
-        """Give the parts of the log in order, damaged ranges among them.
+        """Yield the parts of the log in order, damaged ranges among them.
 
         Raises:
             OSError: the log cannot be read.
@@ -245,7 +244,7 @@ class LogRecords:
             yield DamageRead(Damage(self._size, more, found, "more, which was not read"))
 
     def _suspect(self, row: Any, origin: int) -> _Parts:
-        """Give a batch with a wrong checksum; returns the position at which the reading resumes."""
+        """Yield a batch with an invalid checksum; return the position where reading resumes."""
         start = int(row["position"])
         end = start + int(row["size"])
         wrong = _wrong_crc(row)
@@ -264,7 +263,7 @@ class LogRecords:
         return front is not None and front.fits(self._size - position) and front.offset > offset_before
 
     def _no_batch(self, position: int) -> _Parts:
-        """Give bytes that cannot be a batch; returns the position at which the reading resumes."""
+        """Yield bytes that cannot be a batch as damage; return the position where reading resumes."""
         head = self._read(position, batch_v2.HEADER_SIZE)
         left = self._size - position
         if not any(head):
@@ -282,7 +281,7 @@ class LogRecords:
         return (yield from self._damaged(position, expected, f"{left} bytes to the end"))
 
     def _damaged(self, position: int, expected: str, found: str) -> _Parts:
-        """Give the range up to the next valid batch as damaged; returns the position of that batch, or the end."""
+        """Yield the range up to the next valid batch as damage; return that batch's position, or the log's end."""
         lowest = self._last_offset + 1
         search = find_batch(
             self._read_into, position + 1, self._size, lowest, MAX_OFFSET, budget=self._search_left
@@ -300,7 +299,7 @@ class LogRecords:
 
     # -- the batches of a window -------------------------------------------------------------------
     def _batches(self, rows: Any, origin: int) -> Iterator[LogPart]:
-        """Read batches; neighbours that are read in the same way go together."""
+        """Read the batches of a window; neighbours that are read in the same way go together."""
         self.batches_read += len(rows)
         if len(rows) and rows["base_offset"][0] > self._options.highest:
             self._stopped = True
@@ -345,7 +344,7 @@ class LogRecords:
             yield from _problem(row)
 
     def _in_range(self, rows: Any) -> Any:
-        """Return which batches may have wanted offsets; of a wrapper of v0 or v1 only the last offset is known."""
+        """Return which batches may hold requested offsets; of a wrapper of v0 or v1 only the last offset is known."""
         below = rows["base_offset"] <= self._options.highest
         return (below | (rows["magic"] < batch_v2.MAGIC)) & (
             np.maximum(rows["last_offset"], rows["base_offset"]) >= self._options.lowest
@@ -358,13 +357,13 @@ class LogRecords:
             yield from self._side_by_side(self._window, origin, rows, rows, origin)
 
     def _side_by_side(self, buf: Any, start: int, rows: Any, stored: Any, origin: int) -> Iterator[LogPart]:
-        """Read batches whose records lie uncompressed in a buffer.
+        """Read batches whose uncompressed records lie in a buffer.
 
         Args:
-            buf: uint8[W]; place 0 is position ``start`` of ``rows``.
-            start: position of the front of the buffer.
-            rows: ``columns.BATCH``[B], as the batches lie in the buffer.
-            stored: the same, as they lie in the log.
+            buf: uint8[W]; index 0 is position ``start`` of ``rows``.
+            start: position of the first byte of the buffer.
+            rows: ``columns.BATCH``[B], with their positions in the buffer.
+            stored: the same batches, with their positions in the log.
             origin: file position of the window.
         """
         while len(rows) and not self._is_done():
@@ -380,7 +379,7 @@ class LogRecords:
             rows, stored = rows[read:], stored[read:]
 
     def _unpacked_together(self, rows: Any, origin: int) -> Iterator[LogPart]:
-        """Unpack many v2 batches one behind the other and read them. Large ones are read in pieces."""
+        """Decompress many v2 batches into one buffer and read them. Large ones are read in pieces."""
         count, packed, unpacked = len(rows), self._packed, self._unpacked
         packed[:count, k.P_PLACE] = rows["position"] - origin
         packed[:count, k.P_SIZE] = rows["size"]
@@ -404,7 +403,7 @@ class LogRecords:
 
     # -- one batch at a time ----------------------------------------------------------------------
     def _one_batch(self, row: Any, origin: int) -> Iterator[LogPart]:
-        """Read a batch that is a wrapper, damaged, or larger than the window, or whose content is large or broken."""
+        """Read a batch that is a wrapper, damaged, larger than the window, or has large or broken content."""
         del origin
         options = self._options
         if row["problem"] == BAD_CRC and not options.wrong_crc:
@@ -438,7 +437,7 @@ class LogRecords:
                 end -= place
                 if status != r.BAD_RECORD:
                     continue
-            # What stands here now is larger than the buffer, or broken.
+            # The record at this place is larger than the buffer, or broken.
             one: LogRecord | Damage
             if content.wrapper is None and (status == r.BAD_RECORD or end < WINDOW_BYTES):
                 one = _why_bad(buf[:end].tobytes(), left)
@@ -475,7 +474,7 @@ class LogRecords:
         )
 
     def _content_of(self, row: Any) -> _Content:
-        """Return the records of a v2 batch, the messages in a wrapper, or a plain message."""
+        """Return the records of a v2 batch, the messages in a wrapper, or an uncompressed message."""
         magic, position = int(row["magic"]), int(row["position"])
         codec = int(row["attributes"]) & batch_v2.CODEC_MASK
         if magic == batch_v2.MAGIC:
@@ -513,17 +512,17 @@ class LogRecords:
 
 
 _ALL: Final = 2**62
-"""The number of messages in a wrapper is not recorded."""
+"""Number of messages in a wrapper, which is not recorded."""
 
 
 class _Content(NamedTuple):
-    """The content of a batch.
+    """Content of one batch.
 
     Attributes:
-        stream: its records or messages, not compressed.
-        expected: their number, or ``_ALL``.
-        wrapper: of messages, the argument of ``message_rows``; None for records.
-        start: position of the content; it is damaged from there on if it cannot be read.
+        stream: decompressed records or messages.
+        expected: number of records or messages, or ``_ALL``.
+        wrapper: for messages, the argument of ``message_rows``; None for records.
+        start: position of the content, and of the damage if it cannot be read.
     """
 
     stream: ByteStream
@@ -533,7 +532,7 @@ class _Content(NamedTuple):
 
 
 def _problem(row: Any) -> Iterator[DamageRead]:
-    """Give the damage of a header whose counts or offsets cannot be."""
+    """Yield the damage of a header with impossible counts or offsets."""
     if row["problem"] == BAD_COUNTS:
         delta = int(row["last_offset"]) - int(row["base_offset"])
         expected = "last offset delta and record count of 0 or more"
@@ -596,7 +595,10 @@ def _of_fields(
     headers: tuple[tuple[bytes, bytes | None], ...],
     cut_headers: int,
 ) -> LogRecord:
-    """Build a record or message. The time of a message is its own, also where a broker set it."""
+    """Build a record or message from its fields.
+
+    A v2 record under LogAppendTime has the largest timestamp of its batch; a message always has its own.
+    """
     base_sequence = int(batch["base_sequence"])
     append_time = batch["magic"] == batch_v2.MAGIC and batch["attributes"] & batch_v2.LOG_APPEND_TIME
     timestamp = int(batch["max_timestamp"]) if append_time else int(batch["base_timestamp"]) + timestamp_delta
@@ -637,7 +639,7 @@ def _large_one(row: Any, content: _Content, options: RecordOptions) -> LogRecord
 def _large_message(
     row: Any, stream: ByteStream, wrapper: list[int], options: RecordOptions
 ) -> LogRecord | Damage:
-    """Read a message. Its key and value say where it ends, so a wrong size does not hide the next message."""
+    """Read a message. Its key and value determine its end, so a wrong size does not hide the next message."""
     head = stream.take(message_set.HEADER_V0.size)
     size = _int32(head[8:12]) if len(head) == message_set.HEADER_V0.size else -1
     # Each message in a wrapper has a format of its own (KAFKA-4298).

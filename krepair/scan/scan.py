@@ -1,4 +1,4 @@
-"""Scans one segment. A failure is a value."""
+"""Scan of one segment. A failure is a value."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ def scan(item: ScanItem) -> ScanResult | Failed:
 
 
 def scan_beside(item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
-    """As ``scan``; ``on_window`` takes every window of batches, see ``scan_segment``."""
+    """Scan one ``.log``, calling ``on_window`` with every window of batches, see ``scan_segment``."""
     tree, wrong = reached(item.place)
     return Failed("elsewhere", wrong) if wrong else scan_below(tree, item, on_window)
 
 
 def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) -> ScanResult | Failed:
-    """As ``scan``.
+    """Scan one ``.log`` below an open log directory.
 
     Args:
-        tree: the log directory of the item's place, which was reached.
-        item: what is scanned.
-        on_window: takes every window of batches, see ``scan_segment``.
+        tree: opened log directory of the item's place.
+        on_window: called with every window of batches, see ``scan_segment``.
     """
     name = log_name(item.base_offset)
     try:
@@ -67,9 +66,9 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
 def _without_jump(
     inputs: ScanInputs, read_into: ReadInto, summary: SegmentSummary, next_base: int
 ) -> SegmentSummary:
-    """The summary with the last batch as damage, if that one alone passes where the log goes on, and began before it.
+    """Return the summary with the last batch as damage if it alone skips past the next segment's base offset.
 
-    No checksum covers a base offset.
+    No checksum covers a base offset: one wrong bit makes the batch seem later than the log that follows.
     """
     front = scan_segment(structs.replace(inputs, file_size=summary.last_position), read_into)
     if front.last_offset + 1 >= next_base:
@@ -79,13 +78,12 @@ def _without_jump(
 
 
 def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> ScanInputs:
-    """What a scan is told.
+    """Build the inputs of a scan.
 
     Args:
-        item: what is scanned.
-        entries: bytes of its ``.txnindex``, none if that is damaged.
-        size: bytes of the log that are there to be scanned.
-        start: position of the first batch that is scanned.
+        entries: bytes of its ``.txnindex``, empty if that is damaged.
+        size: number of bytes of the log to scan.
+        start: position of the first batch to scan.
     """
     return ScanInputs(
         base_offset=item.base_offset,
@@ -101,7 +99,7 @@ def scan_inputs(item: ScanItem, entries: bytes, size: int, start: int = 0) -> Sc
 
 
 def _position_of(item: ScanItem, read_into: ReadInto, size: int) -> int:
-    """Position of the batch that holds ``item.from_offset``, or of the first one after it; else the file's end."""
+    """Return the position of the batch that holds ``item.from_offset``, else of the next one, else the file's end."""
     if item.from_offset <= item.base_offset:
         return 0
     walk = BatchWalk(read_into, size)

@@ -1,6 +1,6 @@
-"""The files of one segment as mapped functions read them, and its two indexes as a recovery makes them.
+"""The files of one segment as scans read them, and its two indexes as a recovery would rebuild them.
 
-Index files are read without their padding, the log where their entries point to, or without some ranges.
+An index file is read without its padding, a log at the positions its index entries point to, or without some ranges.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from krepair.logdir.reading import (
 
 
 def read_entries(stem: str, tree: Tree | None, log_bytes: int | None = None) -> bytes:
-    """The bytes of a segment's ``.txnindex``, empty if there is none; no more than its log could need.
+    """Read a segment's ``.txnindex``, no more of it than its log can need; empty if there is none.
 
     Args:
         stem: path of the segment without the suffix.
-        tree: below which the files are; None: anywhere.
-        log_bytes: size of its log; None: of the ``.log`` beside it.
+        tree: directory tree that holds the files; None for any path.
+        log_bytes: size of the log in bytes; None for the size of the ``.log`` beside it.
 
     Raises:
-        OSError: it cannot be read, or its log is not there.
+        OSError: the file cannot be read, or its log is missing.
     """
     with ExitStack() as opened:
         try:
@@ -55,7 +55,7 @@ def read_entries(stem: str, tree: Tree | None, log_bytes: int | None = None) -> 
 
 
 def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, str]:
-    """As ``read_entries``; none if the index is damaged, and then what is wrong with it, else nothing."""
+    """Read a segment's ``.txnindex``; return its bytes and "", or no bytes and what is damaged."""
     entries = read_entries(place.stem(base_offset), tree)
     damage = txn_index.damage(entries, base_offset) if entries else []
     if not damage:
@@ -65,19 +65,19 @@ def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, st
 
 
 def aborts_in(entries: bytes) -> Int64s:
-    """int64[N, 3] (producer id, first offset, offset of the abort marker) of each entry."""
+    """Return int64[N, 3] (producer id, first offset, offset of the abort marker) of the entries."""
     view = txn_index.view(entries)
     columns = [view[name] for name in ("producer_id", "first_offset", "last_offset")]
     return np.column_stack(columns).astype(np.int64)
 
 
 def entry_pairs(entries: bytes) -> Int64s:
-    """(producer id, offset of the abort marker) of each entry."""
+    """Return int64[N, 2] (producer id, offset of the abort marker) of the entries."""
     return np.ascontiguousarray(aborts_in(entries)[:, [0, 2]])
 
 
 def pairs(values: tuple[tuple[int, int], ...]) -> Int64s:
-    """Pairs as int64[N, 2]."""
+    """Return pairs as int64[N, 2]."""
     return np.array(values, np.int64).reshape(-1, 2)
 
 
@@ -90,27 +90,27 @@ _EXTENTS_AT_MOST: Final = 1 << 12
 _NEAR_BYTES: Final = 1 << 14
 _LAST_CHECKED: Final = 64
 _SMALL_BYTES: Final = 1 << 14
-"""An index of so many bytes is read whole: to ask for its holes takes longer."""
+"""Size up to which an index is read whole, because finding its holes takes longer."""
 _NO_SEEK_DATA: Final = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 def _entry_bytes_needed(log_bytes: int) -> int:
-    """How much of a ``.txnindex`` is worth reading: an entry for each batch of its log, and some that are wrong."""
+    """Return how many bytes of a ``.txnindex`` to read: an entry for each batch of its log, and some invalid ones."""
     batches = log_bytes // LEAST_BYTES[0] + 1
     return min(batches * txn_index.ENTRY_SIZE + _SLACK_BYTES, txn_index.AT_MOST_BYTES)
 
 
 def read_index(path: str, suffix: str, log_bytes: int, tree: Tree | None = None) -> IndexFile:
-    """Read an index file, the zeros behind its entries left out; holes are not read at all.
+    """Read an index file without the zeros after its entries; holes are not read at all.
 
     Args:
-        path: of the file.
+        path: path of the index file.
         suffix: ``.index`` or ``.timeindex``.
-        log_bytes: size of the log: more entries than bytes of it cannot be.
-        tree: below which the file is; None: anywhere.
+        log_bytes: size of the log in bytes; an index cannot have more entries.
+        tree: directory tree that holds the file; None for any path.
 
     Raises:
-        OSError: it cannot be read, or is no regular file.
+        OSError: the file cannot be read, or is not a regular file.
     """
     try:
         with opened_with_status(path, tree) as (descriptor, status):
@@ -138,17 +138,17 @@ def _read_open(descriptor: int, size: int, suffix: str, log_bytes: int) -> Index
 
 
 def read_front(path: str, count: int, tree: Tree | None = None) -> bytes:
-    """The first bytes of a file.
+    """Read the first ``count`` bytes of a file.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with opened_for_reading(path, tree) as descriptor:
         return pread_all(descriptor, count)
 
 
 def _extents(descriptor: int, end: int) -> list[tuple[int, int]]:
-    """Parts of the file that are not holes, as far as the file system tells."""
+    """Return the ranges of the file that are not holes, as far as the file system reports them."""
     found: list[tuple[int, int]] = []
     position = 0
     try:
@@ -168,7 +168,7 @@ def _extents(descriptor: int, end: int) -> list[tuple[int, int]]:
 
 
 def _last_used(descriptor: int, end: int) -> int:
-    """Place after the last byte below ``end`` that is not zero."""
+    """Return the position after the last non-zero byte below ``end``."""
     for first, last in reversed(_extents(descriptor, end)):
         while last > first:
             start = max(first, last - _BLOCK_BYTES)
@@ -180,26 +180,29 @@ def _last_used(descriptor: int, end: int) -> int:
 
 
 def sampled(count: int, entry_bytes: int) -> list[int]:
-    """Entries that are looked up: the first and last of each page, and the last few: a lost write loses whole pages."""
+    """Return the entries to look up: the first and last of each page, and the last few.
+
+    A lost write loses whole pages, so that one of these entries shows it.
+    """
     per_page = PAGE_BYTES // entry_bytes
     chosen = set(range(0, count, per_page)) | set(range(per_page - 1, count, per_page))
     return sorted(chosen | set(range(max(0, count - _LAST_CHECKED), count)))
 
 
 class SpotCheck:
-    """Looks the log up at the places that entries point to, without reading the rest of it.
+    """Comparison of index entries with the log at the places they point to, without reading the rest of the log.
 
-    It gives no verdict: where anything is not as brokers write it, ``index_judge`` has to see the whole log.
+    It gives no verdict: if anything differs from what brokers write, ``index_judge`` has to read the whole log.
 
     Args:
-        descriptor: of the log.
-        log_bytes: its size.
+        descriptor: descriptor of the log.
+        log_bytes: size of the log in bytes.
         offsets: int64[N, 2], see ``index_judge.offset_entries``.
-        times: int64[M, 2].
+        times: int64[M, 2], (timestamp, offset) of the ``.timeindex``.
 
     Attributes:
-        certain: whether every place looked up is as brokers write it, and the end of the log was reached from the
-            last entry.
+        certain: True if every place looked up is as brokers write it, and reading from the last entry reached the end
+            of the log.
         largest: largest timestamp behind the last entry, -1 if none.
     """
 
@@ -216,16 +219,16 @@ class SpotCheck:
         return all(self._fits_at(entry, *self.offsets[entry].tolist()) for entry in entries)
 
     def _fits_at(self, entry: int, offset: int, position: int) -> bool:
-        """Whether a batch starts at a position, and no batch before it ends at the offset or later."""
+        """Return whether a batch starts at a position, and no batch before it ends at the offset or later."""
         front = batch_front(os.pread(self.descriptor, FRONT_BYTES, position))
         if front is None or not front.fits(self.log_bytes - position):
             return False
         return front.offset <= offset or self._ends_below(entry, offset, position)
 
     def _ends_below(self, entry: int, offset: int, position: int) -> bool:
-        """Whether the batches from the entry before up to a position end exactly there, below an offset.
+        """Return whether the batches from the previous entry up to a position end exactly there, below an offset.
 
-        So it is where the entry is for offsets that compaction took away.
+        Compaction causes this: the entry's offset no longer exists, and the entry points to the next batch.
         """
         start = int(self.offsets[entry - 1, 1]) if entry else 0
         if not 0 <= position - start <= TAIL_AT_MOST_BYTES:
@@ -258,7 +261,7 @@ class SpotCheck:
         return True
 
     def _stamp_at(self, offset: int) -> int | None:
-        """Largest timestamp of the batch that holds an offset, or is the first behind it."""
+        """Return the largest timestamp of the batch that holds an offset, else of the next batch."""
         before = int(np.searchsorted(self.offsets[:, 0], offset, side="right")) - 1
         start = int(self.offsets[before, 1]) if before >= 0 else 0
         for rows in self._near(start):
@@ -279,7 +282,7 @@ class SpotCheck:
 
 
 def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """(start, end) of what stays of a file."""
+    """Return (start, end) of each range of a file that stays."""
     kept, position = [], 0
     for start, end in without:
         kept.append((position, start))
@@ -288,7 +291,7 @@ def kept_ranges(size: int, without: tuple[tuple[int, int], ...]) -> tuple[tuple[
 
 
 def reader_without(read_into: ReadInto, kept: tuple[tuple[int, int], ...]) -> ReadInto:
-    """Reads a file as if only the kept ranges were in it."""
+    """Return a reader of a file that sees only the kept ranges."""
     starts = np.cumsum([0, *(end - start for start, end in kept)])
 
     def read(buffer: memoryview, position: int) -> int:
@@ -310,14 +313,13 @@ def regenerate_offset_and_time(
     *,
     tree: Tree | None = None,
 ) -> RecoveredSegment:
-    """The ``.index`` and ``.timeindex`` of one segment from its ``.log``, in memory of one window and the entries.
+    """Compute the ``.index`` and ``.timeindex`` of a segment from its ``.log``, one window at a time.
 
     Args:
-        path: of the ``.log``.
-        size: bytes of it that count, as it was listed.
-        base_offset: of the segment.
+        path: path of the ``.log``.
+        size: size of the log in bytes, as listed.
         interval_bytes: the topic's ``index.interval.bytes``.
-        tree: below which the file is; None: anywhere.
+        tree: directory tree that holds the file; None for any path.
 
     Returns:
         The bytes of both files for the valid part of the log. Damage is a value in it, never an exception.

@@ -1,6 +1,6 @@
-"""The records of many compressed batches of a window, unpacked one behind the other.
+"""Decompression of many batches of a window into one buffer.
 
-Not for the proof of a compaction: that unpacks by other code, see ``compaction.check``.
+The proof of a compaction does not use it: it decompresses by independent code, see ``compaction.check``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _IN_KERNEL: Final = (Codec.NONE, Codec.LZ4)
 
 
 class UnpackedBatches:
-    """A buffer for the records of small batches.
+    """Buffer for the decompressed records of small batches.
 
     Args:
-        rows: most batches of one window.
-        at_once: most of them that are unpacked together.
+        rows: largest number of batches in a window.
+        at_once: largest number of batches decompressed together.
 
     Attributes:
-        bytes: uint8[V + SLACK]; valid until more is unpacked. A larger content is held alone, in a larger buffer.
+        bytes: uint8[V + SLACK]; valid until the next call of ``unpack``. A larger content is held alone, in a larger
+            buffer.
     """
 
     def __init__(self, rows: int, at_once: int = _ROWS_AT_ONCE) -> None:
@@ -46,17 +47,17 @@ class UnpackedBatches:
         self._view = self.bytes.data
 
     def unpack(self, window: Uint8s, packed: Int64s, first: int, count: int) -> int:
-        """Unpack batches from one row on, as many as there is room for.
+        """Decompress batches from one row on, as many as there is room for.
 
         Args:
-            window: uint8[W + SLACK] with the batches.
+            window: uint8[W + SLACK] that holds the batches.
             packed: int64[P, PACKED_COLUMNS]; ``P_START`` and ``P_END`` are set.
-            first: row to begin with.
-            count: row after the last.
+            first: first row to decompress.
+            count: row after the last one.
 
         Returns:
-            The row after the last that was unpacked. If that is ``first``, its batch has to be read in pieces: it is
-            large, or broken.
+            The row after the last one decompressed. If that is ``first``, its batch has to be read in pieces: it is
+            large or broken.
         """
         codec = int(packed[first, P_CODEC])
         stop = min(count, first + self._at_once)
@@ -64,7 +65,7 @@ class UnpackedBatches:
             after = int(unpack_frames(window, packed, first, stop, self.bytes))
             if after > first:
                 return after
-            # It is of another kind, as all of one client are: the library takes it and those behind it.
+            # The kernel cannot take this batch; those of one client are alike, so the library takes the next ones too.
         codecs = packed[first:stop, P_CODEC]
         others = np.flatnonzero((codecs != codec) & (codecs != Codec.NONE))
         stop = first + int(others[0]) if len(others) else stop
@@ -74,7 +75,7 @@ class UnpackedBatches:
         if codec == Codec.ZSTD:
             most_of_zstd(window, packed, first, stop, self._most)
             most = self._most[first:stop]
-            most[plain] = 0  # it is no frame, and can give nothing here
+            most[plain] = 0  # an uncompressed batch is no frame
             contents = compression.zstd_frames(window.data, _frames(rows, most.tolist()))
         else:
             contents = (
@@ -86,7 +87,7 @@ class UnpackedBatches:
         return first + self._take(contents, rows)
 
     def _take(self, contents: Iterator[Bytes | None], rows: Int64s) -> int:
-        """Put contents one behind the other while they have room; gives how many."""
+        """Append contents to the buffer while there is room; return how many fitted."""
         ends, end, view = [0], 0, self._view
         for content in contents:
             if content is None:
@@ -107,7 +108,7 @@ class UnpackedBatches:
 def _with_plain(
     view: memoryview, rows: Int64s, plain: Bools, contents: Iterator[Bytes | None]
 ) -> Iterator[Bytes | None]:
-    """The same contents, and those of batches that are not compressed as they lie in the window."""
+    """Yield the contents, and for uncompressed batches their bytes in the window."""
     for (start, end, _), content, is_plain in zip(
         _frames(rows, itertools.repeat(0)), contents, plain.tolist(), strict=False
     ):
@@ -115,7 +116,7 @@ def _with_plain(
 
 
 def _frames(rows: Int64s, most: Iterable[int]) -> Iterator[tuple[int, int, int]]:
-    """Of each batch the place of its records, the place after them, and the bytes that they can be."""
+    """Yield for each batch the start and end of its records in the window, and their largest decompressed size."""
     places = rows[:, P_PLACE]
     return zip(
         (places + batch_v2.HEADER_SIZE).tolist(), (places + rows[:, P_SIZE]).tolist(), most, strict=False
