@@ -1,8 +1,8 @@
-"""Every exit code and every exception of krepair.
+"""Exit codes and exceptions of krepair.
 
-A broken log is a value (a finding), never an exception. Exceptions are for the environment, refusals,
-wrong use, and our own bugs. Each carries the exit code that the command line returns and, where there is
-one, the next command to type.
+A broken log is a value (a finding), never an exception. Exceptions are for the environment, refusals, wrong use, and
+bugs of krepair. Each carries the exit code that the command line returns and, if there is one, the next command to
+type.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import Protocol
 
 
 class ExitCode(IntEnum):
-    """The result of a run of krepair. Values are never reused; an unknown one is a failure."""
+    """Result of a run of krepair.
+
+    Values are never reused; a caller takes an unknown one as a failure.
+    """
 
     DONE = 0
     BUG = 1
@@ -44,14 +47,16 @@ EXIT_CODE_MEANING: dict[ExitCode, str] = {
     ExitCode.REFUSED: "nothing was changed: it would not have been safe",
     ExitCode.VERIFY_FAILED: "a new file was not as planned: the original is back, or is still kept",
     ExitCode.UNREADABLE: "a file could not be read (an I/O error is never taken for damage)",
-    ExitCode.INTERRUPTED: "stopped between two steps; the same command goes on, and krepair undo takes an apply back",
+    ExitCode.INTERRUPTED: (
+        "stopped between two steps; rerun the command to resume, or roll an apply back with krepair undo"
+    ),
     ExitCode.UNWRITABLE: "a file could not be written (no space, a quota, an I/O error, a closed output)",
     ExitCode.USAGE: "the command line is wrong",
 }
 
 
 class Command(Protocol):
-    """A ``krepair.next_command.Next``; that stands above errors, since it knows the options."""
+    """Interface of ``krepair.next_command.Next``, which lies above this module because it knows the options."""
 
     verb: str
 
@@ -61,10 +66,10 @@ class KrepairError(Exception):
 
     Args:
         message: what is wrong: the file, the position, and what was expected.
-        next_command: what to type next; see ``krepair.next_command.of_error``.
+        next_command: command to type next; see ``krepair.next_command.of_error``.
 
     Attributes:
-        again: when, or as whom, the same command can be typed again; empty where that is no way on.
+        again: when, or as which user, to repeat the same command; empty if that does not help.
     """
 
     exit_code = ExitCode.BUG
@@ -77,98 +82,98 @@ class KrepairError(Exception):
 
 
 class UsageError(KrepairError):
-    """The command line or a value in it is wrong."""
+    """Error for a wrong command line, or a wrong value in it."""
 
     exit_code = ExitCode.USAGE
 
 
 class NotALogDirError(KrepairError):
-    """The path is not a Kafka log directory."""
+    """Error for a path that is not a Kafka log directory."""
 
     exit_code = ExitCode.NOT_A_LOG_DIR
 
 
 class LockedError(KrepairError):
-    """Somebody holds the log directory's lock."""
+    """Error for a log directory whose lock another process holds."""
 
     exit_code = ExitCode.LOCKED
     again = "when the lock is free"
 
 
 class StalePlanError(KrepairError):
-    """The plan was made of other files or another directory, or it was edited."""
+    """Error for a plan made from other files or another directory, or edited since."""
 
     exit_code = ExitCode.STALE_PLAN
 
 
 class DirectoryGoneError(StalePlanError):
-    """The directory of the plan is not here."""
+    """Error for a plan whose directory is missing here."""
 
     again = "when its disk is mounted"
 
 
 class RefusedError(KrepairError):
-    """Going on would not be safe."""
+    """Error for a step that would not be safe."""
 
     exit_code = ExitCode.REFUSED
 
 
 class DamagedJournalError(RefusedError):
-    """The records of a journal cannot be gone by."""
+    """Error for a journal whose records cannot be trusted."""
 
 
 class WrongUserError(RefusedError):
-    """This user may not change the files; their owner, or root, may."""
+    """Error for a user who may not change the files; their owner, or root, may."""
 
     again = "as that user, or as root"
 
 
 class PersonDecidesError(KrepairError):
-    """krepair cannot know; somebody has to say."""
+    """Error for a question that only the operator can answer."""
 
     exit_code = ExitCode.PERSON_DECIDES
 
 
 class VerifyFailedError(KrepairError):
-    """What was written is not what was planned; it replaced nothing."""
+    """Error for a new file that differs from the plan; it replaced nothing."""
 
     exit_code = ExitCode.VERIFY_FAILED
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Whether an error says that only the permissions were in the way."""
+    """Return whether an error, or its cause, is a missing permission."""
     return any(isinstance(one, PermissionError) for one in (error, error.__cause__, error.__context__))
 
 
 AS_A_READER = "as root, or as the user of the broker"
-"""Who may read where only the permissions are in the way."""
+"""Users who may read a file where only permissions prevent it."""
 
 
 class UnreadableError(KrepairError):
-    """The operating system could not read the input. This is never taken for corruption."""
+    """Error of the operating system while reading the input. It is never taken for corruption."""
 
     exit_code = ExitCode.UNREADABLE
 
 
 class UnwritableError(KrepairError):
-    """The operating system could not write the output."""
+    """Error of the operating system while writing the output."""
 
     exit_code = ExitCode.UNWRITABLE
 
 
 class InterruptedAtSafePointError(KrepairError):
-    """Stopped between two steps; the same command continues."""
+    """Interruption between two steps; the same command resumes."""
 
     exit_code = ExitCode.INTERRUPTED
 
 
 class LockLostError(KrepairError):
-    """The log directory's lock no longer keeps brokers away; from here on nothing may be touched.
+    """Error for a lock that no longer keeps brokers away; nothing may be touched after it.
 
     Args:
-        message: what became of the lock.
+        message: what happened to the lock.
         next_command: see ``KrepairError``.
-        before: exit code of the cause, where this run has changed nothing yet.
+        before: exit code of the cause, if this run has changed nothing yet.
     """
 
     exit_code = ExitCode.PARTLY

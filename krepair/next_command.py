@@ -1,4 +1,4 @@
-"""What to type next, as a value: which verb, of what, with which options. Only here a command is spelled and quoted."""
+"""The next command to type, as a value: verb, operands and options. Only this module spells and quotes a command."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from krepair.options import OPTIONS, Options, Use, consents_of
 LOG_DIR: Final = "LOGDIR"
 PLAN: Final = "PLAN"
 CONFIG: Final = "server.properties"
-"""What stands for a path that only the command line knows."""
+"""Placeholder for a path that only the command line knows, like the two above."""
 
 PROGRAM: Final = "krepair"
 """The program in every command; see ``Next.typed`` for how a person calls it here."""
 _TAKES_A_VALUE: Final = frozenset(option.names[0] for option in OPTIONS.values() if option.metavar)
 _ACCEPT_LOSS: Final = "--accept-data-loss"
-"""The option that may be there with another value."""
+"""Option that may occur more than once, with different values."""
 _NAMES: Final = ("--topic", "--partition")
 _CARRIED: Final[dict[str, tuple[Use, ...]]] = {
     "check": ("reading",),
     "plan": ("plan", "reading", "scratch"),
     "transactions": ("reading",),
 }
-"""Verb -> which of the options that were typed its command needs, too."""
+"""Verb -> groups of typed options that its command needs too."""
 
 
 class Next:
-    """A command to type, as a value; ``NOTHING`` where there is none. Programs and plans get its text.
+    """Command to type; ``NOTHING`` if there is none. Programs and plans get its text.
 
     Attributes:
-        verb: of krepair, as typed; empty: what is to do is said by ``words`` alone.
-        words: behind the verb: paths, or what stands for them, then the options; see ``by_hand``.
-        out: where a plan goes; empty where the verb makes none.
-        when: when, or as whom, it is typed; may be empty.
+        verb: verb of krepair, as typed; empty if ``words`` alone say what to do.
+        words: operands (paths or their placeholders), then options; see ``by_hand``.
+        out: path of the plan that the command makes; empty if it makes none.
+        when: when, or as which user, to type it; may be empty.
     """
 
     __slots__ = ("out", "verb", "when", "words")
@@ -48,17 +48,17 @@ class Next:
 
     @classmethod
     def of(cls, verb: str, *words: str, out: str = "", when: str = "") -> Next:
-        """A command of krepair: first the operands, then the options."""
+        """Build a command of krepair: operands first, then options."""
         return cls(verb, words, out, when)
 
     @classmethod
     def by_hand(cls, text: str) -> Next:
-        """A line for a shell, of another program, or what to do in words; it stays as it is."""
+        """Build a line for a shell, a command of another program, or an instruction in words; it stays as it is."""
         return cls("", (text,) if text else ())
 
     @classmethod
     def read(cls, text: str) -> Next:
-        """A command as it stands in a plan file."""
+        """Parse a command as a plan file spells it."""
         command, _, when = text.partition(_BEFORE_WHEN)
         try:
             krepair, verb, *words = shlex.split(command)
@@ -94,23 +94,23 @@ class Next:
         return bool(self.verb or self.words)
 
     def has(self, *option: str) -> bool:
-        """Whether it has an option, with this value where one is named."""
+        """Return whether the command has an option, with the given value if there is one."""
         return any(one[: len(option)] == option for one in _options(self.words))
 
     @property
     def accepts_loss(self) -> bool:
-        """Whether it accepts that data is lost."""
+        """Return whether the command accepts data loss."""
         return self.has(_ACCEPT_LOSS)
 
     def at(self, when: str) -> Next:
-        """With when, or as whom, it is typed."""
+        """Return the command with the time, or the user, at which to type it."""
         return Next(self.verb, self.words, self.out, when)
 
     def more(self, words: Sequence[str]) -> Next:
-        """With the options that it does not have yet.
+        """Return the command with those of the options that it does not have yet.
 
         Args:
-            words: of a command line, options with their values.
+            words: options of a command line, with their values.
         """
         if not self.verb:
             return self
@@ -118,10 +118,10 @@ class Next:
         return Next(self.verb, (*self.words, *missing), self.out, self.when)
 
     def _lacks(self, option: str, value: str = "") -> bool:
-        """Whether an option can be added.
+        """Return whether an option can be added.
 
-        What names partitions belongs together: with one name more, the command would be about more partitions. A
-        consent is refused without the fix that takes it.
+        The options that name partitions belong together: one name more would extend the command to more partitions. A
+        consent is refused without the fix that needs it.
         """
         if option in _NAMES:
             return not any(map(self.has, _NAMES))
@@ -133,11 +133,14 @@ class Next:
         return not self.has(option, value) and (taken or not fixes)
 
     def carrying(self, options: Options) -> Next:
-        """With those of the options that were typed which it needs, too."""
+        """Return the command with those of the typed options that it needs too."""
         return self.more(options.words(*_CARRIED.get(self.verb, ())))
 
     def filled(self, *, plan: str = "", log_dir: str = "", config: str = "") -> Next:
-        """With the paths that are known. A new plan goes to a new file: the old one may still be needed for undo."""
+        """Return the command with its placeholders replaced by the known paths.
+
+        A new plan goes to a new file: the old one may still be needed for undo.
+        """
         if not self.verb:
             return self
         paths = {PLAN: plan, LOG_DIR: log_dir}
@@ -148,16 +151,16 @@ class Next:
 
 
 NOTHING: Final = Next()
-"""Nothing is left to type."""
+"""No next command."""
 COMPARE_REPLICAS: Final = Next.of("compare", "BROKER=LOGDIR", "BROKER=LOGDIR")
-"""What is left to type where other replicas may say what this one does not."""
+"""Next command where other replicas may have what this one lacks."""
 INLINE: Final = Next.by_hand("the same command with --engine inline")
-"""What is left to type where Spark cannot be had."""
+"""Next command where Spark is not available."""
 SCRATCH: Final = Next.by_hand(
     "the same command with --scratch and a directory that this user may write: outside of the log directories, "
     "and on another file system where there is one"
 )
-"""What is left to type where nothing can be written to a scratch folder."""
+"""Next command where nothing can be written to a scratch folder."""
 _BEFORE_WHEN: Final = "   # "
 
 
@@ -169,15 +172,15 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def operand(path: str) -> str:
-    """A path that is not taken for an option."""
+    """Return a path spelled so that it is not taken for an option."""
     return f"./{path}" if path.startswith("-") else path
 
 
 def by_id(verb: str, log_dir: str, plan_id: str) -> Next:
-    """A verb of a plan, without the plan file."""
+    """Build a command for a plan by its id, without the plan file."""
     return Next.of(verb, log_dir, "--plan-id", plan_id)
 
 
 def of_error(error: KrepairError) -> Next:
-    """What an error says to type next."""
+    """Return the next command of an error."""
     return error.next_command if isinstance(error.next_command, Next) else NOTHING
