@@ -16,7 +16,7 @@ CONFIG: Final = "server.properties"
 """Placeholder for a path that only the command line knows, like the two above."""
 
 PROGRAM: Final = "krepair"
-"""The program in every command; see ``Next.typed`` for how a person calls it here."""
+"""Name of the program in every command; ``Next.typed`` has the name as typed on this host."""
 _TAKES_A_VALUE: Final = frozenset(option.names[0] for option in OPTIONS.values() if option.metavar)
 _ACCEPT_LOSS: Final = "--accept-data-loss"
 """Option that may occur more than once, with different values."""
@@ -41,7 +41,7 @@ class Next:
 
     __slots__ = ("out", "verb", "when", "words")
     typed_program: ClassVar[str] = PROGRAM
-    """As the program was typed: a single file that was copied somewhere is found by its path only."""
+    """Program as the user typed it: a single copied file can be called only by its path."""
 
     def __init__(self, verb: str = "", words: tuple[str, ...] = (), out: str = "", when: str = "") -> None:
         self.verb, self.words, self.out, self.when = verb, words, out, when
@@ -77,7 +77,7 @@ class Next:
 
     @property
     def typed(self) -> str:
-        """The command as it is typed on this host; a plan file keeps the plain one."""
+        """Command as typed on this host; a plan file keeps the canonical one."""
         text = str(self)
         return f"{shlex.quote(self.typed_program)}{text.removeprefix(PROGRAM)}" if self.verb else text
 
