@@ -1,4 +1,4 @@
-"""Small logs with keys, record by record."""
+"""Small logs with keys, each built record by record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compacts a partition folder with krepair's engine alone: scan, decide, stage, finish, verify."""
+"""Compaction of a partition folder with krepair's engine alone: scan, decide, stage, finish, verify."""
 
 from __future__ import annotations
 

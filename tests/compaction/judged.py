@@ -1,4 +1,4 @@
-"""krepair's compaction held against the cleaner's own classes: record by record, header by header, byte for byte."""
+"""Comparison of krepair's compaction with Kafka's own cleaner classes: records, headers and bytes."""
 
 from __future__ import annotations
 

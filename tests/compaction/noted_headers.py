@@ -1,4 +1,4 @@
-"""Logs of which more is noted in the first reading, and what that is."""
+"""Logs whose large batches are noted during the first reading, and the expected notes."""
 
 from __future__ import annotations
 

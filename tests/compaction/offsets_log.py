@@ -1,4 +1,4 @@
-"""Logs of ``__consumer_offsets`` by chance."""
+"""Random logs of ``__consumer_offsets``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions in the formats before 2."""
+"""Partitions with messages of v0 and v1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes Kafka's cleaner throw and a partition uncleanable: taken, or left alone with file and position."""
+"""Input on which Kafka's cleaner throws: krepair compacts it, or skips the partition and names file and position."""
 
 from __future__ import annotations
 

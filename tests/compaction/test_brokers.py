@@ -1,4 +1,4 @@
-"""Real brokers write with a dead cleaner, krepair compacts by key, and the same brokers go on with the result."""
+"""Real brokers write without a cleaner, krepair compacts by key, and the same brokers continue with the result."""
 
 from __future__ import annotations
 

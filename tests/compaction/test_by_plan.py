@@ -1,4 +1,4 @@
-"""The plan says which records stay, and apply goes by that: whatever it says, a wrong log never comes in its place."""
+"""The plan says which records stay, and apply follows it; a wrong plan never puts a wrong log in place."""
 
 from __future__ import annotations
 

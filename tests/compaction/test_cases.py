@@ -1,4 +1,4 @@
-"""The corpus of key compaction, case by case: each situation by name, and what is left of it."""
+"""The cases of key compaction: each situation by name, and the records that are left."""
 
 from __future__ import annotations
 

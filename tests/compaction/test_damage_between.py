@@ -1,4 +1,4 @@
-"""Damage that comes to a log after it was read once is found before anything is committed."""
+"""Damage that appears after a log was read once is found before anything is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new log that is exactly as long as the old one: the bytes say which of the two is there."""
+"""A new log of the same size as the old one: the bytes decide which of the two is in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays is written where it is read to. That changes no byte."""
+"""What stays of a log is read straight into the reader's buffer, without changing any byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks of the join are cut by rows: whatever share of the keys a range of the hash has, no task is much longer."""
+"""Join tasks are cut by rows: no task is much larger than the others, however the hashes are distributed."""
 
 from __future__ import annotations
 

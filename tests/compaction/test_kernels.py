@@ -1,4 +1,4 @@
-"""The hashes of keys: reference vectors, and plain Python over integers."""
+"""Hashes of keys against reference vectors, and against plain Python over integers."""
 
 from __future__ import annotations
 

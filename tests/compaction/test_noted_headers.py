@@ -1,4 +1,4 @@
-"""What was noted in the first reading tells what stays without a second one, and nothing else changes."""
+"""Notes from the first reading replace a second one, and change nothing in the result."""
 
 from __future__ import annotations
 

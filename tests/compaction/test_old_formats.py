@@ -1,4 +1,4 @@
-"""A partition with messages of v0 or v1 below the bound is not compacted by key, and says so."""
+"""A partition with messages of v0 or v1 in the compaction range is not compacted by key, with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apply reads each source once to check, write and prove it. What is wrong is still found.
+"""Apply reads each source once to check, write and prove it, and still finds every error.
 
 Where the plan does not say which records stay, apply reads each source once more before, for its keys.
 """

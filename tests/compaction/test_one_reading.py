@@ -1,4 +1,4 @@
-"""Keys that are found while a segment is scanned are those that a reading of their own finds."""
+"""Keys found during the scan of a segment equal those found by a reading of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clean stop without a producer snapshot at the log end: what brokers before 2.4 cannot start on is not made."""
+"""A clean stop without a producer snapshot at the log end: krepair makes nothing that brokers before 2.4 refuse."""
 
 from __future__ import annotations
 

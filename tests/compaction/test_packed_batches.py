@@ -1,4 +1,4 @@
-"""What stays of compressed batches is the same however many of them lie in a window, and whatever lies between them."""
+"""The remains of compressed batches do not depend on how many share a window, or on what lies between them."""
 
 from __future__ import annotations
 

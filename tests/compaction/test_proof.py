@@ -1,4 +1,4 @@
-"""The verification objects to whatever is not a right compaction: results are tampered with, one thing at a time."""
+"""The verification rejects every wrong compaction: results are tampered with, one thing at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More keys than the tables hold: everything goes through files in a scratch folder, and nothing else changes."""
+"""More keys than the tables hold go through files in a scratch folder, with the same result."""
 
 from __future__ import annotations
 

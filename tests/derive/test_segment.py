@@ -1,4 +1,4 @@
-"""The walk of recovery against its slow twin; equality with real brokers is shown in the broker tests."""
+"""The walk of a recovery against its slow twin; the broker tests compare it with real brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many descriptors this process has open."""
+"""Number of open descriptors of this process."""
 
 from __future__ import annotations
 

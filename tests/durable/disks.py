@@ -1,4 +1,4 @@
-"""Disks for tests: one that writes down, one that stops, one that fails."""
+"""Disks for tests: one that records calls, one that stops, one that fails."""
 
 from __future__ import annotations
 

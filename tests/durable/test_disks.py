@@ -1,4 +1,4 @@
-"""The disks of the tests do what tests rely on."""
+"""The test disks behave as the tests assume."""
 
 from __future__ import annotations
 

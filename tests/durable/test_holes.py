@@ -1,4 +1,4 @@
-"""A copy of a preallocated index takes no more room than the index."""
+"""A copy of a preallocated index takes no more disk space than the index."""
 
 from __future__ import annotations
 

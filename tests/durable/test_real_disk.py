@@ -1,4 +1,4 @@
-"""The disk that really writes."""
+"""The disk that writes real files."""
 
 from __future__ import annotations
 

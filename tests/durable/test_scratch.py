@@ -1,4 +1,4 @@
-"""The scratch folder: removed at the end, by a signal that ends krepair, or by the next run."""
+"""The scratch folder is removed at the end, on a signal that ends krepair, or by the next run."""
 
 from __future__ import annotations
 

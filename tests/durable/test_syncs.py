@@ -1,4 +1,4 @@
-"""What a call of the disk makes durable: the very file, after its last byte and its attributes."""
+"""A disk call syncs the file itself, after its last byte and its attributes."""
 
 from __future__ import annotations
 

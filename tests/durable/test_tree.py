@@ -1,4 +1,4 @@
-"""The walk from one descriptor: with ``openat2`` and step by step, both the same."""
+"""Opening below a directory descriptor: with ``openat2`` and step by step, with the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said when the operating system cannot write: its own words, and the file system that it is about."""
+"""Message of a failed write: the operating system's own words, and the file system concerned."""
 
 from __future__ import annotations
 

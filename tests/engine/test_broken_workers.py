@@ -1,4 +1,4 @@
-"""Workers of a real cluster that can do nothing, alone and beside a good one, and drivers that are killed or doubled.
+"""Workers of a real cluster that cannot work, alone and beside a healthy one; drivers that are killed or doubled.
 
 Each case starts a cluster of its own, so all of them run only where ``KREPAIR_EVERY_STATE=1`` asks for it.
 """

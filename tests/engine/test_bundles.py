@@ -1,4 +1,4 @@
-"""Which items share a Spark task, what is said of workers that are gone, and progress without a terminal."""
+"""Items that share a Spark task, messages about lost workers, and progress without a terminal."""
 
 from __future__ import annotations
 

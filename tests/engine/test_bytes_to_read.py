@@ -1,4 +1,4 @@
-"""What items say that their tasks read: held against what the tasks do read, and told to whoever watches."""
+"""Number of bytes that items declare: compared with what their tasks read, and reported to a progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``auto`` takes Spark for: where it is clearly sooner done, its start included."""
+"""``auto`` chooses Spark only where it is clearly faster, its start included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which Java Spark gets: one of the host's from 17 on, or else that of krepair[java] behind a wrapper."""
+"""The Java that Spark gets: one of the host from 17 on, else that of krepair[java] behind a wrapper."""
 
 from __future__ import annotations
 

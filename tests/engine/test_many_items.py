@@ -1,4 +1,4 @@
-"""What the driver holds of a job with 100,000 items: a few waves, however many items there are."""
+"""Memory of the driver for a job of 100,000 items: a few waves, however many items there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker has to see before an item of it counts, and after it. The worker is this process; no Spark."""
+"""Checks of a worker before and after an item. The worker is this process; no Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same on Spark as inline, in one session of this process; ``test_many_hosts`` has a real cluster."""
+"""Spark gives the results of the inline engine, in one session of this process; ``test_many_hosts`` has a cluster."""
 
 from __future__ import annotations
 

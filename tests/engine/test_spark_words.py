@@ -1,4 +1,4 @@
-"""What is said when Spark takes long to start, or does not start."""
+"""Messages while Spark takes long to start, or fails to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers of a real Spark cluster that never come. Not part of the quick gate: marked ``spark``."""
+"""Workers of a real Spark cluster that never come up. Not part of the quick gate: marked ``spark``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index entries looked up where they point to: certain only where all is as brokers write it; it gives no verdict."""
+"""Index entries looked up in the log: certain only if everything is as brokers write it; never a verdict."""
 
 from __future__ import annotations
 

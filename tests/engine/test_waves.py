@@ -1,4 +1,4 @@
-"""Calls to Spark that are under way when a run ends early."""
+"""Calls to Spark that are in progress when a run ends early."""
 
 from __future__ import annotations
 

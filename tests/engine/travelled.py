@@ -1,4 +1,4 @@
-"""A function as a worker calls it: itself, its item and what it gives are pickled on the way."""
+"""Function as a worker calls it: function, item and result are pickled on the way."""
 
 from __future__ import annotations
 

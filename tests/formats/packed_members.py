@@ -1,4 +1,4 @@
-"""Members of classic groups, with subscriptions and assignments of each version, right and wrong."""
+"""Members of classic groups, with subscriptions and assignments of each version, valid and invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of the coordinators' topics: written and read back, as Kafka's own classes read them, and broken ones."""
+"""Records of the coordinators' topics: written and read back, read by Kafka's own classes, and broken."""
 
 from __future__ import annotations
 

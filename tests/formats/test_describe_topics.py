@@ -1,4 +1,4 @@
-"""Text of ``kafka-topics.sh --describe``: what real tools print is read, and anything else is a clear error."""
+"""Output of ``kafka-topics.sh --describe``: that of real tools is parsed, anything else is a clear error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A facts file gives back what was written, and says so when it is cut, changed or of another version."""
+"""A facts file returns what was written, and names truncation, changes and other versions as errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field lists: what stands in the text is what the schema says."""
+"""Field lists: the text equals the schema."""
 
 from __future__ import annotations
 

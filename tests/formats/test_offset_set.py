@@ -1,4 +1,4 @@
-"""Sets of offsets in a plan: what is packed comes back, one set has one form, and no bytes unpack to much more."""
+"""Encoded sets of offsets: they decode to the same set, have one form each, and never expand to much more."""
 
 from __future__ import annotations
 

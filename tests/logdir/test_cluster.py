@@ -1,4 +1,4 @@
-"""What the cluster says: a copy of the metadata log says the same as ``--describe``, or it is no proof."""
+"""A copy of the metadata log gives the same facts about the cluster as ``--describe``, or counts as no proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a file still the one of the plan?"""
+"""Fingerprints tell whether a file is still the one in the plan."""
 
 from __future__ import annotations
 

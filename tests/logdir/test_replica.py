@@ -1,4 +1,4 @@
-"""A broker's state holds what its directories say of each partition, and what was not read."""
+"""The state of a broker contains what its directories show of each partition, and what was not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free space of real file systems, as root and as everybody else may take it."""
+"""Free space of real file systems, for root and for other users."""
 
 from __future__ import annotations
 

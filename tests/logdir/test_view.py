@@ -1,4 +1,4 @@
-"""What ``read_log_dir`` makes of real and of hostile directories."""
+"""Results of ``read_log_dir`` on real and on hostile directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes, snapshots and text files in a dump: every entry is there, damage is named, any bytes have a result."""
+"""Dump of indexes, snapshots and text files: every entry is there, damage is named, any bytes have a result."""
 
 from __future__ import annotations
 

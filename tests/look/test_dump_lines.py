@@ -1,4 +1,4 @@
-"""Lines made from columns are those of plain Python, byte for byte, and nothing in them steers a terminal."""
+"""Lines built from columns equal those of plain Python, byte for byte, and contain no terminal control codes."""
 
 from __future__ import annotations
 

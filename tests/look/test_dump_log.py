@@ -1,4 +1,4 @@
-"""A log walked by ``krepair dump``: every byte is a batch or damage, whatever is in it, in little memory."""
+"""Dump of a log: every byte belongs to a batch or to damage, whatever the log contains, in little memory."""
 
 from __future__ import annotations
 

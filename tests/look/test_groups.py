@@ -1,4 +1,4 @@
-"""What ``krepair groups`` makes of a partition, against a slow twin that shares no code with it, and of broken ones."""
+"""Results of ``krepair groups`` against a slow twin that shares no code with it, also on broken partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch far larger than any buffer goes through scan, rewrite, verification and regeneration in bounded memory."""
+"""A batch far larger than any buffer passes scan, rewrite, verification and regeneration in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of a partition of ``__transaction_state``, against a slow twin, and of broken ones."""
+"""Results for a partition of ``__transaction_state`` against a slow twin, also on broken partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to a real cluster of three by chance, and what has to be served of it: the truth is kept beside.
+"""Random events on a real cluster of three brokers, beside a record of what it has to serve.
 
 One topic has many partitions, and each partition is a history of its own: other records, transactions, tombstones and
 leaders. What happens to brokers happens to all of them at once.

@@ -1,4 +1,4 @@
-"""The log directories of a model's cluster on disk, read back, and divergences planted in them.
+"""Log directories of a model's cluster: written to disk, read back, and given planted divergences.
 
 ``written(cluster, root)`` makes ``root/b1`` and so on: segments, indexes, transaction indexes, producer snapshots,
 leader epochs, topic id, checkpoints and ``meta.properties``, as a broker that stopped or died there has them.

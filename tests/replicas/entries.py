@@ -1,4 +1,4 @@
-"""What a model of a replica holds: batches of v2 and messages of v0 and v1 as values, and what a leader serves of them.
+"""Content of a model's replica: v2 batches and messages of v0 and v1 as values, and what a leader serves of them.
 
 Encoding and reading are those of the tests' builders and of the slow twin, so that krepair is judged by other code.
 """

@@ -1,4 +1,4 @@
-"""Healthy clusters by real brokers, in many states: ``compare`` has nothing to say against any of them.
+"""Healthy clusters of real brokers in many states: ``compare`` reports nothing on any of them.
 
 ``python -m tools.torture --part clusters`` plays a cluster per version and seed, and compares it ``STATES`` times:
 after clean stops, after all brokers died at once while they were written to, after one died alone and was cut

@@ -1,4 +1,4 @@
-"""Random histories on real clusters of three, krepair in the middle of them, and what the cluster serves at the end.
+"""Random histories on real clusters of three brokers, with krepair in between, and what the cluster serves at the end.
 
 ``python -m tools.torture --part clusters`` plays a cluster per version, mode of ``MODES`` and seed.
 Each partition of a cluster is a history. Brokers go away, die, lose their folders, are assigned anew; krepair works on

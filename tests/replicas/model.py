@@ -1,4 +1,4 @@
-"""A cluster by code: one partition, its replicas, and all that brokers do to them, step by step and by chance.
+"""Model of a cluster: one partition, its replicas, and all that brokers do to them, scripted or at random.
 
 Each replica has three logs: what it holds now, what it once received (its producer state comes from there), and a
 shadow: what its offsets held before anybody cleaned. What the shadow would serve is right; a replica that would serve

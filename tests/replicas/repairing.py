@@ -1,4 +1,4 @@
-"""krepair on replicas of a model's cluster, and what becomes of the cluster afterwards.
+"""krepair on replicas of a model's cluster, and the further history of the cluster.
 
 ``python -m tools.torture --part replicas`` tries any number of histories.
 

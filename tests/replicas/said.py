@@ -1,4 +1,4 @@
-"""What ``compare`` says of a model's cluster."""
+"""Verdicts of ``compare`` on a model's cluster."""
 
 from __future__ import annotations
 

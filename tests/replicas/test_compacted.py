@@ -1,4 +1,4 @@
-"""A topic that only krepair has compacted is known by its log and by krepair's plan; what is lost stays lost."""
+"""A topic that only krepair has compacted is recognized by its log and krepair's plan; what is lost stays lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real clusters get their verdicts, healthy ones made by code give no alarm, and planted divergences are found."""
+"""Real clusters get their verdicts, healthy models raise no alarm, and planted divergences are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has what a plan cuts from a log: decided by offsets, and said in the plan with the next command."""
+"""Replicas that hold what a plan cuts from a log: found by offsets, named in the plan with the next command."""
 
 from __future__ import annotations
 

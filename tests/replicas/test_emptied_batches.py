@@ -1,4 +1,4 @@
-"""What followers make of emptied batches: an emptied marker ends nothing, emptied data opens a transaction."""
+"""Effect of emptied batches on followers: an emptied marker ends nothing, emptied data opens a transaction."""
 
 from __future__ import annotations
 

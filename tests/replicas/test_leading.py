@@ -1,4 +1,4 @@
-"""Who leads while a replica catches up decides: told beforehand, held against what becomes of it."""
+"""The leader during a replica's catch-up decides the outcome: krepair's prediction against what happens."""
 
 from __future__ import annotations
 

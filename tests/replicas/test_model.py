@@ -1,4 +1,4 @@
-"""The model of a cluster does what Kafka's classes do with what it writes, and knows which clusters are healthy."""
+"""The model of a cluster behaves like Kafka's classes on the logs it writes, and knows which clusters are healthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ABORT that begins later in the index of another replica: a lost marker, or an index made of a cleaned log."""
+"""An ABORT that begins later in another replica's index: a lost marker, or an index built from a cleaned log."""
 
 from __future__ import annotations
 

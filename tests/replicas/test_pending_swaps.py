@@ -1,4 +1,4 @@
-"""A replica whose broker stopped while its cleaner put a segment in place is refused; the others are compared."""
+"""A replica whose broker stopped during a cleaner's swap is refused; the others are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""krepair on a replica of a real cluster while another one is away: what it may remove, nobody misses."""
+"""krepair on a replica of a real cluster while another one is away removes nothing that a replica misses."""
 
 from __future__ import annotations
 

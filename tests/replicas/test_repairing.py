@@ -1,4 +1,4 @@
-"""krepair in thousands of made clusters: nothing that it removes is missed, and the rule is what keeps it so.
+"""krepair in thousands of model clusters removes nothing that a replica misses; without its rule they diverge.
 
 ``KREPAIR_REPLICA_HISTORIES=3000`` tries as many in each way.
 """

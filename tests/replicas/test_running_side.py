@@ -1,4 +1,4 @@
-"""Of a side whose broker runs, only what is at rest is compared. The broker is another process with the lock."""
+"""On a side whose broker runs, only files at rest are compared. The broker is another process with the lock."""
 
 from __future__ import annotations
 

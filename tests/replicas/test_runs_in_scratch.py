@@ -1,4 +1,4 @@
-"""What the logs of other replicas hold of transactions lies in scratch files: it may be a third of those logs."""
+"""Transactions of other replicas are kept in scratch files, because they may take a third of those logs' size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transactions of a log that is read in parts are those of the log that is read at once."""
+"""The transactions of a log read in parts equal those of the log read at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs with damage, and the same log without it."""
+"""Damaged logs, and the same logs without the damage."""
 
 from __future__ import annotations
 

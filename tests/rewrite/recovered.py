@@ -1,4 +1,4 @@
-"""What a real broker's recovery makes of a partition folder, and what krepair makes of the same logs."""
+"""Results of a real broker's recovery of a partition folder, and krepair's results for the same logs."""
 
 from __future__ import annotations
 

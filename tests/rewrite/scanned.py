@@ -1,4 +1,4 @@
-"""Logs that several tests read, and their items."""
+"""Logs that several tests read, and their scan items."""
 
 from __future__ import annotations
 

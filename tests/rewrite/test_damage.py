@@ -1,4 +1,4 @@
-"""Maps of damaged logs against a slow twin, on real logs of every format that are cut, zeroed, flipped and mixed up."""
+"""Maps of damaged logs against a slow twin, on real logs of every format, truncated, zeroed, flipped and mixed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions with messages of v0 and v1 are compacted like others, their messages carried over byte for byte."""
+"""Partitions with messages of v0 and v1 are compacted like others, their messages copied byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reading for the second reading and for what is made of a log: it finds and makes what two readings do."""
+"""A single reading of a log finds and builds the same as two readings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Companions made anew from the log, held against those that live brokers wrote and against plain code."""
+"""Indexes and other files rebuilt from the log equal those of running brokers, and those of plain code."""
 
 from __future__ import annotations
 

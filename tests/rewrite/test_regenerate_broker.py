@@ -1,4 +1,4 @@
-"""Index files made anew by krepair are byte for byte those that real brokers' recovery makes of the same logs."""
+"""Index files rebuilt by krepair equal those that a real broker's recovery builds from the same logs, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One reading of a log for scan and indexes tells what a scan and a look at the indexes tell, one after the other."""
+"""One reading for scan and indexes gives the same results as separate readings."""
 
 from __future__ import annotations
 

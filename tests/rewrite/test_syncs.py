@@ -1,4 +1,4 @@
-"""Tasks make each new file durable once: an fsync costs more than everything else that is done with a small file."""
+"""Tasks sync each new file once: for a small file, the fsync costs more than everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that are unpacked together have the records that each has alone; what cannot be unpacked stops the others."""
+"""Batches decompressed together give the records that each gives alone; a broken one stops the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verification of new segments: what is right passes, and each single thing that is wrong is told with its place."""
+"""Verification accepts correct new segments, and names the place of each single error."""
 
 from __future__ import annotations
 

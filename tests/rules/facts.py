@@ -1,4 +1,4 @@
-"""Segments as the rules see them: bare facts by a few words, or scanned from batches made by hand."""
+"""Segments as the rules see them: built from bare facts, or scanned from hand-made batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""krepair's scan kernel and rules over bytes in memory, and the same partition as the slow twin takes it."""
+"""krepair's scan kernel and rules over bytes in memory, beside the slow twin's view of the same partition."""
 
 from __future__ import annotations
 

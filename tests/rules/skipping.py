@@ -1,4 +1,4 @@
-"""Random histories that a property skips are counted, and a property that skips too many of them fails."""
+"""Counter of the random histories that a property skips; a property that skips too many fails."""
 
 from __future__ import annotations
 

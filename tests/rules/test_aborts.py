@@ -1,4 +1,4 @@
-"""A log that can hold no aborted transaction, by its scan alone, is not replayed for its transaction indexes."""
+"""The scan alone shows that a log has no aborted transaction; such a log is not replayed."""
 
 from __future__ import annotations
 

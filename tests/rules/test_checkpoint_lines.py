@@ -1,4 +1,4 @@
-"""Lines of a checkpoint: which differ, which are changed already, and which are still to be changed."""
+"""Lines of a checkpoint: which differ, which have been changed, and which are still to be changed."""
 
 from __future__ import annotations
 

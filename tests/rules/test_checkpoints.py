@@ -1,4 +1,4 @@
-"""Offset checkpoints mended so that a broker can only keep more."""
+"""Offset checkpoints are mended only in ways that let a broker keep more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leader epochs on disk, merged with those that the log shows."""
+"""Leader epochs in the file, merged with those that the log shows."""
 
 from __future__ import annotations
 

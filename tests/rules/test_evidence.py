@@ -1,4 +1,4 @@
-"""What is evidence that markers and tombstones may go, by bare facts: at each limit, and one past it."""
+"""Evidence that markers and tombstones may go, by bare facts: at each limit, and one past it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which neighbours become one segment: exactly at each limit, and one past it."""
+"""Grouping of adjacent segments into one: at each limit, and one past it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of pending swaps: completed where every broker ends with the same records, else both sides are told."""
+"""Pending swaps: completed if every broker version gets the same records, else both outcomes are reported."""
 
 from __future__ import annotations
 

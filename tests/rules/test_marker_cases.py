@@ -1,4 +1,4 @@
-"""Marker-only compaction of logs made by hand: each says in a few batches what must stay, and why."""
+"""Marker-only compaction of hand-made logs: each shows in a few batches what must stay, and why."""
 
 from __future__ import annotations
 

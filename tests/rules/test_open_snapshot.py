@@ -1,4 +1,4 @@
-"""Which partitions wait for a start: those whose open transaction begins in segments that would change."""
+"""Partitions that wait for a start because their open transaction begins in segments that would change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose word lets the records of a topic be compacted by key."""
+"""Statements that allow the records of a topic to be compacted by key."""
 
 from __future__ import annotations
 

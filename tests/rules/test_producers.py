@@ -1,4 +1,4 @@
-"""Producer state joined segment by segment: each column of a scan's row, and what active producers need."""
+"""Producer state joined segment by segment: each column of a scan's row, and the needs of active producers."""
 
 from __future__ import annotations
 

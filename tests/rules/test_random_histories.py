@@ -1,4 +1,4 @@
-"""Random transactional histories: krepair, its slow twin and Kafka's own cleaners come to rest alike.
+"""Random transactional histories: krepair, its slow twin and Kafka's own cleaners reach the same fixpoint.
 
 Each history first takes one pass of Kafka's cleaner at horizon 0; from there krepair plans and applies over
 the real files, and Kafka's classes clean until nothing changes.

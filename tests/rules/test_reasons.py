@@ -1,4 +1,4 @@
-"""The table of reasons: codes are printed in plans, so none ever changes its meaning."""
+"""The table of reasons: plans contain the codes, so none may ever change its meaning."""
 
 from __future__ import annotations
 

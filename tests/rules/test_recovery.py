@@ -1,4 +1,4 @@
-"""Pre-recovery, by bare facts: which recovery points stay, and which leader epochs a recovery leaves."""
+"""Pre-recovery by bare facts: which recovery points stay, and which leader epochs a recovery leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Producer state at an offset, against a replay batch by batch; and which snapshots may stay."""
+"""Producer state at an offset against a replay batch by batch, and the snapshots that may stay."""
 
 from __future__ import annotations
 

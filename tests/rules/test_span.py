@@ -1,4 +1,4 @@
-"""Up to where a partition may be compacted, and how old markers must be: at each limit and one past it."""
+"""Compaction range of a partition and minimum age of its markers: at each limit and one past it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged logs, by bare facts: what is torn, what each way out costs, what goes, and what waits for a consent."""
+"""Damaged logs by bare facts: torn tails, the loss of each option, what is removed, what waits for consent."""
 
 from __future__ import annotations
 
