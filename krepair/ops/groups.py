@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from operator import itemgetter
 from typing import Final, Protocol, TypeVar
@@ -104,7 +104,8 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, read_groups, items, "groups")
         all_groups = [group for result in results for group in result.groups]
-        number, recorded = partitions_of_topic(view, all_groups)
+        places = [(one.group, _lies_in(one)) for one in all_groups]
+        number, recorded = partitions_of_topic([view], OFFSETS_TOPIC, places)
         placed = with_ranges(with_places(all_groups, number), view, engine)
     found = sorted(placed, key=lambda group: group.group)
     findings = tuple(finding for group in found for finding in subscription_findings(group))
@@ -176,15 +177,15 @@ def _short(topics: str) -> str:
     return shown(topics)
 
 
-# -- where the next coordinator of a group looks, and whether its commits lie within the logs that are here
+# -- where the next coordinator of a group or transactional id looks, and whether commits lie within the logs here
 
 _DEFAULT: Final = 50
-"""``offsets.topic.num.partitions``, where nobody sets it."""
+"""``offsets.topic.num.partitions`` and ``transaction.state.log.num.partitions``, where nobody sets them."""
 
 
-def partition_of_group(group: str, partitions: int) -> int:
-    """The partition of ``__consumer_offsets`` that a group belongs to: Java's hash of its name."""
-    units = group.encode("utf-16-be", "surrogatepass")
+def partition_of_name(name: str, partitions: int) -> int:
+    """Return the partition of a coordinators' topic to which a group or transactional id belongs, by Java's hash."""
+    units = name.encode("utf-16-be", "surrogatepass")
     code = 0
     for place in range(0, len(units), 2):
         code = (31 * code + int.from_bytes(units[place : place + 2], "big")) & 0xFFFFFFFF
@@ -192,27 +193,30 @@ def partition_of_group(group: str, partitions: int) -> int:
     return 0 if signed == -(1 << 31) else abs(signed) % partitions
 
 
-def partitions_of_topic(view: LogDir, groups: Sequence[Group]) -> tuple[int, bool]:
-    """How many partitions ``__consumer_offsets`` has, 0 if nothing tells; and whether the metadata log tells it.
+def partitions_of_topic(
+    views: Sequence[LogDir], topic: str, names: Collection[tuple[str, int]]
+) -> tuple[int, bool]:
+    """Return how many partitions a coordinators' topic has, 0 if nothing tells; and whether the metadata log tells it.
 
     Where that is not here all are here, if none below the highest one is missing; or it is Kafka's default, if
-    every group lies where that number puts it.
+    every name lies where that number puts it.
 
     Args:
-        view: the log directory.
-        groups: as they lie in it.
+        views: the log directories of the broker.
+        topic: ``__consumer_offsets`` or ``__transaction_state``.
+        names: groups or transactional ids, each with the number of the partition in which it lies.
     """
-    metadata = see_metadata_log([view])
+    metadata = see_metadata_log(views)
     image = None if metadata is None else metadata.image
     if image is not None:
-        ids = [topic_id for topic_id, name in image.topics.items() if name == OFFSETS_TOPIC]
+        ids = [topic_id for topic_id, name in image.topics.items() if name == topic]
         if ids:
             return len(image.numbers.get(ids[0], ())), True
-    here = {one.number for one in view.partitions if one.topic == OFFSETS_TOPIC}
+    here = {one.number for view in views for one in view.partitions if one.topic == topic}
     highest = max(here, default=-1)
     all_here = len(here) if len(here) == highest + 1 else 0
     for number in (all_here, _DEFAULT):
-        if number > highest and all(_lies_in(one) == partition_of_group(one.group, number) for one in groups):
+        if number > highest and all(place == partition_of_name(name, number) for name, place in names):
             return number, False
     return all_here, False
 
@@ -226,7 +230,7 @@ def with_places(groups: Iterable[Group], partitions: int) -> tuple[Group, ...]:
     """
     if not partitions:
         return tuple(groups)
-    return tuple(_with_place(one, partition_of_group(one.group, partitions)) for one in groups)
+    return tuple(_with_place(one, partition_of_name(one.group, partitions)) for one in groups)
 
 
 def _with_place(group: Group, looks_in: int) -> Group:

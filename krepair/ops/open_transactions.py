@@ -30,11 +30,12 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
+from krepair.ops.groups import partition_of_name, partitions_of_topic
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 
 if TYPE_CHECKING:
-    from krepair.look.coordinators.transactions import TransactionsItem, TransactionsResult, TransactionState
+    from krepair.look.coordinators.transactions import TransactionsItem, TransactionState
 
 COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
 """Beyond ``transaction.max.timeout.ms`` kafka-transactions.sh find-hanging waits as long (KIP-664)."""
@@ -100,12 +101,7 @@ def transaction_findings(
         engine: where ``__transaction_state`` is read.
     """
     judging = Judging({}, last_write_of(surveys, now_ms), most_ms + COORDINATOR_SLACK_MS)
-    found = [
-        one
-        for survey in surveys
-        for one in open_in(survey, judging.written)
-        if one.bounds.at_most_ms > judging.limit_ms
-    ]
+    found = [one for survey in surveys for one in open_in(survey, judging.written)]
     if found:
         from krepair.look.coordinators.transactions import read_transactions
 
@@ -121,7 +117,8 @@ def transaction_findings(
         for folder, failed in results:
             if isinstance(failed, Failed):
                 yield Finding(rule="KR308", partition=folder, evidence=failed.why)
-        judging = judging._replace(owners=owners_of(one for _, one in results if not isinstance(one, Failed)))
+        read = (one for _, one in results if not isinstance(one, Failed))
+        judging = judging.with_states([state for one in read for state in one.states], views)
     judged = [(one, *judging.verdict(one)) for one in found]
     yield from hanging_findings((one, why) for one, verdict, why in judged if verdict == "hangs")
     unknown = [one for one, verdict, _ in judged if verdict == "not known"]
@@ -149,13 +146,12 @@ def state_item(view: LogDir, partition: Partition, now_ms: int) -> TransactionsI
     )
 
 
-def owners_of(results: Iterable[TransactionsResult]) -> Owners:
+def owners_of(states: Iterable[TransactionState]) -> Owners:
     """The states of the transactional ids that have, or had, each producer id."""
     owners: dict[int, list[TransactionState]] = {}
-    for result in results:
-        for state in result.states:
-            for producer_id in {state.producer_id, *state.earlier_producer_ids} - {-1}:
-                owners.setdefault(producer_id, []).append(state)
+    for state in states:
+        for producer_id in {state.producer_id, *state.earlier_producer_ids} - {-1}:
+            owners.setdefault(producer_id, []).append(state)
     return owners
 
 
@@ -259,35 +255,75 @@ class Judging(NamedTuple):
         owners: see ``owners_of``.
         written: when the broker last wrote.
         limit_ms: how long the cluster lets a transaction be open.
+        partitions: of ``__transaction_state``; 0 if nothing tells.
+        recorded: whether the metadata log tells it.
     """
 
     owners: Owners
     written: LastWrite
     limit_ms: int
+    partitions: int = 0
+    recorded: bool = False
+
+    def with_states(self, states: Sequence[TransactionState], views: Sequence[LogDir]) -> Judging:
+        """Return the same with what the coordinators' log says, and how many partitions it has."""
+        places = [(one.transactional_id, number_of(one.coordinator)) for one in states]
+        partitions, recorded = partitions_of_topic(views, TRANSACTIONS_TOPIC, places)
+        return self._replace(owners=owners_of(states), partitions=partitions, recorded=recorded)
+
+    def belongs_to(self, state: TransactionState) -> int:
+        """Return the partition in which the coordinator of an id looks, where that is another one; else -1.
+
+        Nobody ends a transaction that is open in another partition: the number of partitions was raised, and its
+        coordinator has the id in the old one (``TransactionStateManager.partitionFor`` 3.9.0; seen on 3.9.2).
+        """
+        if not self.partitions:
+            return -1
+        there = partition_of_name(state.transactional_id, self.partitions)
+        return -1 if there == number_of(state.coordinator) else there
 
     def verdict(self, one: OpenTransaction) -> tuple[Verdict, str]:
         """Whether nobody will end a transaction, and how that is known."""
         most, least = one.bounds.at_most_ms, one.bounds.at_least_ms
+        owners = self.owners.get(one.producer_id, ())
+        for state in owners:
+            there = self.belongs_to(state)
+            if there >= 0 and _is_going(state, one):
+                name = f"{TRANSACTIONS_TOPIC}-{there}"
+                many = count_text(self.partitions, "partition")
+                text = f"in {state.coordinator}, and of {many} {state.transactional_id} belongs"
+                whose = (
+                    "no coordinator ends it" if self.recorded else "if that is their number, nobody ends it"
+                )
+                return "hangs" if self.recorded else "not known", f"{text} to {name}: {whose}"
         if most <= self.limit_ms:
             minutes = count_text(most // _MINUTE_MS + 1, "minute")
             return "goes on", f"it is open for less than {minutes}, and its producer may take that long"
         told = f"for at least {count_text(least // _MINUTE_MS, 'minute')} {one.bounds.told_by}"
-        owners = self.owners.get(one.producer_id, ())
-        state = owners[0] if len(owners) == 1 else None
-        if state is None or state.state not in _KNOWN:
+        owner = owners[0] if len(owners) == 1 else None
+        if owner is None or owner.state not in _KNOWN:
             return "hangs" if least > self.limit_ms else "not known", told
-        # A transactional id with a new producer id says nothing more of the old one.
-        going = state.state in GOING and state.producer_id == one.producer_id
-        if going and one.survey.partition.key in state.partitions:
-            age = self.written.by_batch_ms - state.start_ms
-            overdue = state.start_ms >= 0 and age > state.timeout_ms + COORDINATOR_SLACK_MS
+        if _is_going(owner, one):
+            age = self.written.by_batch_ms - owner.start_ms
+            overdue = owner.start_ms >= 0 and age > owner.timeout_ms + COORDINATOR_SLACK_MS
             minutes = count_text(age // _MINUTE_MS, "minute")
-            text = f"for {minutes} by __transaction_state, of {state.timeout_ms} ms allowed"
+            text = f"for {minutes} by __transaction_state, of {owner.timeout_ms} ms allowed"
             return "hangs" if overdue else "goes on", text
         # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
         if least > COORDINATOR_SLACK_MS:
             return "hangs", f"{told}, and __transaction_state here has no such transaction"
         return "not known", told
+
+
+def _is_going(state: TransactionState, one: OpenTransaction) -> bool:
+    """Whether the coordinator has yet to end a transaction; an id with a new producer id says nothing of the old."""
+    going = state.state in GOING and state.producer_id == one.producer_id
+    return going and one.survey.partition.key in state.partitions
+
+
+def number_of(folder: str) -> int:
+    """Return the number of a partition from the name of its folder."""
+    return int(folder.rpartition("-")[2])
 
 
 class WaitingBytes:

@@ -24,7 +24,6 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.look.coordinators.transactions import TransactionState
 from krepair.next_command import NOTHING, Next
-from krepair.ops.broker_clock import LastWrite
 from krepair.ops.groups import (
     PassedOver,
     partitions_of,
@@ -47,7 +46,6 @@ from krepair.ops.open_transactions import (
     last_write_of,
     live_commands,
     open_in,
-    owners_of,
     state_item,
     why_not_proven,
 )
@@ -99,17 +97,20 @@ class Transaction(Struct, frozen=True, kw_only=True):
         age_ms: how long its transaction was open when a broker last wrote, -1 if none is open or it is not known.
         open_in: partitions here in which a transaction of its producer ids has no marker.
         held_back_bytes: that these keep from being compacted.
+        belongs_to: partition of ``__transaction_state`` in which its coordinator looks, where its record is in another
+            one; else -1. Nobody ends a transaction of it that is open.
     """
 
     state: TransactionState
     age_ms: int = -1
     open_in: tuple[str, ...] = ()
     held_back_bytes: int = 0
+    belongs_to: int = -1
 
     @property
     def goes_on(self) -> bool:
         """Whether the coordinator has yet to end it, as far as its log tells."""
-        return self.state.state in GOING or bool(self.state.problem)
+        return (self.state.state in GOING and self.belongs_to < 0) or bool(self.state.problem)
 
 
 class NotJudged(Struct, frozen=True, kw_only=True):
@@ -196,9 +197,9 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
         items = [state_item(view, partition, options.now_ms) for partition in coordinators]
         results = read_partitions(engine, read_transactions, items, "transactions")
     most_ms = settings.transaction_max_timeout_ms
-    judging = Judging(
-        owners_of(results), last_write_of(surveys, options.now_ms), most_ms + COORDINATOR_SLACK_MS
-    )
+    states = [state for result in results for state in result.states]
+    judging = Judging({}, last_write_of(surveys, options.now_ms), most_ms + COORDINATOR_SLACK_MS)
+    judging = judging.with_states(states, [view])
     logs = {
         partition.folder: CoordinatorLog(
             watermark_of(view, partition), result.newest_ms, result.damages + result.unknown
@@ -216,14 +217,13 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     findings = tuple(hanging_findings((one, row.why) for one, row in hanging))
     damages = sum(result.damages for result in results)
     not_judged = tuple(_not_judged(surveys))
-    states = [state for result in results for state in result.states]
     return TransactionsReport(
         log_dir=view.path,
         last_write_ms=judging.written.by_batch_ms,
         partitions=tuple(partition.folder for partition in coordinators),
         states=dict(sorted(Counter(state.state for state in states).items())),
         transactions=tuple(
-            _transaction(state, rows, by_producer, judging.written)
+            _transaction(state, rows, by_producer, judging)
             for state in sorted(states, key=lambda state: (state.transactional_id, state.coordinator))
             if not wanted or state.transactional_id in wanted
         ),
@@ -308,8 +308,9 @@ def _transaction(
     state: TransactionState,
     rows: Sequence[OpenInLog],
     by_producer: Mapping[int, Sequence[int]],
-    written: LastWrite,
+    judging: Judging,
 ) -> Transaction:
+    written = judging.written
     ids = {state.producer_id, *state.earlier_producer_ids} - {-1}
     mine = sorted(place for producer_id in ids for place in by_producer.get(producer_id, ()))
     most: dict[str, int] = {}
@@ -321,6 +322,7 @@ def _transaction(
         age_ms=written.by_batch_ms - state.start_ms if going else -1,
         open_in=tuple(most),
         held_back_bytes=sum(most.values()),
+        belongs_to=judging.belongs_to(state) if judging.recorded else -1,
     )
 
 
