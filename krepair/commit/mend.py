@@ -194,6 +194,10 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
     """
     index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
     is_cut = _is_cut(intent)
+    if index is not None and lost_of(intent).front_bytes == index.size:
+        index = (
+            None  # the new index is true of both logs, so it takes its place whole, as the other indexes do
+        )
     steps: list[Step] = []
     if not mended:
         steps += [*keep_files(companions if is_cut else [*companions, log], names), SyncDir(names.keep())]
