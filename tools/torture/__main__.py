@@ -145,7 +145,13 @@ PARTS: Final = (
         1,
         on_disk=True,
     ),
-    Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
+    Part(
+        "truths",
+        "tools.torture.truths",
+        "damaged partitions with a known truth, mended, and started by Kafka's own classes",
+        1,
+        on_disk=False,
+    ),
     Part(
         "kafka_tests",
         "tools.torture.kafka_tests",

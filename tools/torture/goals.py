@@ -42,7 +42,7 @@ GOALS: Final[Mapping[str, Goal]] = {
     "power_loss": Goal("states after a power cut", ("states",), 100_000, 80),
     "between": Goal("steps with a real broker in between", ("steps",), 5_000, 24),
     "replicas": Goal("histories of replicas", ("histories",), 500, 170),
-    "forecasts": Goal("damages of which a start is forecast", ("cases",), 3_000, 3_000),
+    "truths": Goal("damaged partitions with a known truth, mended and judged", ("cases",), 3_000, 3_000),
     "kafka_tests": Goal(
         "comparisons with what Kafka does with folders of its own tests",
         ("forecasts", "recoveries", "leftovers", "cleanings", "healthy folders"),
