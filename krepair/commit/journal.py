@@ -29,6 +29,8 @@ COPY_NAME = "plan"
 """The copy of the plan, see ``krepair.ops.kept``."""
 _NEW_JOURNAL = "journal.new"
 _SPARE_BLOCKS = 2
+_LONGEST_NAME = 255
+"""Bytes of a file name."""
 MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
@@ -37,7 +39,7 @@ ExecutorName = Literal["files", "log", "segments", "swap"]
 """What carries a change out, see ``executor.py``."""
 
 _BEFORE_DONE: dict[str, frozenset[str | None]] = {
-    "committed": frozenset({"committing"}),
+    "committed": frozenset({"committing", "undoing"}),
     "rolled back": frozenset({"committing"}),
     "undone": frozenset({"undoing"}),
 }
@@ -95,6 +97,20 @@ class LostBytes(Struct, frozen=True, kw_only=True):
     last: bool
 
 
+class Listing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a partition folder held when changes, or their undo, began: see ``krepair.commit.listing``.
+
+    Attributes:
+        files: name, size and digest of each file but krepair's own, all separated by slashes.
+        marker: digest of the clean-shutdown marker, in the root or in a fence; empty if there was none.
+        epochs: (epoch, start offset) of each line of the leader epoch checkpoint.
+    """
+
+    files: str = ""
+    marker: str = ""
+    epochs: tuple[tuple[int, int], ...] = ()
+
+
 class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True):
     """A change begins: its new files are staged, complete and synced.
 
@@ -110,6 +126,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
         over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
             The original is kept since then.
         lost: the bytes that go from a log; else None.
+        before: what the folder held, with the first record of a run; else None, and in records of 1.0.0.
     """
 
     change_id: str
@@ -122,6 +139,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     digests: dict[str, str] = field(default_factory=dict)
     over: FileState | None = None
     lost: LostBytes | None = None
+    before: Listing | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +179,9 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all that its kind needs: krepair writes no other record."""
+        """Whether it has all that its kind needs, and names files of a folder: krepair writes no other record."""
+        if not all(map(_is_file_name, (*self.names, *self.copied, *self.digests))):
+            return False
         match self.executor:
             case "segments" | "swap":
                 logs = [state.name for state in (*self.originals, *self.made) if state.name.endswith(LOG)]
@@ -173,18 +193,26 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
                 return len(self.names) == 1 or (alike and _has_log((*self.originals, *self.made)[:1]))
 
 
+def _is_file_name(name: str) -> bool:
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        return False
+    return len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
+
+
 def _has_log(states: tuple[FileState, ...]) -> bool:
     return any(state.name.endswith(LOG) for state in states)
 
 
-class Undo(Struct, frozen=True, tag="undo", kw_only=True):
+class Undo(Struct, frozen=True, tag="undo", kw_only=True, omit_defaults=True):
     """The originals of a change are about to be put back.
 
     Attributes:
         change_id: of the change.
+        before: see ``Intent``.
     """
 
     change_id: str
+    before: Listing | None = None
 
 
 class Done(Struct, frozen=True, tag="done", kw_only=True):
@@ -306,6 +334,12 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging = False
+        self.listing: Listing | None = None
+        """What the folder held when the records of ``since`` began."""
+        self.since: dict[str, None] = {}
+        """Ids of the changes that began, or began to go back, since the folder was listed."""
+        self.began_with: dict[str, Listing | None] = {}
+        """Change id -> what the folder held when the run began that made the change."""
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False
@@ -373,8 +407,14 @@ class Journal:
                 return step.is_whole and (again or state in {None, "rolled back", "undone", "freed"})
 
     def _take(self, step: Step) -> None:
+        if isinstance(step, Intent | Undo):
+            if step.before is not None:
+                self.listing = step.before
+                self.since.clear()
+            self.since[step.change_id] = None
         match step:
             case Intent():
+                self.began_with[step.change_id] = self.listing
                 self.intents[step.change_id] = step
                 self.states[step.change_id] = "committing"
                 self._half_done[step.change_id] = None

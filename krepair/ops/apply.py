@@ -64,6 +64,7 @@ from krepair.ops.ready import (
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.room import check_fits, why_not_begun
 from krepair.ops.show import plan_command
+from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.keep import INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan
@@ -108,7 +109,8 @@ def apply(
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
         watch = Watch(writes, plan.log_dir)
-        guards = Guards(lock, safe_points, watch, keep_plan=PlanKeeper(writes, plan).keep_in)
+        keep_plan = PlanKeeper(writes, plan).keep_in
+        guards = Guards(lock, safe_points, watch, judge=untrue_index, keep_plan=keep_plan)
         folders = [journal_folder(writes, plan, target) for target in targets]
         measured = Measured(writes.tree, folders)
         guards.settle(folders)

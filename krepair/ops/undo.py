@@ -65,6 +65,7 @@ from krepair.ops.ready import (
     why_left_alone,
 )
 from krepair.ops.reports import ApplyReport, next_of
+from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.changes import trusted_after
 from krepair.plan.keep import is_freed_by_apply
@@ -133,7 +134,7 @@ def undo(
         parts = [(target, journal_folder(writes, plan, target)) for target in undo_order(plan)]
         kept = _look_at_kept(plan, parts)
         measured = Measured(writes.tree, [folder for _, folder in parts])
-        guards = Guards(lock, safe_points, watch=Watch(writes, plan.log_dir))
+        guards = Guards(lock, safe_points, watch=Watch(writes, plan.log_dir), judge=untrue_index)
         engine = choose_engine(options.engine, options.master, {WorkKind.READ: _bytes_of(kept)}, progress)
         with closing(engine):
             bad = bad_copies(plan, kept, engine)
