@@ -139,7 +139,9 @@ def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str
     for path in (folder.log_dir, *places):
         data = folder.tree.read(f"{path}/{CLEAN_SHUTDOWN}", WHOLE_BYTES)
         if data is not None:
-            return base64.urlsafe_b64encode(hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()).decode()
+            return base64.urlsafe_b64encode(
+                hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+            ).decode()
     return ""
 
 

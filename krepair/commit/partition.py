@@ -99,9 +99,21 @@ def commit_partition(
 
 
 def finish_partition(
-    folder: PartitionFolder, partition: PartitionPlan, commit: Commit, guards: Guards
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    commit: Commit,
+    guards: Guards,
+    *,
+    may_not_begin: bool = False,
 ) -> list[ChangeResult]:
     """Finishes, or takes back, what an interrupted apply left half done, before anything else is looked at.
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        commit: order of the renames, and whether under the fence.
+        guards: asked before each change.
+        may_not_begin: whether a swap of segments that has not passed its commit is taken back.
 
     Returns:
         A result per change that was half done and is committed now, or could not be finished; and one more if the
@@ -112,7 +124,7 @@ def finish_partition(
         InterruptedAtSafePointError: somebody asked to stop.
     """
     run = _Forward(folder, partition, commit, guards)
-    return run.through(run.finish_all)
+    return run.through(lambda: run.finish_all(may_not_begin=may_not_begin))
 
 
 def undo_partition(
@@ -175,6 +187,7 @@ class _Run:
         journal: Journal | None = None,
     ) -> None:
         self.folder = folder
+        folder.order = commit.order
         self.partition = partition
         self.changes = partition.changes
         self.guards = guards
@@ -415,8 +428,11 @@ def _in_batches(
 class _Forward(_Run):
     """Carries the changes of one partition out, in the plan's order."""
 
-    def finish_all(self) -> list[ChangeResult]:
+    _may_not_begin = False
+
+    def finish_all(self, *, may_not_begin: bool) -> list[ChangeResult]:
         """What an interrupted run left half done, and nothing else."""
+        self._may_not_begin = may_not_begin
         results: list[ChangeResult] = []
         for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
             results += self._finish(batch)
@@ -577,7 +593,7 @@ class _Forward(_Run):
                         f"{change.change_id}: its undo was interrupted and has to end first",
                         next_command=Next.of("undo", PLAN),
                     )
-                if executor_of(intent).can_go_on(self.folder, intent):
+                if not self._is_passed_by(intent) and executor_of(intent).can_go_on(self.folder, intent):
                     able.append(intent)
                 else:
                     self.forget([intent])
@@ -590,6 +606,13 @@ class _Forward(_Run):
                     self.guards.taken_back.append(change.change_id)
                 return [*self._go_on(able, earlier=True), self.failure(change.change_id, error)]
         return self._go_on(able, earlier=True)
+
+    def _is_passed_by(self, intent: Intent) -> bool:
+        """Whether a swap would not be begun now, or in another order of renames, and has not passed its commit."""
+        executor = executor_of(intent)
+        if not executor.fenced or executor.is_committed(self.folder, intent):
+            return False
+        return self._may_not_begin or intent.order != self.target.order
 
     # -- a change
 
