@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from krepair.durable.disk import Disk, put_whole
 from krepair.errors import DamagedJournalError, RefusedError
@@ -63,7 +64,7 @@ class FileState(Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True):
+class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True, omit_defaults=True):
     """First record.
 
     Attributes:
@@ -71,12 +72,15 @@ class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True):
         version: of this layout.
         plan_id: of the plan that is applied.
         folder: name of the partition folder.
+        number: it grows from plan to plan in a log directory, so that a later plan has a higher one; 0 in journals of
+            1.0.0.
     """
 
     magic: str
     version: int
     plan_id: str
     folder: str
+    number: int = 0
 
 
 class LostBytes(Struct, frozen=True, kw_only=True):
@@ -298,6 +302,12 @@ def header_of(plan_id: str, folder: str) -> JournalHeader:
     return JournalHeader(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
 
 
+def number_in(front: bytes) -> int:
+    """The number in the first bytes of a journal; 0 where they have no whole header."""
+    first = _decode_line(front.partition(b"\n")[0])
+    return first.number if isinstance(first, JournalHeader) else 0
+
+
 def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, int] | None) -> None:
     put_whole(
         disk,
@@ -371,6 +381,8 @@ class Journal:
             lines, whole = decode_lines(data, self.path)
         except RefusedError as error:
             raise self.damaged(error.message) from error
+        if lines and isinstance(lines[0], JournalHeader):
+            self._header = replace(self._header, number=lines[0].number)
         if lines and lines[0] != self._header:
             expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
             raise self.damaged(f"{self.path}: byte 0: {expected}; nothing was changed")
@@ -440,6 +452,16 @@ class Journal:
         """
         if records:
             self._append(records)
+
+    @property
+    def number(self) -> int:
+        """Its number among the journals of the log directory; 0 of one that 1.0.0 began, or that is not begun."""
+        return self._header.number
+
+    def begin_as(self, number: int) -> None:
+        """Sets the number of a journal that has no record yet."""
+        if not self._whole:
+            self._header = replace(self._header, number=number)
 
     def command(self, verb: str) -> Next:
         """A verb of the plan, by its id."""

@@ -36,7 +36,7 @@ from krepair.commit.mend import cut_names
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.commit.stepping import run
-from krepair.commit.steps import forget_files
+from krepair.commit.steps import forget_files, take_out_snapshots
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
 from krepair.commit.visited import Answer, ask, check_evidence
 from krepair.durable.writing_error import WritingError
@@ -266,8 +266,10 @@ class _Run:
         if not answer.why:
             return
         for change_id in answer.new:
-            if executor_of(self.journal.intents[change_id]).fenced:
-                self.folder.remove_litter(self.journal.intents[change_id])
+            intent = self.journal.intents[change_id]
+            if executor_of(intent).fenced:
+                run(self.folder, take_out_snapshots(intent), intent)
+                self.folder.remove_litter(intent)
         for change_id in answer.old:
             intent = self.journal.intents[change_id]
             run(self.folder, forget_files([*intent.names, *cut_names(intent)], self.folder.names))
@@ -634,6 +636,7 @@ class _Forward(_Run):
             if intents:
                 self.guards.keep_plan(self.folder)
                 self.folder.sync_new()
+                self.journal.begin_as(self.guards.number())
                 self.append(replace(intents[0], before=self._listing()), *intents[1:])
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
 from krepair.commit.executor import Came, Executor, KeptFile
@@ -35,7 +34,6 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.next_command import Next
 from krepair.plan.changes import CompleteSwap, RewriteSegments
 from krepair.plan.model import FileFingerprint
 
@@ -168,8 +166,7 @@ def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
     if cleaned:
         raise StalePlanError(
             f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
-            "such a file; nothing was changed; a start of the broker removes it, and so does --fix leftovers",
-            next_command=Next.of("plan", os.path.dirname(folder.path), "--fix", "leftovers", out="LEFTOVERS"),
+            "such a file; nothing was changed; start the broker and stop it: that removes the file"
         )
 
 

@@ -206,7 +206,8 @@ def take_out_originals(group: Intent) -> list[Step]:
     return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
 
 
-def _take_out_snapshots(group: Intent) -> list[Step]:
+def take_out_snapshots(group: Intent) -> list[Step]:
+    """Removes the snapshots of the segments that were merged away; a broker may have left them."""
     return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
 
 
@@ -249,7 +250,7 @@ def finish_steps(group: Intent, names: Names, order: Order) -> list[Step]:
         steps += [*away, *take_out_originals(group)]
         for name in (log, *indexes):
             steps += moved(name + SWAP, name)
-    return steps + _take_out_snapshots(group)
+    return steps + take_out_snapshots(group)
 
 
 def pending_indexes(group: Intent) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -64,6 +65,7 @@ from krepair.ops.ready import (
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.room import check_fits, why_not_begun
 from krepair.ops.show import plan_command
+from krepair.ops.stack import next_number
 from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.keep import INPLACE, is_freed_by_apply
@@ -110,7 +112,8 @@ def apply(
         stack.callback(engine.close)
         watch = Watch(writes, plan.log_dir)
         keep_plan = PlanKeeper(writes, plan).keep_in
-        guards = Guards(lock, safe_points, watch, judge=untrue_index, keep_plan=keep_plan)
+        number = cache(partial(next_number, view, plan.plan_id))
+        guards = Guards(lock, safe_points, watch, number=number, judge=untrue_index, keep_plan=keep_plan)
         folders = [journal_folder(writes, plan, target) for target in targets]
         measured = Measured(writes.tree, folders)
         guards.settle(folders)

@@ -67,6 +67,7 @@ from krepair.ops.ready import (
     why_left_alone,
 )
 from krepair.ops.reports import ApplyReport, next_of
+from krepair.ops.stack import Stack
 from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.changes import trusted_after
@@ -195,6 +196,7 @@ class _Undo:
         self.bad = bad
         self.progress = progress
         self.results: list[ChangeResult] = []
+        self.stack = Stack(read_log_dir(plan.log_dir), plan.plan_id)
         self.by_hand: list[str] = []
         """Lines that a person types where a journal is damaged."""
 
@@ -235,6 +237,8 @@ class _Undo:
             if gone:
                 return [failed_whole(target.folder, gone, ExitCode.STALE_PLAN)]
             journal = folder.journal(to_write=True)
+            if journal.at_work():
+                self.stack.check(folder, journal.number, "undo")
             states = status_in(folder, target, journal)
             if _BEGUN & set(states.values()):
                 check_no_fence(target, self.guards.watch)

@@ -474,7 +474,7 @@ def test_a_log_that_a_broker_wrote_in_the_middle_of_an_undo_has_a_way_out(tmp_pa
         log.write(b.data(150, 5).raw)
     left = torn.log(2).read_bytes()
     report = undo(plan, options())
-    assert report.exit_code == ExitCode.PARTLY
+    assert report.exit_code == ExitCode.STALE_PLAN
     assert str(report.next_command) == f"krepair purge {torn.root} --plan-id {plan.plan_id}"
     assert purge(plan, options()).exit_code == ExitCode.DONE
     assert torn.log(2).read_bytes() == left

@@ -97,6 +97,13 @@ PARTS: Final = (
         on_disk=False,
     ),
     Part(
+        "visits",
+        "tools.torture.visits",
+        "killed trees to which a broker or a person came before the next verb",
+        1,
+        on_disk=True,
+    ),
+    Part(
         "bits",
         "tools.torture.bits",
         "bits flipped in plans, journals, staged and kept files",
