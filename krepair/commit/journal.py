@@ -101,7 +101,7 @@ class LostBytes(Struct, frozen=True, kw_only=True):
     last: bool
 
 
-class Listing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a partition folder held when changes, or their undo, began: see ``krepair.commit.listing``.
 
     Attributes:
@@ -143,7 +143,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     digests: dict[str, str] = field(default_factory=dict)
     over: FileState | None = None
     lost: LostBytes | None = None
-    before: Listing | None = None
+    before: FolderListing | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -216,7 +216,7 @@ class Undo(Struct, frozen=True, tag="undo", kw_only=True, omit_defaults=True):
     """
 
     change_id: str
-    before: Listing | None = None
+    before: FolderListing | None = None
 
 
 class Done(Struct, frozen=True, tag="done", kw_only=True):
@@ -344,11 +344,11 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging = False
-        self.listing: Listing | None = None
+        self.listing: FolderListing | None = None
         """What the folder held when the records of ``since`` began."""
         self.since: dict[str, None] = {}
         """Ids of the changes that began, or began to go back, since the folder was listed."""
-        self.began_with: dict[str, Listing | None] = {}
+        self.began_with: dict[str, FolderListing | None] = {}
         """Change id -> what the folder held when the run began that made the change."""
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""

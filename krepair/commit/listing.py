@@ -20,9 +20,16 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from krepair.commit.folder import ROOT, PartitionFolder
-from krepair.commit.journal import Listing
+from krepair.commit.journal import FolderListing
 from krepair.formats.checkpoint import EpochEntry, decode_epochs
-from krepair.formats.filenames import CLEAN_SHUTDOWN, LEADER_EPOCH_CHECKPOINT, LOG, PRIVATE_PREFIX, TXN_INDEX
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    PRIVATE_PREFIX,
+    TXN_INDEX,
+    segment_name,
+)
 
 WHOLE_BYTES: Final = 1 << 20
 TAIL_BYTES: Final = 64 << 10
@@ -51,7 +58,7 @@ class Entry(NamedTuple):
     digest: str
 
 
-def take_listing(folder: PartitionFolder, marker: str) -> Listing:
+def take_listing(folder: PartitionFolder, marker: str) -> FolderListing:
     """Read what a folder holds, after its names are made durable.
 
     Args:
@@ -64,7 +71,7 @@ def take_listing(folder: PartitionFolder, marker: str) -> Listing:
     folder.disk.sync_dir(folder.path)
     entries = [] if folder.folder == ROOT else _entries(folder)
     fields = (field for name, entry in entries for field in (_short(name), str(entry.size), entry.digest))
-    return Listing(files="/".join(fields), marker=marker, epochs=epochs_of(folder))
+    return FolderListing(files="/".join(fields), marker=marker, epochs=epochs_of(folder))
 
 
 def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
@@ -146,7 +153,7 @@ def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str
 
 
 @lru_cache(maxsize=1)
-def listed(listing: Listing) -> Mapping[str, Entry]:
+def listed(listing: FolderListing) -> Mapping[str, Entry]:
     """The files of a listing, by name."""
     fields = listing.files.split("/") if listing.files else []
     return {
@@ -155,7 +162,7 @@ def listed(listing: Listing) -> Mapping[str, Entry]:
     }
 
 
-def is_whole(listing: Listing) -> bool:
+def is_whole(listing: FolderListing) -> bool:
     """Whether a listing is in the form in which krepair writes one."""
     fields = listing.files.split("/") if listing.files else []
     return len(fields) % 3 == 0 and all(size.removeprefix("-").isdecimal() for size in fields[1::3])
@@ -174,4 +181,4 @@ def _long(short: str) -> str:
     if short.startswith("="):
         return os.fsdecode(bytes.fromhex(short[1:]))
     digits, suffix = short[:-2], short[-2:]
-    return f"{int(digits):020d}{_LONG[suffix]}"
+    return segment_name(int(digits), _LONG[suffix])

@@ -30,7 +30,7 @@ from krepair.commit.by_disk import has_more, logs_made, telling
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
-from krepair.commit.journal import Done, Freed, Intent, Journal, Listing, Step, Undo
+from krepair.commit.journal import Done, FolderListing, Freed, Intent, Journal, Step, Undo
 from krepair.commit.listing import marker_of, take_listing
 from krepair.commit.mend import cut_names
 from krepair.commit.purge import remove_private_folder
@@ -285,7 +285,7 @@ class _Run:
     def _gone_back(self, change_id: str) -> Literal["rolled back", "undone"]:
         return "undone" if self.journal.states[change_id] == "undoing" else "rolled back"
 
-    def _listing(self) -> Listing | None:
+    def _listing(self) -> FolderListing | None:
         """What the folder holds, for the first record of this run; None for all others."""
         if self._has_listed or self.journal.unfinished():
             return None

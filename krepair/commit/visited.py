@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from krepair.checks.parts import has_parts
 from krepair.commit.folder import ROOT, PartitionFolder, Whereabouts
-from krepair.commit.journal import FileState, Intent, Journal, Listing
+from krepair.commit.journal import FileState, FolderListing, Intent, Journal
 from krepair.commit.listing import Entry, digest_at, entry_of, epochs_of, listed
 from krepair.commit.mend import holds_part, is_cut, lost_of
 from krepair.commit.steps import CLEANED, litter_names
@@ -38,7 +38,7 @@ from krepair.formats.filenames import (
     parse_file_name,
 )
 from krepair.logdir.fingerprint import digest_content, digest_front
-from krepair.plan.model import Change, MendLog, PartitionPlan, RewriteSegments, SetAside
+from krepair.plan.model import Change, PartitionPlan
 
 Judge = Callable[[PartitionFolder, Sequence[str]], str]
 """Reads index files of a folder against their logs; gives what is wrong with the first untrue one, or nothing."""
@@ -290,7 +290,7 @@ def check_evidence(
             f"{folder.at(intent.originals[0].name)}: a broker was stopped cleanly since the plan was applied; the next "
             "one starts without recovery, and would write behind the damaged bytes"
         )
-    if not _takes_batches(change):
+    if not change.decides_on and not change.consents:  # no whole batch was taken out
         return
     touched = {name for change_id in journal.at_work() for name in journal.intents[change_id].names}
     before = listed(listing)
@@ -310,12 +310,6 @@ def _ends_the_log(intent: Intent) -> bool:
     return intent.executor == "files" and len(intent.originals) > 1 and not intent.made
 
 
-def _takes_batches(change: Change) -> bool:
-    if isinstance(change, MendLog):
-        return bool(change.consents)
-    return isinstance(change, RewriteSegments | SetAside)
-
-
 def _check_aborted(folder: PartitionFolder, name: str, was: Entry, *, grows: bool) -> None:
     """Refuse a transaction index that says something else; that of the last segment may say more by now."""
     here = folder.state(name)
@@ -332,7 +326,7 @@ def _derived_anew(folder: PartitionFolder, name: str) -> StalePlanError:
     )
 
 
-def _check_epochs(folder: PartitionFolder, partition: PartitionPlan, listing: Listing) -> None:
+def _check_epochs(folder: PartitionFolder, partition: PartitionPlan, listing: FolderListing) -> None:
     """Refuse leader epochs that give an offset of before another epoch; a log start that moved is no objection."""
     now = epochs_of(folder)
     lowest = _log_start(folder, partition)

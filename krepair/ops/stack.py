@@ -21,7 +21,6 @@ from krepair.formats.filenames import ROOT_SUFFIX, parse_folder_name
 from krepair.logdir.values import LogDir, Partition, PrivateFolder
 from krepair.next_command import by_id
 from krepair.ops.kept import load_kept, private_of
-from krepair.plan.model import ChangeLines
 
 _FRONT_BYTES = 4096
 """Enough of a journal for its first line."""
@@ -104,8 +103,7 @@ class Stack:
                 self._lines[plan_id] = frozenset(
                     (line.topic, line.partition)
                     for change in changes
-                    if isinstance(change, ChangeLines)
-                    for line in change.lines
+                    for line in getattr(change, "lines", ())
                 )
         return self._lines[plan_id]
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from krepair.commit.guards import Guards, SafePoints
-from krepair.commit.journal import Intent, Journal, Listing
+from krepair.commit.journal import FolderListing, Intent, Journal
 from krepair.commit.listing import listed, take_listing
 from krepair.commit.partition import commit_partition, undo_partition
 from krepair.commit.purge import purge_partition
@@ -293,7 +293,7 @@ def test_a_journal_that_names_no_file_of_a_folder_is_damaged(scene: Scene, bad: 
 def test_journals_of_1_0_0_have_no_listing_and_no_number(scene: Scene) -> None:
     journal = Journal(UnsyncedDisk(), f"{scene.path}/{PRIVATE}", PLAN_ID, FOLDER)
     assert (journal.listing, journal.number, journal.began_with) == (None, 0, {})
-    assert Listing() == Listing(files="", marker="", epochs=())
+    assert FolderListing() == FolderListing(files="", marker="", epochs=())
 
 
 def test_undo_with_a_guard_of_another_run_begins_no_second_listing_while_one_counts(scene: Scene) -> None:
