@@ -564,7 +564,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "runs",
          source="deleteRetentionMsBreachedSegments (3.9)"),
     Rule("KR703", BROKER_DOWN, "Not enough space for the next start",
-         evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints), and bytes that are free",
+         evidence="bytes that the start may write (rebuilt indexes, snapshots, checkpoints) and new files that it may "
+                  "make, and how many are free",
          danger="the broker stops with 'No space left on device' while it starts",
          source="AbstractIndex.resize (2.2.1, 3.9)"),
     Rule("KR704", CONFUSING, "Timestamps of records that cannot be right",

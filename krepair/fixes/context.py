@@ -14,7 +14,7 @@ from krepair.fixes.survey import Sights, Survey
 from krepair.formats.broker_version import Version, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
-from krepair.logdir.space import read_space
+from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import LogDir, Partition
 from krepair.options import Options
 from krepair.rules.evidence import Evidence
@@ -100,9 +100,18 @@ class Context:
         return [self.survey(partition) for partition in partitions]
 
     @cached_property
+    def _volume(self) -> VolumeSpace:
+        return read_space(self.view.path)
+
+    @property
     def block_bytes(self) -> int:
         """Bytes of a block of the file system that holds the log directory."""
-        return read_space(self.view.path).block_bytes
+        return self._volume.block_bytes
+
+    @property
+    def links_are_files(self) -> bool:
+        """Whether a second name of a file counts as a file there."""
+        return self._volume.links_are_files
 
     @property
     def broker_id(self) -> int:

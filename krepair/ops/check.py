@@ -34,6 +34,8 @@ from krepair.ops.log_dirs_given import check_named, read_log_dirs
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
+from krepair.plan.fit import lacks_of_start
+from krepair.plan.space import files_at_most
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import StartingNode, metadata_of, node_of
@@ -141,8 +143,10 @@ def _with_evidence(report: LogDirReport) -> Next:
 def _is_tight(report: LogDirReport) -> bool:
     """Whether what is mended may not fit on the disk, beside what it replaces."""
     mended = {finding.partition for finding in report.findings}
-    logs = sum(one.log_bytes for one in report.partitions if one.partition in mended)
-    return 0 <= report.free_bytes < max(logs, report.start_needs_bytes)
+    parts = [one for one in report.partitions if one.partition in mended]
+    logs, files = sum(one.log_bytes for one in parts), sum(files_at_most(one.segments) for one in parts)
+    needs_bytes, needs_files = max(logs, report.start_needs_bytes), max(files, report.start_needs_files)
+    return any(lacks_of_start(needs_bytes, needs_files, report.free_bytes, report.free_files))
 
 
 def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
@@ -225,6 +229,8 @@ def _check_one(
         start_needs_bytes=seen.space.needs_bytes,
         start_reserves_bytes=seen.space.reserves_bytes,
         free_bytes=seen.space.free_bytes,
+        start_needs_files=seen.space.needs_files,
+        free_files=seen.space.free_files,
         start_opens_files=held.files,
         start_maps_files=held.maps,
         kept=seen.kept,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from krepair.durable.scratch import Scratch
@@ -23,7 +23,6 @@ from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
-from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.replicas import (
@@ -51,11 +50,12 @@ from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named, is_same, other_dirs
 from krepair.ops.order import commit_of
 from krepair.ops.reports import KeptPlan
-from krepair.ops.room import room_of
+from krepair.ops.room import room_of, room_of_short_disk
 from krepair.ops.show import second_plan_command
 from krepair.options import Options
 from krepair.plan.build import build_plan
 from krepair.plan.changes import changes_logs, names_removed
+from krepair.plan.fit import AFTER_PURGE, NO_ROOM, WHY_NO_ROOM, root_without, without_room
 from krepair.plan.keep import AUTO
 from krepair.plan.model import (
     WHOLE_BLOCKS,
@@ -68,6 +68,7 @@ from krepair.plan.model import (
     Preview,
     ReplaceFile,
     Risk,
+    Room,
     RootPlan,
     Span,
 )
@@ -286,22 +287,54 @@ def look_at_partitions(
 
 def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFix]) -> Plan:
     """The plan of what the fixes want; looks at the other partitions' active segments if a fence would reach them."""
-    view, options = context.view, context.options
+    view = context.view
     surveys = [context.surveys[folder] for folder in by_folder]
     see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
-    by_folder = {
-        folder: _sound(context.surveys[folder], by_fix, options) for folder, by_fix in by_folder.items()
-    }
     partitions = [
         partition_plan(context, survey, by_folder[folder])
         for folder, survey in context.surveys.items()
         if folder in by_folder
     ]
-    root = _root_plan(context, fixes, partitions)
+    plan = _built(context, fixes, partitions, surveys)
+    room = plan.policy.room
+    if isinstance(room, UnsetType) and (found := room_of_short_disk(view, plan)) is not None:
+        room = found
+    left = frozenset(() if isinstance(room, UnsetType) else without_room(plan, room))
+    return _built(context, fixes, partitions, surveys, left, room) if left else plan
+
+
+def _built(
+    context: Context,
+    fixes: Sequence[Fix],
+    partitions: Sequence[PartitionPlan],
+    surveys: Sequence[Survey],
+    left: Collection[str] = (),
+    room: Room | UnsetType = UNSET,
+) -> Plan:
+    """The plan of these partitions; those in ``left`` stay as they are, and so do their lines in the root.
+
+    Args:
+        context: of the log directory.
+        fixes: asked for.
+        partitions: that were looked at.
+        surveys: of them.
+        left: folders of partitions for which there is no room.
+        room: what is free, where there are such.
+    """
+    view, options = context.view, context.options
+    gone = [one for one in partitions if one.folder in left]
+    if gone:
+        partitions = [_without_room(one, options) if one.folder in left else one for one in partitions]
+        context.surveys = {folder: one for folder, one in context.surveys.items() if folder not in left}
+        for fix in fixes:
+            if fix.of_root:  # it has seen the root as it would be after all changes
+                fix.read(context, list(context.surveys.values()), "plan")
+    root = root_without(_root_plan(context, fixes, partitions), gone)
+    policy = policy_of(context, surveys)
     copied, still = signs_in(view, surveys)
     return build_plan(
         view,
-        policy_of(context, surveys),
+        policy if isinstance(room, UnsetType) else replace(policy, room=room),
         partitions,
         commit_of(context, partitions, with_root=root is not None),
         copied_mtimes=copied,
@@ -313,20 +346,10 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     )
 
 
-def _sound(survey: Survey, by_fix: ByFix, options: Options) -> ByFix:
-    """Return what the fixes want, without rewrites that were decided up to another log end than the start takes."""
-    found = dict(by_fix)
-    for name, seen in by_fix.items():
-        if seen.compacted is None or not seen.changes:
-            continue
-        left = why_not_to_end(survey, seen.compacted.decision.log_end_offset, options)
-        if left is not None:
-            note = (
-                f"its {'keys' if name == 'compact' else 'markers'} are left alone ({left.code}): {left.why}"
-            )
-            found[name] = Seen(seen.findings, left=left, left_note=note)
-            survey.changes = [one for one in survey.changes if one not in seen.changes]
-    return found
+def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
+    """A partition that stays as it is, since its changes do not fit on the disk now."""
+    left = LeftAlone(NO_ROOM, WHY_NO_ROOM, Next.of("plan", LOG_DIR, out=PLAN).at(AFTER_PURGE))
+    return _left_alone(replace(plan, changes=()), left, options)
 
 
 def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
@@ -427,6 +450,7 @@ def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
         settings=recorded,
         accepted_losses=options.accepted_losses,
         room=room_of(view) if options.keep == AUTO else UNSET,
+        links_are_files=context.links_are_files or UNSET,
         block_bytes=context.block_bytes,
         others=others_of(context),
     )

@@ -157,6 +157,8 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
         start_needs_bytes: bytes the next start may write on this disk, -1 if it was not worked out.
         start_reserves_bytes: by how much it extends index files without writing to them, -1 likewise.
         free_bytes: what the file system has left, -1 if that is not known.
+        start_needs_files: new files that the next start may make, -1 if that was not worked out.
+        free_files: new files that the file system has room for, -1 if it has no such limit.
         start_opens_files: files that the start opens, and the broker keeps open.
         start_maps_files: index files that it maps into memory.
         kept: what applied plans keep, the one written last first.
@@ -177,6 +179,8 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     start_needs_bytes: int = -1
     start_reserves_bytes: int = -1
     free_bytes: int = -1
+    start_needs_files: int = -1
+    free_files: int = -1
     start_opens_files: int = 0
     start_maps_files: int = 0
     kept: tuple[KeptPlan, ...] = ()

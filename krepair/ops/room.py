@@ -1,6 +1,7 @@
-"""Does it fit: what a plan needs on the disk against what is free there, and what to do where it does not.
+"""What is said of the room on a disk, and what to do where a plan does not fit (worked out in ``krepair.plan.fit``).
 
-It is looked at when ``plan`` is printed, and when ``apply`` begins. After that a full disk ends every call safely.
+It is looked at when ``plan`` is made and printed, and when ``apply`` begins. After that a full disk ends every call
+safely.
 
 A plan needs a journal. Where none can be written, since no block or no inode is free, commands are named that need
 neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and ``cp`` to
@@ -24,7 +25,7 @@ from krepair.fixes.table import asked
 from krepair.formats.filenames import private_folder
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import configured_id, why_of_another_broker
-from krepair.logdir.space import VolumeSpace, read_space
+from krepair.logdir.space import VolumeSpace, read_space, settled_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import NOTHING, PLAN, Next, by_id
@@ -34,25 +35,17 @@ from krepair.ops.ready import is_root, targets_of
 from krepair.ops.show import around_of, options_of, plan_command
 from krepair.options import Options
 from krepair.plan.facts import fix_names
-from krepair.plan.keep import AUTO, is_freed_by_apply
+from krepair.plan.fit import Lack, decided, fit_of, fits_whole, lack_of, room_in, whole_needs, why_not_begun
+from krepair.plan.keep import AUTO
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
 from krepair.plan.render import plan_view
 from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.short import Observed
-from krepair.plan.space import (
-    decided,
-    fit_of,
-    on_top,
-    parts_on_top,
-    plan_copy_bytes,
-    without_undo,
-)
+from krepair.plan.space import OnTop, without_undo
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text
 from krepair.rules.gone_ends import GoneEnd
 from krepair.start.needs import needed_at_most
 
-_FILES_OF_A_TARGET: Final = 12
-"""Folders, journals, fence files and the copy of the plan in one private sub-folder."""
 _AWAY: Final = (
     "krepair finds nothing here that can be removed without loss. Copy a partition to another disk, and remove it "
     "here: docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen while you do"
@@ -60,64 +53,38 @@ _AWAY: Final = (
 
 
 def room_of(view: LogDir) -> Room:
-    """What is free for the broker's user, what only root has beside it, and what the next start may write.
+    """Return what is free for the broker's user, what only root has beside it, and what the next start may write.
 
     Raises:
         OSError: the disk cannot be asked.
     """
-    return replace(_room_in(view.path, read_space(view.path)), start_bytes=needed_at_most(view))
+    return room_in(view.path, settled_space(view.path), *needed_at_most(view))
 
 
-def _room_in(path: str, space: VolumeSpace) -> Room:
-    """The same, without the next start."""
-    free, reserve = space.free_bytes, space.reserve_bytes
-    if os.stat(path).st_uid == 0:
-        free, reserve = max(free, 0) + reserve, 0  # a broker that is root takes the reserve, too
-    return Room(free_bytes=free, reserve_bytes=reserve if os.geteuid() == 0 else 0, start_bytes=0)
+def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
+    """Return what is free where a plan does not fit as it is; None where it fits.
 
-
-class Lack(NamedTuple):
-    """Why a plan does not fit.
-
-    Attributes:
-        text: what it needs, and what is free.
-        bytes: that have to become free before it can begin; 0 where files are what is missing.
+    Raises:
+        OSError: the disk cannot be asked.
     """
-
-    text: str
-    bytes: int
-
-
-def lack_of(plan: Plan, space: VolumeSpace) -> Lack | None:
-    """Why a plan does not fit; None if it does.
-
-    Args:
-        plan: what is left to do.
-        space: of the disk.
-    """
-    room = _room_in(plan.log_dir, space)
-    copy_bytes = plan_copy_bytes(plan)
-    if plan.policy.keep == AUTO:
-        fit = fit_of(plan, room, copy_bytes)
-        needed, missing = fit.begin, fit.lacks
-    else:
-        top = parts_on_top(plan)
-        has = room.free_bytes + (room.reserve_bytes if top.after <= 0 else 0)
-        needed = top.peak + copy_bytes
-        missing = max(needed - has, 0)
-    files = _files_of(plan, space)
-    if not missing and 0 <= space.free_inodes < files:
-        return Lack(
-            f"{count_text(files, 'new file')} while it is applied, the file system has room for {space.free_inodes:,}",
-            0,
-        )
-    if not missing:
+    room = room_in(view.path, read_space(view.path))
+    if fits_whole(plan, room) or not fit_of(plan, room).left:
         return None
-    return Lack(
-        f"{bytes_words(needed)} on top {'to begin' if plan.policy.keep == AUTO else 'while it is applied'}, "
-        f"{bytes_text(max(room.free_bytes, 0))} are free",
-        missing,
-    )
+    return room_in(view.path, settled_space(view.path), *needed_at_most(view))
+
+
+def _looked_at(plan: Plan) -> tuple[VolumeSpace, Lack | None]:
+    """What is free, and why a plan does not fit there; None if it does.
+
+    Raises:
+        OSError: the disk cannot be asked.
+    """
+    space = read_space(plan.log_dir)
+    lack = lack_of(plan, space)
+    if lack is not None and space.gives_back_later:
+        space = settled_space(plan.log_dir)
+        lack = lack_of(plan, space)
+    return space, lack
 
 
 def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> None:
@@ -131,12 +98,11 @@ def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> N
     Raises:
         RefusedError: it does not, or nothing can be written there. The message says what to do.
     """
-    space = read_space(plan.log_dir)
+    space, lack = _looked_at(_of(plan, left))
     if space.mounted_read_only:
         raise RefusedError(f"{plan.log_dir}: the file system is mounted read-only")
-    lack = lack_of(_of(plan, left), space)
     if lack is not None:
-        lines, commands = _way_out(plan, lack, options)
+        lines, commands = _way_out(plan, lack, space, options)
         text = " ".join(line.rstrip(".") + "." for line in lines).rstrip(".")
         raise RefusedError(
             f"{plan.log_dir}: the plan needs {lack.text}. {text}",
@@ -144,18 +110,13 @@ def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> N
         )
 
 
-def why_not_begun(plan: Plan, partition: PartitionPlan) -> str:
-    """Why the disk has no room for a partition, or empty.
-
-    What ``--keep auto`` keeps has to leave the room for the next start, and may not take what only root has.
-    """
-    top, room = on_top(partition, plan.policy), _room_in(plan.log_dir, read_space(plan.log_dir))
-    keeps = any(change.by_itself and not is_freed_by_apply(change) for change in partition.changes)
-    need = top.peak + (plan.policy.room.start_bytes if keeps and isinstance(plan.policy.room, Room) else 0)
-    has = room.free_bytes + (0 if plan.policy.keep == AUTO and top.after > 0 else room.reserve_bytes)
-    if need <= has:
-        return ""
-    return f"{partition.folder}: needs {need} bytes, {max(has, 0)} are free; it is left as it is"
+def why_no_room(plan: Plan, partition: PartitionPlan) -> str:
+    """Return why the disk has no room for a partition now, or empty."""
+    space = read_space(plan.log_dir)
+    why = why_not_begun(plan, partition, space)
+    if why and space.gives_back_later:
+        return why_not_begun(plan, partition, settled_space(plan.log_dir))
+    return why
 
 
 def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
@@ -164,42 +125,50 @@ def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
     return replace(plan, partitions=tuple(one for one in targets if not is_root(one)), root=root)
 
 
-def _files_of(plan: Plan, space: VolumeSpace) -> int:
-    """New files and folders; where a second name counts as a file, also those that originals have meanwhile."""
-    files = 0
-    for target in targets_of(plan):
-        there = {file.name for file in target.files}
-        files += _FILES_OF_A_TARGET + sum(len(change.leaves) + 1 for change in target.changes)
-        if space.links_are_files:
-            files += len(there.intersection(name for change in target.changes for name in change.touches))
-    return files
-
-
 # -- what to do instead
 
 
-def _way_out(plan: Plan, lack: Lack, options: Options) -> tuple[tuple[str, ...], tuple[Next, ...]]:
+def _way_out(
+    plan: Plan, lack: Lack, space: VolumeSpace, options: Options
+) -> tuple[tuple[str, ...], tuple[Next, ...]]:
     """What to do where a plan does not fit: lines, and the commands to type."""
-    if plan.policy.keep != AUTO and lack.bytes:
+    again = plan_command(plan, keep=AUTO, at=options)
+    root = f"Root may use {bytes_text(space.reserve_bytes)} more here"
+    if lack_of(plan, space, for_root=True) is None:
+        return (f"{root}: run apply as root.",), (Next.of("apply", PLAN, when="as root"),)
+    if plan.policy.keep != AUTO:
         room = room_of(read_log_dir(plan.log_dir))
-        other = replace(plan, policy=replace(plan.policy, keep=AUTO, room=room))
-        other = replace(other, partitions=decided(other))
-        fit = fit_of(other, room, plan_copy_bytes(other))
-        if not fit.lacks:
+        other = _freeing(plan, room)
+        fit = fit_of(other, room)
+        if fit.left and len(fit.left) < len(other.changing):
+            some = f"{len(other.changing) - len(fit.left):,} of {count_text(len(other.changing), 'partition')} fit"
+            return (f"With --keep auto {some} now.",), (again,)
+        if not fit.lacks and not fit.lacks_files:
             gone = len(without_undo(other))
             undo = f"{count_text(gone, 'change')} of {len(_changes(other)):,} would have no undo"
-            return (f"With --keep auto it fits: {undo}.",), (plan_command(plan, keep=AUTO, at=options),)
-        lack = Lack(lack.text, fit.lacks)
+            return (f"With --keep auto it fits: {undo}.",), (again,)
+        if lack_of(other, space, for_root=True) is None:
+            return (f"{root}, and with --keep auto it fits: run apply of that plan as root.",), (again,)
+        lack = lack_of(other, space) or lack
     could = removable(plan.log_dir, but=plan.plan_id)
-    short = (
-        f"At least {-(-lack.bytes // 1024):,} KiB more have to be free here."
-        if lack.bytes
-        else "There has to be room for more files here."
-    )
+    least, every = _amount(lack.bytes, lack.files), _amount(lack.all_bytes, lack.all_files)
+    short = f"At least {least} more have to be free here"
+    short += "." if least == every else f" before one partition fits, {every} before all of this does."
     safe = [f"What can safely go: {one.text}." for one in could] or [f"{_AWAY}."]
     commands = [one.command for one in could]
-    again = plan_command(plan, keep=AUTO, at=options)
     return (short, *safe, "Then type the last command."), (*dict.fromkeys(commands), again)
+
+
+def _amount(size: int, files: int) -> str:
+    wanted = [f"{-(-size // 1024):,} KiB"] if size or not files else []
+    wanted += [f"room for {count_text(files, 'file')}"] if files else []
+    return " and ".join(wanted)
+
+
+def _freeing(plan: Plan, room: Room) -> Plan:
+    """The same changes with ``--keep auto``."""
+    other = replace(plan, policy=replace(plan.policy, keep=AUTO, room=room))
+    return replace(other, partitions=decided(other))
 
 
 def _changes(plan: Plan) -> list[Change]:
@@ -236,27 +205,33 @@ def observe(plan: Plan, options: Options) -> Observed | str:
     if not targets_of(plan):
         return "nothing is needed"
     try:
-        space = read_space(plan.log_dir)
-        room = _room_in(plan.log_dir, space)
+        space, lack = _looked_at(plan)
+        room = room_in(plan.log_dir, space)
+        if lack is not None and lack_of(plan, space, for_root=True) is not None:
+            more, commands = _way_out(plan, lack, space, options)
+            lines = (f"It needs {lack.text}.", *more)
+            return Observed(room.free_bytes, fit_of(plan, room).needs.peak, lines, commands, fits=False)
     except (OSError, RefusedError):
         return "the disk cannot be looked at here"
-    needed = parts_on_top(plan).peak + plan_copy_bytes(plan)
-    lack = lack_of(plan, space)
-    if lack is None:
-        # What df shows, where that is enough; a broker that is root has its reserve, too.
-        free_bytes = space.free_bytes if needed <= space.free_bytes else room.free_bytes
-        return Observed(free_bytes, needed, lines=_figures(plan, space, needed))
-    more, commands = _way_out(plan, lack, options)
-    return Observed(room.free_bytes, needed, (f"It needs {lack.text}.", *more), commands, fits=False)
+    if lack is not None:  # it fits with what only root may use
+        room = replace(room, reserve_bytes=space.reserve_bytes)
+    needs = whole_needs(plan)
+    # What df shows, where that is enough; a broker that is root has its reserve, too.
+    free_bytes = space.free_bytes if needs.peak <= space.free_bytes else room.free_bytes
+    return Observed(free_bytes, needs.peak, _figures(space, needs), root_bytes=_of_root(space, room, needs))
 
 
-def _figures(plan: Plan, space: VolumeSpace, needed: int) -> tuple[str, ...]:
+def _of_root(space: VolumeSpace, room: Room, needs: OnTop) -> int:
+    """What root has beside the free bytes, where the plan fits with it alone; else 0."""
+    return space.reserve_bytes if needs.peak > room.free_bytes else 0
+
+
+def _figures(space: VolumeSpace, needs: OnTop) -> tuple[str, ...]:
     inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
     root = f" ({size_text(space.reserve_bytes)} more for root alone)" if space.reserve_bytes else ""
-    files = count_text(_files_of(plan, space), "file")
     return (
         f"{size_text(max(space.free_bytes, 0))} are free now{root}{inodes}.",
-        f"{size_text(needed)} are needed while apply runs, for {files}.",
+        f"{size_text(needs.peak)} are needed while apply runs, for {count_text(needs.files, 'file')}.",
     )
 
 

@@ -12,6 +12,7 @@ from krepair.formats.words import all_printable
 from krepair.logdir.values import LogDir
 from krepair.plan.changes import trusted_after
 from krepair.plan.document import for_the_reader
+from krepair.plan.fit import decided
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import (
     Commit,
@@ -24,7 +25,7 @@ from krepair.plan.model import (
 )
 from krepair.plan.planfile import seal
 from krepair.plan.risks import risks_of
-from krepair.plan.space import decided, expected_seconds, plan_peak_bytes, with_figures
+from krepair.plan.space import expected_seconds, plan_peak_bytes, with_figures
 
 
 def build_plan(

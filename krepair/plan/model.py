@@ -122,17 +122,21 @@ class Others(Struct, frozen=True, kw_only=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """What was free on the disk of the log directory when a plan with ``--keep auto`` was made.
+    """What was free on the disk of the log directory when a plan was made that depends on it.
 
     Attributes:
         free_bytes: for the broker's user; negative where so many have to become free before that user gets any.
         reserve_bytes: for root alone, where root made the plan. They count for what a change gives back at once.
         start_bytes: that the next start of the broker may write.
+        free_files: new files that the file system had room for; absent if it has no such limit.
+        start_files: new files that the next start may make; absent likewise.
     """
 
     free_bytes: int
     reserve_bytes: int
     start_bytes: int
+    free_files: int | UnsetType = UNSET
+    start_files: int | UnsetType = UNSET
 
 
 class Policy(Struct, frozen=True, kw_only=True):
@@ -150,7 +154,8 @@ class Policy(Struct, frozen=True, kw_only=True):
         assume_high_watermark: ``log-end`` or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
         accepted_losses: values of ``--accept-data-loss``, sorted.
-        room: what was free, of ``auto``; else absent.
+        room: what was free, of ``auto``, and where not all changes had room; else absent.
+        links_are_files: set where a second name of a file counts as a file of the file system, as on tmpfs.
         block_bytes: bytes of a block of the log directory's file system; a file takes whole blocks.
         others: what was said of the other replicas.
     """
@@ -167,6 +172,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     others: Others
     accepted_losses: tuple[str, ...] = ()
     room: Room | UnsetType = UNSET
+    links_are_files: bool | UnsetType = UNSET
     block_bytes: Annotated[int, Meta(ge=1)] = 4096
 
 

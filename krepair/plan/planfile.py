@@ -14,6 +14,7 @@ import hashlib
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there, kind_of, why
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.document import PlanDocument, Unchanged, joined, parted
-from krepair.plan.model import FORMAT_VERSION, FileFingerprint, Plan
+from krepair.plan.model import FORMAT_VERSION, ChangeLines, FileFingerprint, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
 """Larger files are refused without reading. A plan has less than 1 kB per segment that changes."""
@@ -46,6 +47,10 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 _decoder: Final = msgspec.json.Decoder(PlanDocument)
 _IN_FULL: Final = "2.0"
 """The format of krepair 1.0.0: every field is written, and the digest is over the whole plan."""
+
+
+_LINE: Final = 60
+"""Bytes of a line of a checkpoint that changes, besides its topic, at least."""
 
 
 class _Head(msgspec.Struct):
@@ -81,6 +86,29 @@ def kept_copy(plan: Plan) -> bytes:
     if plan.format_version == _IN_FULL:
         return in_full(plan)
     return _written(parted(plan)[0])
+
+
+def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
+    """Bytes of what is kept of a plan for undo: of its head, and of each partition that changes, by folder.
+
+    A line of the root counts for its partition.
+    """
+    changing = {one.folder: one for one in plan.changing}
+    if plan.format_version == _IN_FULL:
+        return len(in_full(plan)), dict.fromkeys(changing, 0)
+    lines = Counter(
+        (line.topic, line.partition)
+        for change in (plan.root.changes if plan.root is not None else ())
+        if isinstance(change, ChangeLines)
+        for line in change.lines
+    )
+    sizes = {
+        folder: len(_encoder.encode(one))
+        + len(",\n")
+        + lines[one.topic, one.partition] * (_LINE + len(one.topic))
+        for folder, one in changing.items()
+    }
+    return max(len(kept_copy(plan)) - sum(sizes.values()), 0), sizes
 
 
 def in_full(plan: Plan) -> bytes:

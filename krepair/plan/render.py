@@ -12,6 +12,7 @@ from krepair.formats.broker_version import why_not_tried
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import Next
 from krepair.plan.change_words import LISTINGS, by_kind, words_of
+from krepair.plan.fit import fit_of
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply
 from krepair.plan.model import (
     Change,
@@ -41,9 +42,7 @@ from krepair.plan.short import (
 from krepair.plan.space import (
     add_tallies,
     apply_order,
-    fit_of,
     free_after_apply,
-    plan_copy_bytes,
     verify_seconds,
 )
 from krepair.plan.view import (
@@ -164,9 +163,9 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
             ("expected time of verify", expected_text(verify_seconds(plan))),
         ]
     if isinstance(room, Room) and changing:
-        fit = fit_of(plan, room, plan_copy_bytes(plan))
+        fit = fit_of(plan, room)
         free = size_text(max(room.free_bytes, 0))
-        rows.append(("needed to begin", f"{size_text(fit.begin)}; {free} were free when it was made"))
+        rows.append(("needed to begin", f"{size_text(fit.begin.peak)}; {free} were free when it was made"))
         if fit.left:
             lines.append(f"There is no room for {names_text(fit.left)}; apply leaves them, and ends with 3.")
     if plan.uncleanable_partitions:

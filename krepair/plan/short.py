@@ -14,6 +14,7 @@ from krepair.checks.catalogue import RULES, Severity
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.change_words import by_kind
+from krepair.plan.fit import NO_ROOM
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import (
     Change,
@@ -70,6 +71,7 @@ class Observed(NamedTuple):
         lines: the same in words, with what to do where it does not fit.
         commands: to type where it does not fit.
         fits: whether apply would go on.
+        root_bytes: that only root may use beside them, where apply needs them; else 0.
     """
 
     free_bytes: int
@@ -77,6 +79,7 @@ class Observed(NamedTuple):
     lines: tuple[str, ...] = ()
     commands: tuple[Next, ...] = ()
     fits: bool = True
+    root_bytes: int = 0
 
 
 class Around(NamedTuple):
@@ -318,9 +321,8 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
             "Fits", f"{looks}. It needs {size_text(plan.peak_extra_bytes)} more while it runs", 2, looks
         )
     elif seen.fits:
-        free = size_text(max(seen.free_bytes, 0))
         yield _Row(
-            "Fits", f"yes: apply needs {size_text(seen.needed_bytes)} more while it runs; {free} are free", 2
+            "Fits", _fits_text(plan, seen, around), _WHOLE if seen.root_bytes or _without_room(plan) else 2
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
@@ -329,6 +331,26 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
     yield _Row("Frees", _comes_back(plan), 3)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
     yield _Row("Down", f"{time} for apply and verify, plus stop and start", 4)
+
+
+def _without_room(plan: Plan) -> int:
+    """How many partitions wait for room."""
+    return sum(one.code == NO_ROOM for one in plan.partitions)
+
+
+def _fits_text(plan: Plan, seen: Observed, around: Around) -> str:
+    free = f"{size_text(max(seen.free_bytes, 0))} are free"
+    if seen.root_bytes:
+        free += f" for users, {size_text(seen.root_bytes)} for root: run apply as root"
+    needs = f"apply needs {size_text(seen.needed_bytes)} more while it runs; {free}"
+    waiting = _without_room(plan)
+    if not waiting:
+        return f"{'yes, for root' if seen.root_bytes else 'yes'}: {needs}"
+    fitting = len(plan.changing)
+    kept = any(isinstance(change.undo, KeepOriginal) for change in changes_of(plan))
+    again = f": type {typable(around.same)}" if around.same else ""
+    rest = f"the rest after {'purge' if kept else 'apply'}{again}"
+    return f"{fitting:,} of {count_text(fitting + waiting, 'partition')} now; {needs}; {rest}"
 
 
 def _comes_back(plan: Plan) -> str:
@@ -494,8 +516,11 @@ def next_of(plan: Plan, around: Around) -> tuple[Section, ...]:
         return (_step("Next:", (Next.of("show", around.path, "--section", "risks"),)),)
     changes = changes_of(plan)
     if changes:
+        seen = around.observed
+        for_root = isinstance(seen, Observed) and seen.root_bytes
+        who = "as root" if for_root else "as the broker's user or as root"
         first = _step(
-            "Next, with the broker stopped, as the broker's user or as root:",
+            f"Next, with the broker stopped, {who}:",
             (Next.of(verb, around.path, *around.place) for verb in ("apply", "verify")),
         )
         if not any(isinstance(change.undo, KeepOriginal) for change in changes):

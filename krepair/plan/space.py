@@ -1,7 +1,7 @@
-"""Every figure of space: the blocks of the disk that changes need, keep and give back. Pure.
+"""Every figure of space that changes need, keep and give back: blocks of the disk, and files. Pure.
 
-What is free is read in ``krepair.ops.room``. Figures are upper bounds of what is needed, and so lower bounds of what
-comes back: the sizes of new indexes are, and a change has a block for each folder entry that it may need.
+Whether they fit is worked out in ``krepair.plan.fit``. Figures are upper bounds of what is needed, and so lower bounds
+of what comes back: the sizes of new indexes are, and a change has a block for each folder entry that it may need.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from krepair.formats.filenames import LOG, SEGMENT_SUFFIXES
 from krepair.plan.facts import OnDisk
-from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_freed_by_apply, undo_for
-from krepair.plan.model import Change, KeepOriginal, PartitionPlan, Plan, Policy, ReasonTally, Room
+from krepair.plan.keep import INPLACE, UNTIL_VERIFIED, is_freed_by_apply, undo_for
+from krepair.plan.model import Change, PartitionPlan, Plan, Policy, ReasonTally
 from krepair.plan.planfile import kept_copy
 from krepair.rules.reasons import Reason
 
@@ -26,14 +26,24 @@ REMOVAL_BYTES: Final = 1024
 """Bytes that the removal of a file needs: two records in the journal, and a folder entry for the kept file."""
 
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
-"""Bytes for journal, folder and fence files of one partition during apply."""
+"""Bytes for journal, folders and fence files of one partition while it is changed, at least."""
+_PRIVATE_FILES: Final = 12
+"""Folders, journal and its successor, fence files and the name of the plan's copy of one partition meanwhile."""
+_FOLDERS_THAT_STAY: Final = 5
+"""The private sub-folder and those in it; and a block by which the partition's own folder may have grown."""
+_FILES_THAT_STAY: Final = 5
+"""Until purge: the private sub-folder, three in it, and the journal."""
+_RECORDS_OF_A_CHANGE: Final = 512
+_RECORD_OF_A_FILE: Final = 200
+_LISTED_FILE: Final = 40
+"""Bytes in a journal: of a change, of a file that it touches, of a file of the partition in the listing of a run."""
 
-_OF_FIGURES: Final = 256
+COPY_FIGURES: Final = 256
 """Bytes of the copy of a plan for the fields that depend on its size, and are left out where it is worked out."""
 
 
 class Space(NamedTuple):
-    """What a change costs and frees: bytes of blocks on the disk, but for ``log_shrinks``.
+    """What a change costs and frees: bytes of blocks on the disk, but for ``log_shrinks``; and files.
 
     Attributes:
         made: what its new files take at most.
@@ -41,6 +51,8 @@ class Space(NamedTuple):
         peak: what it needs on top while it is applied.
         log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
         kept_anew: what keeping its originals takes besides ``made``: bytes that are kept as a copy.
+        files: new files, at most.
+        files_back: files that are gone with its originals.
     """
 
     made: int
@@ -48,6 +60,8 @@ class Space(NamedTuple):
     peak: int
     log_shrinks: int
     kept_anew: int = 0
+    files: int = 0
+    files_back: int = 0
 
 
 def space_of(change: Change, on_disk: OnDisk) -> Space:
@@ -60,7 +74,7 @@ def space_of(change: Change, on_disk: OnDisk) -> Space:
         change: the change.
         on_disk: what the files of the partition take.
     """
-    made = back = copied = kept_anew = shrinks = 0
+    made = back = copied = kept_anew = shrinks = files = files_back = 0
     for file in change.files:
         before, after = on_disk.sizes.get(file.name, 0), max(file.size, 0)
         comes_back = on_disk.freed_without([file.name])
@@ -69,15 +83,19 @@ def space_of(change: Change, on_disk: OnDisk) -> Space:
             comes_back = max(comes_back - on_disk.takes(after), 0)
             copied += kept
             kept_anew += kept - comes_back
+            files += 1
         elif file.how not in {"swapped", "goes", "swap"}:
             made += on_disk.takes(after)
+            files += 1
         if file.how != "swap":
             back += comes_back
+            files_back += file.name in on_disk.sizes and (comes_back > 0 or not before)
         if file.copied:
             copied += on_disk.takes(before)
+            files += 1
         if file.name.endswith(LOG):
             shrinks += before - after
-    return Space(made, back, made + copied + _entries(change), shrinks, kept_anew)
+    return Space(made, back, made + copied + _entries(change), shrinks, kept_anew, files, files_back)
 
 
 def _entries(change: Change) -> int:
@@ -90,19 +108,28 @@ def _entries(change: Change) -> int:
 
 
 class OnTop(NamedTuple):
-    """The extra bytes that a series of changes needs, compared with the bytes before the first of them.
+    """What a series of changes needs on top, compared with what there was before the first of them.
 
     Attributes:
         peak: largest number of extra bytes at any moment.
         after: extra bytes after all changes; negative if they have freed more than they need.
+        files: largest number of extra files at any moment.
+        files_after: extra files after all changes.
     """
 
     peak: int
     after: int
+    files: int = 0
+    files_after: int = 0
 
     def then(self, other: OnTop) -> OnTop:
         """The need of these changes followed by others."""
-        return OnTop(max(self.peak, self.after + other.peak), self.after + other.after)
+        return OnTop(
+            max(self.peak, self.after + other.peak),
+            self.after + other.after,
+            max(self.files, self.files_after + other.files),
+            self.files_after + other.files_after,
+        )
 
 
 NOTHING: Final = OnTop(0, 0)
@@ -113,54 +140,101 @@ def freed_at_apply(change: Change, space: Space) -> int:
     return (space.back if is_freed_by_apply(change) else -space.kept_anew) - space.made
 
 
-class _Parts(NamedTuple):
+class OwnGroup(NamedTuple):
+    """A change that is staged, verified and freed by itself: what it needs, and what its originals give back."""
+
+    change: Change
+    needs: OnTop
+    back: int
+    files_back: int
+
+    def freed(self) -> OnTop:
+        """What it needs where apply frees its originals."""
+        peak, after, files, files_after = self.needs
+        return OnTop(peak, after - self.back, files, files_after - self.files_back)
+
+
+class Parts(NamedTuple):
     """The changes of a partition, by when they are staged.
 
     Attributes:
         begin: what is there until the end: journal and folders, and all that is staged before the first group.
-        comes_back: bytes of originals of these that can be freed, once the last group is done.
-        groups: each by itself: what it needs, and how much of that its originals give back.
+        groups: each by itself.
+        end: what goes after the last group: the fence, and originals of the other changes that can be freed.
+        end_if_kept: what goes then where all originals are kept.
     """
 
     begin: OnTop
-    comes_back: int
-    groups: list[tuple[Change, OnTop, int]]
+    groups: list[OwnGroup]
+    end: OnTop
+    end_if_kept: OnTop
 
 
-def _parts_of(partition: PartitionPlan, policy: Policy) -> _Parts:
+def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
+    """The needs of a partition's changes."""
     on_disk = OnDisk.of(partition.files, policy)
-    staged_first, comes_back = PRIVATE_FOLDER_BYTES, 0
+    linked = policy.links_are_files is True
+    journal = on_disk.takes(_journal_bytes(partition))
+    stays = ROUNDING_BYTES * _FOLDERS_THAT_STAY + journal
+    private = max(PRIVATE_FOLDER_BYTES, stays + 2 * journal)
+    begin, files = private, _PRIVATE_FILES
+    lowered, files_lowered = private - stays, _PRIVATE_FILES - _FILES_THAT_STAY
+    back, files_back = lowered, files_lowered
     groups = []
     for change in partition.changes:
         space = space_of(change, on_disk)
+        new = space.files + (len(set(change.touches) & on_disk.sizes.keys()) if linked else 0)
         if change.by_itself:
-            groups.append((change, OnTop(space.peak, space.peak), space.back))
+            needs = OnTop(space.peak, space.peak, new, new)
+            groups.append(OwnGroup(change, needs, space.back, space.files_back))
         else:
-            staged_first += space.peak
-            comes_back += space.back if is_freed_by_apply(change) else 0
-    return _Parts(OnTop(staged_first, staged_first), comes_back, groups)
+            begin += space.peak
+            files += new
+            if is_freed_by_apply(change):
+                back += space.back
+                files_back += space.files_back
+    return Parts(
+        begin=OnTop(begin, begin, files, files),
+        groups=groups,
+        end=OnTop(0, -back, 0, -files_back),
+        end_if_kept=OnTop(0, -lowered, 0, -files_lowered),
+    )
+
+
+def _journal_bytes(partition: PartitionPlan) -> int:
+    touched = sum(len(change.touches) for change in partition.changes)
+    return (
+        _RECORDS_OF_A_CHANGE * (len(partition.changes) + 1)
+        + _RECORD_OF_A_FILE * touched
+        + _LISTED_FILE * len(partition.files)
+    )
 
 
 def on_top(partition: PartitionPlan, policy: Policy) -> OnTop:
-    """The extra bytes that the changes of one partition, or of the root, need.
+    """What the changes of one partition, or of the root, need on top.
 
     Changes that cannot be staged by themselves are staged before the first group, and freed after the last one.
     """
     if not partition.changes:
         return NOTHING
-    parts = _parts_of(partition, policy)
+    parts = parts_of(partition, policy)
     together = parts.begin
-    for change, top, back in parts.groups:
-        together = together.then(OnTop(top.peak, top.after - (back if is_freed_by_apply(change) else 0)))
-    return together.then(OnTop(0, -parts.comes_back))
+    for group in parts.groups:
+        together = together.then(group.freed() if is_freed_by_apply(group.change) else group.needs)
+    return together.then(parts.end)
 
 
 def on_top_of_all(partitions: Iterable[PartitionPlan], policy: Policy) -> OnTop:
-    """The extra bytes that partitions need if they are changed one after the other, in this order."""
+    """What partitions need on top if they are changed one after the other, in this order."""
     together = NOTHING
     for partition in partitions:
         together = together.then(on_top(partition, policy))
     return together
+
+
+def files_at_most(segments: int) -> int:
+    """New files at most, where every segment of a partition is written anew."""
+    return _PRIVATE_FILES + len(SEGMENT_SUFFIXES) * segments
 
 
 # -- the order of apply
@@ -177,11 +251,11 @@ def apply_order(plan: Plan) -> list[PartitionPlan]:
     changing = [partition for partition in plan.partitions if partition.changes]
     if plan.policy.keep == INPLACE:
         return sorted(changing, key=_most_for_least)
-    needs = {one.folder: on_top(_as_freed(one), plan.policy) for one in changing}
+    needs = {one.folder: on_top(as_freed(one), plan.policy) for one in changing}
     return sorted(changing, key=lambda one: (*_fits_first(needs[one.folder]), _name(one)))
 
 
-def _as_freed(partition: PartitionPlan) -> PartitionPlan:
+def as_freed(partition: PartitionPlan) -> PartitionPlan:
     """The partition as if apply freed all originals that it may free."""
     changes = tuple(replace(change, undo=undo_for(UNTIL_VERIFIED, change)) for change in partition.changes)
     return replace(partition, changes=changes)
@@ -223,12 +297,15 @@ def plan_copy_bytes(plan: Plan) -> int:
         return 0
     block = plan.policy.block_bytes
     bare = replace(plan, peak_extra_bytes=0, freed_at_apply=0, digest="", plan_id="", unchanged_digest=UNSET)
-    return -(-(len(kept_copy(bare)) + _OF_FIGURES) // block) * block
+    return -(-(len(kept_copy(bare)) + COPY_FIGURES) // block) * block
 
 
 def parts_on_top(plan: Plan) -> OnTop:
     """What is needed while the root and the partitions are changed, without the copy of the plan."""
-    return _kept(root_on_top(plan).peak).then(on_top_of_all(apply_order(plan), plan.policy))
+    root = root_on_top(plan)
+    return OnTop(root.peak, root.peak, root.files, root.files).then(
+        on_top_of_all(apply_order(plan), plan.policy)
+    )
 
 
 def plan_peak_bytes(plan: Plan) -> int:
@@ -246,123 +323,6 @@ def free_after_apply(plan: Plan) -> int:
     if plan.root is None and all(map(is_freed_by_apply, changes)):
         return plan.freed_at_apply
     return -(parts_on_top(plan).after + plan_copy_bytes(plan))
-
-
-def _kept(size: int) -> OnTop:
-    return OnTop(size, size)
-
-
-# -- --keep auto
-
-
-class Fit(NamedTuple):
-    """How a plan fits into a room.
-
-    Attributes:
-        begin: bytes that its first group needs, with the journal and the copy of the plan.
-        lacks: bytes that have to become free before the first group fits; 0 if it does.
-        left: folders of partitions that do not fit, even after all that is freed before them.
-    """
-
-    begin: int
-    lacks: int
-    left: tuple[str, ...]
-
-
-def fit_of(plan: Plan, room: Room, copy_bytes: int) -> Fit:
-    """How a plan fits whose groups make room for each other.
-
-    What only root has counts for a partition that gives back at once what it takes.
-
-    Args:
-        plan: with its undo decided, or all freed.
-        room: what is free.
-        copy_bytes: of the copy of the plan.
-    """
-    top = copy_bytes + root_on_top(plan).peak
-    begin, lacks = 0, 0
-    left = []
-    for partition in apply_order(plan):
-        need = on_top(partition, plan.policy)
-        first = begins_with(partition, plan.policy)
-        has = room.free_bytes + (room.reserve_bytes if need.after <= 0 else 0)
-        if not begin:
-            begin, lacks = top + first, max(top + first - has, 0)
-        if top + need.peak > has:
-            left.append(partition.folder)
-        else:
-            top += need.after
-    if not plan.changing:
-        begin, lacks = top, max(top - room.free_bytes, 0)
-    return Fit(begin, lacks if len(left) == len(plan.changing) else 0, tuple(left))
-
-
-def begins_with(partition: PartitionPlan, policy: Policy) -> int:
-    """Bytes that a partition needs until its first group is done."""
-    parts = _parts_of(partition, policy)
-    return parts.begin.peak + (parts.groups[0][1].peak if parts.groups else 0)
-
-
-def decided(plan: Plan) -> tuple[PartitionPlan, ...]:
-    """The partitions of a plan, each change with how it is taken back, as its policy says.
-
-    With ``--keep auto`` originals are kept while all that is kept, what comes later as if it were freed, and the next
-    start fit into what is free for the broker's user; else they are freed. Of one partition the first ones are freed:
-    undo takes back the last one first, and stops where originals are gone.
-    """
-    policy = plan.policy
-    if policy.keep != AUTO:
-        return tuple(
-            replace(
-                one,
-                changes=tuple(replace(change, undo=undo_for(policy.keep, change)) for change in one.changes),
-            )
-            for one in plan.partitions
-        )
-    room = policy.room
-    assert not isinstance(room, UnsetType)
-    freed = replace(plan, partitions=tuple(map(_as_freed, plan.partitions)))
-    copy_bytes = plan_copy_bytes(freed)
-    left = frozenset(fit_of(freed, room, copy_bytes).left)
-    order = [one for one in apply_order(freed) if one.folder not in left]
-    laters = [NOTHING]
-    for one in reversed(order):
-        laters.append(on_top(one, policy).then(laters[-1]))
-    made = {one.folder: one for one in freed.partitions}
-    top = copy_bytes + root_on_top(plan).peak
-    for one, later in zip(order, laters[-2::-1], strict=True):
-        kept = _keeping_what_fits(one, policy, room.free_bytes - room.start_bytes - top, later)
-        made[one.folder] = kept
-        top += on_top(kept, policy).after
-    return tuple(made[one.folder] for one in plan.partitions)
-
-
-def _keeping_what_fits(partition: PartitionPlan, policy: Policy, free: int, later: OnTop) -> PartitionPlan:
-    """A partition whose first groups are freed, as few as make room for keeping all else of it; or all of them.
-
-    Args:
-        partition: with everything freed that may be.
-        policy: of the plan.
-        free: bytes.
-        later: what the partitions after it need.
-    """
-    parts = _parts_of(partition, policy)
-    kept_from = [later]
-    for _, top, _ in reversed(parts.groups):
-        kept_from.append(top.then(kept_from[-1]))
-    freed_to = parts.begin
-    for count in range(len(parts.groups) + 1):
-        if freed_to.then(kept_from[-1 - count]).peak <= free:
-            goes = {change.change_id for change, _, _ in parts.groups[:count]}
-            changes = tuple(
-                change if change.change_id in goes else replace(change, undo=KeepOriginal())
-                for change in partition.changes
-            )
-            return replace(partition, changes=changes)
-        if count < len(parts.groups):
-            _, top, back = parts.groups[count]
-            freed_to = freed_to.then(OnTop(top.peak, top.after - back))
-    return partition
 
 
 def without_undo(plan: Plan) -> list[Change]:

@@ -22,8 +22,10 @@ from krepair.fixes.survey import Survey
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
 from krepair.formats.batch_front import LEAST_BYTES
 from krepair.formats.broker_version import Version
+from krepair.formats.words import count_text
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
+from krepair.plan.fit import lacks_of_start
 from krepair.rules.grouping import index_entries_at_most
 from krepair.start.line import ForecastLine
 from krepair.start.refusal import MAPS_INDEXES_LAZILY, Cause
@@ -192,6 +194,8 @@ def causes_of_limits(
 
 
 _BLOCK_BYTES: Final = 4096
+_CHECKPOINTS: Final = 4
+"""Files of the root that are written beside the old ones, at the same time at most."""
 _LINE_BYTES: Final = 24
 """Of a checkpoint, besides the topic's name."""
 
@@ -204,14 +208,21 @@ class StartSpace(NamedTuple):
         reserves_bytes: by how much it extends files without writing to them.
         free_bytes: what the file system has left, -1 if it cannot say.
         largest: what takes most of ``needs_bytes``, one line.
-        no_new_file: whether the file system has no inode left.
+        needs_files: how many new files it may make.
+        free_files: for how many the file system has room, -1 if it has no such limit, or cannot say.
     """
 
     needs_bytes: int
     reserves_bytes: int
     free_bytes: int
     largest: str
-    no_new_file: bool = False
+    needs_files: int = 0
+    free_files: int = -1
+
+    @property
+    def lacks(self) -> tuple[int, int]:
+        """Bytes and files that are missing."""
+        return lacks_of_start(self.needs_bytes, self.needs_files, self.free_bytes, self.free_files)
 
 
 def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:
@@ -240,19 +251,20 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
         reserves_bytes=sum(_reserved(survey) for survey in started),
         free_bytes=max(space.free_bytes, 0) if space else -1,
         largest=f"{kind} {size} bytes",
-        no_new_file=space is not None and space.free_inodes == 0,
+        needs_files=_CHECKPOINTS + sum(_new_files(survey, lines) for survey in started),
+        free_files=space.free_inodes if space else -1,
     )
 
 
-def needed_at_most(view: LogDir) -> int:
-    """Bytes that the next start may write, told by the listing alone: as ``start_space``, or more.
+def needed_at_most(view: LogDir) -> tuple[int, int]:
+    """Return bytes and new files of the next start, told by the listing alone: as ``start_space``, or more.
 
     After an unclean stop, each active segment is recovered: its indexes are made anew and a snapshot is written.
     """
-    block = _BLOCK_BYTES
+    block, files = _BLOCK_BYTES, _CHECKPOINTS
     needed = _checkpoints(view, block)
     if view.clean_shutdown:
-        return needed
+        return needed, files
     for partition in view.partitions:
         if partition.segments and not partition.unreadable:
             log = partition.segments[-1].log.size
@@ -261,25 +273,34 @@ def needed_at_most(view: LogDir) -> int:
             entries = log // LEAST_BYTES[0] + 1
             needed += _whole(entries * (offset_index.ENTRY_SIZE + time_index.ENTRY_SIZE), block)
             needed += _whole(newest, block) + 4 * block
-    return needed
+            files += 1 + _missing_indexes(partition)
+    return needed, files
+
+
+def _missing_indexes(partition: Partition) -> int:
+    last = partition.segments[-1]
+    return (last.index is None) + (last.time_index is None)
 
 
 def space_findings(space: StartSpace) -> Iterator[Finding]:
     """KR703: what the next start writes does not fit."""
-    if 0 <= space.free_bytes < space.needs_bytes:
+    lacks, lacks_files = space.lacks
+    if lacks:
         yield Finding(
             rule="KR703",
             evidence=(
                 f"the next start writes up to {space.needs_bytes} bytes ({space.largest}), {space.free_bytes} bytes "
                 f"are free; indexes that it extends by {space.reserves_bytes} bytes more take room as they fill"
             ),
-            bytes=space.needs_bytes - space.free_bytes,
+            bytes=lacks,
         )
-    if space.no_new_file:
+    if lacks_files:
         yield Finding(
             rule="KR703",
-            evidence="the file system has room for no new file (no inode is free, see df -i); each checkpoint is "
-            "written to a new file first",
+            evidence=(
+                f"the next start makes up to {count_text(space.needs_files, 'new file')}, the file system has room for "
+                f"{space.free_files:,} (df -i); each checkpoint is written to a new file first"
+            ),
         )
 
 
@@ -315,6 +336,17 @@ def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, 
     size = max(producer_snapshot.HEADER_SIZE + producers * producer_snapshot.ENTRY_SIZE, newest)
     recovered = len(lines[survey.partition.folder].segments)
     return (recovered + 1 if recovered else 0), size
+
+
+def _new_files(survey: Survey, lines: Mapping[str, ForecastLine]) -> int:
+    """Snapshots, and indexes that are not there."""
+    recovered = set(lines[survey.partition.folder].segments)
+    missing = sum(
+        (segment.index is None) + (segment.time_index is None)
+        for segment in survey.partition.segments
+        if segment.base_offset in recovered
+    )
+    return missing + _snapshots(survey, lines)[0]
 
 
 def _checkpoints(view: LogDir, block: int) -> int:

@@ -138,3 +138,27 @@ def test_what_a_start_needs_is_held_against_its_own_disk() -> None:
     assert said(of("/a", 20 << 20, 1 << 30), of("/b", 1024, 10 << 20)) == (
         "It reads no logs; it needs 20.0 MiB of disk, in /b 1.0 KiB of 10.0 MiB free."
     )
+
+
+def test_files_that_a_start_lacks_are_in_the_verdict_as_bytes_are() -> None:
+    """A file system without a free inode takes no checkpoint, however many bytes are free."""
+
+    def said(*free: int) -> str:
+        line = ForecastLine(partition="t-0", expected="start", text="")
+        dirs = tuple(
+            LogDirReport(
+                log_dir=f"/{place}",
+                forecast=(line,),
+                start_needs_bytes=4096,
+                free_bytes=1 << 30,
+                start_needs_files=4,
+                free_files=files,
+            )
+            for place, files in enumerate(free)
+        )
+        text = plain(check_view(CheckReport(log_dirs=dirs), Options(), 80))
+        return next(line for line in text.split("\n") if "of disk" in line)
+
+    assert said(4) == said(-1) == "It reads no logs; it needs 4.0 KiB of disk, 1.0 GiB free."
+    assert said(3).endswith("1.0 GiB free; and up to 4 new files, 3 free.")
+    assert said(3, 0).endswith("; and up to 4 new files in /1, 0 free.")

@@ -13,6 +13,7 @@ import pytest
 
 from krepair.engine.spark import folder_with_room
 from krepair.errors import ExitCode
+from krepair.formats.words import count_text
 from krepair.kernels.cache import CACHE_VARIABLE, user_folders
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
@@ -20,10 +21,11 @@ from krepair.ops.purge import purge
 from krepair.ops.room import removable
 from krepair.ops.undo import undo
 from krepair.options import EngineName, Options
+from krepair.plan.fit import fit_of
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Room
 from krepair.plan.planfile import read_plan
-from krepair.plan.space import fit_of, free_after_apply, plan_copy_bytes, without_undo
+from krepair.plan.space import free_after_apply, without_undo
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
 from tests.ops.disk_scene import BROKER, FOLDER, MIB, Host, commands_in, no_inode_left, open_dir
@@ -99,6 +101,8 @@ def _typed(host: Host, *words: str, code: ExitCode) -> str:
 
 
 DISKS = [("ext4", None, 0), ("ext4", None, 5), ("ext4", BROKER, 0), ("tmpfs", BROKER, 0), ("xfs", None, 0)]
+ROUNDS = 4
+"""A plan holds what fits; what it frees makes room for the next one."""
 FIXES = ("markers", "index,markers,recovery")
 ALL_OF_THEM = [(*disk, fixes) for disk in DISKS for fixes in FIXES]
 
@@ -107,7 +111,7 @@ ALL_OF_THEM = [(*disk, fixes) for disk in DISKS for fixes in FIXES]
     ("kind", "user", "reserve", "fixes"),
     ALL_OF_THEM if os.environ.get("KREPAIR_EVERY_STATE") else ALL_OF_THEM[::3],
 )
-def test_one_plan_leads_out_of_a_full_disk(
+def test_plans_of_what_fits_lead_out_of_a_full_disk(
     open_dir: Path, kind: str, user: tuple[int, int] | None, reserve: int, fixes: str
 ) -> None:
     """With nothing free for the broker's user. Where only root has bytes, root's plan takes and gives them back."""
@@ -136,17 +140,22 @@ def test_one_plan_leads_out_of_a_full_disk(
             _typed(host, "apply", "b.krplan", code=ExitCode.REFUSED)
             os.truncate(mount / "filler", (mount / "filler").stat().st_size - (missing + 4) * 1024)
         (command,) = [one for one in commands_in(said) if " --keep auto " in one][:1]
-        page = _typed(host, *shlex.split(command.replace("PLAN", "a.krplan"))[1:], code=ExitCode.FOUND)
-        assert re.search(r"Fits +yes: ", page)
-        plan = read_plan(str(work / "a.krplan"))
-        total = sum(len(one.changes) for one in plan.changing)
-        assert f"{len(without_undo(plan)):,} of {total:,} changes, in " in page
-        assert len(without_undo(plan)) < total
-        at = free_of(mount)
-        _typed(host, "apply", "a.krplan", "--engine", "inline", code=ExitCode.DONE)
-        assert free_of(mount) >= at
-        _typed(host, "verify", "a.krplan", "--engine", "inline", code=ExitCode.DONE)
-        _typed(host, "purge", "a.krplan", code=ExitCode.DONE)
+        at, rounds = free_of(mount), 0
+        while rounds < ROUNDS:
+            page = host.type(*shlex.split(command.replace("PLAN", "a.krplan"))[1:])[1]
+            plan = read_plan(str(work / "a.krplan"))
+            if not plan.changing:
+                break
+            rounds += 1
+            assert re.search(r"Fits +(yes: |yes, for root: |\d+ of \d+ partitions now; )", page)
+            total = sum(len(one.changes) for one in plan.changing)
+            gone = len(without_undo(plan))
+            assert not gone or f"{gone:,} of {count_text(total, 'change')}, in " in page
+            _typed(host, "apply", "a.krplan", "--engine", "inline", code=ExitCode.DONE)
+            assert free_of(mount) >= at
+            _typed(host, "verify", "a.krplan", "--engine", "inline", code=ExitCode.DONE)
+            _typed(host, "purge", "a.krplan", code=ExitCode.DONE)
+        assert 0 < rounds < ROUNDS
         assert list(host.path.glob("*/krepair~*")) == []
         assert free_of(mount) - at > partitions * MIB
 
@@ -174,7 +183,7 @@ def test_what_is_kept_can_be_taken_back_where_the_first_ones_are_freed(open_dir:
         host = Host(mount, work, 6, None)
         plan = make_plan(str(host.path), host.options("auto"))
         assert isinstance(plan.policy.room, Room)
-        fill(mount, fit_of(plan, plan.policy.room, plan_copy_bytes(plan)).begin + 8 * BLOCK)
+        fill(mount, fit_of(plan, plan.policy.room).begin.peak + 8 * BLOCK)
         plan = make_plan(str(host.path), host.options("auto"))
         kept = {one.folder for one in plan.changing if not any(map(is_freed_by_apply, one.changes))}
         assert kept

@@ -126,13 +126,13 @@ def test_start_that_does_not_fit_on_the_disk_is_told(small: Path, monkeypatch: p
 def test_start_on_a_file_system_without_a_free_inode_is_told(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for left, told in ((0, 1), (1, 0), (-1, 0)):
+    for left, told in ((0, 1), (3, 1), (4, 0), (-1, 0)):
         monkeypatch.setattr(
             needs, "read_space", lambda path, left=left: VolumeSpace(1 << 30, left, 4096, False)
         )
         found = evidence(checked(small), "KR703")
         assert len(found) == told
-        assert all("no inode is free, see df -i" in one for one in found)
+        assert all(f"up to 4 new files, the file system has room for {left} (df -i)" in one for one in found)
 
 
 def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path: Path) -> None:

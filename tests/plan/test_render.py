@@ -35,9 +35,9 @@ def test_markdown_has_all_that_a_change_ticket_needs():
     text = markdown(plan_view(plan, Around(path="my plan.json")))
     for words in (
         f"# Plan {plan.plan_id}",
-        "| Frees | 24.0 KiB after purge; until then it takes up to 96.0 KiB |",
+        "| Frees | 24.0 KiB after purge; until then it takes up to 56.0 KiB |",
         "| free after purge | 24.0 KiB more than now |",
-        "| free after apply | up to 96.0 KiB less than now |",
+        "| free after apply | up to 56.0 KiB less than now |",
         "| expected time of apply | less than a minute |",
         "| uncleanable (KIP-346) | 1 partition, 4.0 KiB |",
         "2 segments become 1.",

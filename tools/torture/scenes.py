@@ -30,9 +30,9 @@ import msgspec
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
 from krepair.plan import planfile
+from krepair.plan.fit import fit_of
 from krepair.plan.keep import AUTO, UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import Plan, Room
-from krepair.plan.space import fit_of, plan_copy_bytes
 from tests import builders
 from tests.builders import NOW_MS, Batch, LogDir, Partition, data
 from tests.fixture_dirs import unpack
@@ -287,9 +287,7 @@ def _tight(path: str, options: Options) -> Plan:
     for _ in range(2):
         with mock.patch("krepair.ops.plan.room_of", return_value=room):
             plan = make_plan(path, options)
-        room = Room(
-            free_bytes=fit_of(plan, room, plan_copy_bytes(plan)).begin, reserve_bytes=0, start_bytes=0
-        )
+        room = Room(free_bytes=fit_of(plan, room).begin.peak, reserve_bytes=0, start_bytes=0)
     return plan
 
 

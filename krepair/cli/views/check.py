@@ -20,6 +20,7 @@ from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
+from krepair.plan.fit import lacks_of_start
 from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.view import Cell, Section, View, bytes_words, share_text, size_text, table_of
 from krepair.rules.evidence import DESCRIBE
@@ -313,6 +314,8 @@ def _space_text(report: LogDirReport) -> str:
     text = f"The next start needs {bytes_words(report.start_needs_bytes)} on this disk"
     if report.free_bytes >= 0:
         text += f", {bytes_words(report.free_bytes)} are free"
+    if report.free_files >= 0:
+        text += f"; up to {count_text(report.start_needs_files, 'new file')}, {report.free_files:,} are free"
     if report.start_reserves_bytes > 0:
         text += f"; it extends active indexes by {bytes_words(report.start_reserves_bytes)}, written only as they fill"
     return f"{text}."
@@ -436,13 +439,27 @@ def _start_space(dirs: Sequence[LogDirReport]) -> str:
     tight = min(known, key=lambda one: one.free_bytes - one.start_needs_bytes)
     needs = f"; it needs {size_text(sum(one.start_needs_bytes for one in known))} of disk"
     if tight.free_bytes < 0:
-        return needs
+        return f"{needs}{_start_files(known)}"
     free = f"{size_text(tight.free_bytes)} free"
+    files = _start_files(known)
     return (
-        f"{needs}, {free}"
+        f"{needs}, {free}{files}"
         if len(known) == 1
-        else f"{needs}, in {tight.log_dir} {size_text(tight.start_needs_bytes)} of {free}"
+        else f"{needs}, in {tight.log_dir} {size_text(tight.start_needs_bytes)} of {free}{files}"
     )
+
+
+def _start_files(dirs: Sequence[LogDirReport]) -> str:
+    """What the start lacks of new files, in the directory that lacks most."""
+    worst = max(dirs, key=_lacks_files)
+    if not _lacks_files(worst):
+        return ""
+    where = f" in {worst.log_dir}" if len(dirs) > 1 else ""
+    return f"; and up to {count_text(worst.start_needs_files, 'new file')}{where}, {worst.free_files:,} free"
+
+
+def _lacks_files(report: LogDirReport) -> int:
+    return lacks_of_start(0, report.start_needs_files, 0, report.free_files)[1]
 
 
 def held_text(dirs: Sequence[LogDirReport]) -> str:

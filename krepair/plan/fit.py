@@ -1,0 +1,346 @@
+"""What fits: what changes and the next start need, against what is free. Nothing else compares the two.
+
+Bytes and files are asked for alike: a file system without a free inode takes no more than one without a free block.
+What a change costs is in ``krepair.plan.space``, what a file system has is read by ``krepair.logdir.space``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from krepair.formats.words import count_text
+from krepair.logdir.space import VolumeSpace
+from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply, undo_for
+from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan, Plan, Policy, Room, RootPlan
+from krepair.plan.planfile import kept_sizes
+from krepair.plan.space import (
+    COPY_FIGURES,
+    NOTHING,
+    OnTop,
+    apply_order,
+    as_freed,
+    on_top,
+    parts_of,
+    parts_on_top,
+    plan_copy_bytes,
+    root_on_top,
+)
+from krepair.plan.view import bytes_text, bytes_words
+
+NO_ROOM: Final = "no-room"
+"""Code of a partition that is left alone, since its changes do not fit on the disk now."""
+WHY_NO_ROOM: Final = "its changes do not fit on the disk now"
+AFTER_PURGE: Final = "after this plan is applied and purged"
+_NO_LIMIT: Final = 1 << 62
+_FILES_OF_THE_ROOT: Final = 40
+"""At most, with the copy of the plan."""
+
+
+def room_in(path: str, space: VolumeSpace, start_bytes: int = 0, start_files: int = 0) -> Room:
+    """What is free for the broker's user, and what only root has beside it.
+
+    Args:
+        path: of the log directory; a broker that is root takes the reserve, too.
+        space: of its file system.
+        start_bytes: that the next start may write.
+        start_files: new files of the next start.
+    """
+    free, reserve = space.free_bytes, space.reserve_bytes
+    if os.stat(path).st_uid == 0:
+        free, reserve = max(free, 0) + reserve, 0
+    return Room(
+        free_bytes=free,
+        reserve_bytes=reserve if os.geteuid() == 0 else 0,
+        start_bytes=start_bytes,
+        free_files=UNSET if space.free_inodes < 0 else space.free_inodes,
+        start_files=UNSET if space.free_inodes < 0 else start_files,
+    )
+
+
+def _bytes_for(room: Room, need: OnTop) -> int:
+    """What only root has counts for what gives back at once what it takes."""
+    return room.free_bytes + (room.reserve_bytes if need.after <= 0 else 0)
+
+
+def _files_in(room: Room) -> int:
+    return _NO_LIMIT if isinstance(room.free_files, UnsetType) else room.free_files
+
+
+class Fit(NamedTuple):
+    """How a plan fits into a room.
+
+    Attributes:
+        begin: what the partition needs that needs the least, with the root and the copy of the plan.
+        lacks: bytes that have to become free before any partition fits; 0 if one does.
+        lacks_files: files, likewise.
+        left: folders of partitions that do not fit, even after all that is freed before them.
+        needs: what those that fit need together, with the root and the copy of the plan.
+    """
+
+    begin: OnTop
+    lacks: int
+    lacks_files: int
+    left: tuple[str, ...]
+    needs: OnTop
+
+
+def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
+    """How a plan fits whose partitions make room for each other.
+
+    The copy of the plan is written first, and whole: each partition that is taken takes room from those before it.
+
+    Args:
+        plan: with its undo decided, or all freed.
+        room: what is free.
+        as_it_is: whether the plan stays whole if not all of it fits; else the others are left out of its copy.
+    """
+    block = plan.policy.block_bytes
+    size, sizes = kept_sizes(plan)
+    size += COPY_FIGURES + (sum(sizes.values()) if as_it_is else 0)
+    root = root_on_top(plan)
+    files = _files_in(room)
+    top = OnTop(root.peak, root.peak, root.files + 1, root.files + 1)
+    spare = _NO_LIMIT  # bytes that are free at each moment of those that were taken
+    begin: tuple[int, int, OnTop] | None = None
+    left = []
+    for partition in apply_order(plan):
+        need = on_top(partition, plan.policy)
+        more = 0 if as_it_is else sizes[partition.folder]
+        grows = _whole(size + more, block) - _whole(size, block)
+        now = OnTop(top.after + need.peak + _whole(size + more, block), 0, top.files_after + need.files)
+        has = _bytes_for(room, need)
+        lacks, lacks_files = max(now.peak - has, grows - spare, 0), max(now.files - files, 0)
+        if begin is None or (lacks, lacks_files, now.peak) < (*begin[:2], begin[2].peak):
+            begin = lacks, lacks_files, now
+        if lacks or lacks_files:
+            left.append(partition.folder)
+        else:
+            spare = min(spare - grows, has - now.peak)
+            top = top.then(need)
+            size += more
+    copy = _whole(size, block)
+    if begin is None:
+        now = OnTop(top.peak + copy, 0, top.files)
+        begin = max(now.peak - room.free_bytes, 0), max(now.files - files, 0), now
+    needs = OnTop(top.peak + copy, top.after + copy, top.files, top.files_after)
+    if len(left) < len(plan.changing):
+        return Fit(begin[2], 0, 0, tuple(left), needs)
+    return Fit(begin[2], begin[0], begin[1], tuple(left), needs)
+
+
+def fits_whole(plan: Plan, room: Room) -> bool:
+    """Whether all of a plan fits, told by its own figure and an upper bound of its files: nothing is worked out."""
+    most = sum(12 + len(one.files) + 8 * len(one.changes) for one in plan.changing)
+    return plan.peak_extra_bytes <= room.free_bytes and most + _FILES_OF_THE_ROOT <= _files_in(room)
+
+
+def _whole(size: int, block: int) -> int:
+    return -(-size // block) * block
+
+
+# -- --keep auto
+
+
+def decided(plan: Plan) -> tuple[PartitionPlan, ...]:
+    """The partitions of a plan, each change with how it is taken back, as its policy says.
+
+    With ``--keep auto`` originals are kept while all that is kept, what comes later as if it were freed, and the next
+    start fit into what is free for the broker's user; else they are freed. Of one partition the first ones are freed:
+    undo takes back the last one first, and stops where originals are gone.
+    """
+    policy = plan.policy
+    if policy.keep != AUTO:
+        return tuple(
+            replace(
+                one,
+                changes=tuple(replace(change, undo=undo_for(policy.keep, change)) for change in one.changes),
+            )
+            for one in plan.partitions
+        )
+    room = policy.room
+    assert not isinstance(room, UnsetType)
+    freed = replace(plan, partitions=tuple(map(as_freed, plan.partitions)))
+    left = frozenset(fit_of(freed, room).left)
+    order = [one for one in apply_order(freed) if one.folder not in left]
+    laters = [NOTHING]
+    for one in reversed(order):
+        laters.append(on_top(one, policy).then(laters[-1]))
+    made = {one.folder: one for one in freed.partitions}
+    gone = tuple(replace(one, changes=()) if one.folder in left else one for one in freed.partitions)
+    copy = plan_copy_bytes(replace(freed, partitions=gone))
+    root = root_on_top(plan)
+    top = OnTop(0, copy + root.peak + room.start_bytes, 0, root.files + 1 + _start_files(room))
+    for one, later in zip(order, laters[-2::-1], strict=True):
+        free = OnTop(room.free_bytes - top.after, 0, _files_in(room) - top.files_after)
+        kept = _keeping_what_fits(one, policy, free, later)
+        made[one.folder] = kept
+        top = top.then(on_top(kept, policy))
+    return tuple(made[one.folder] for one in plan.partitions)
+
+
+def _start_files(room: Room) -> int:
+    return 0 if isinstance(room.start_files, UnsetType) else room.start_files
+
+
+def _keeping_what_fits(partition: PartitionPlan, policy: Policy, free: OnTop, later: OnTop) -> PartitionPlan:
+    """A partition whose first groups are freed, as few as make room for keeping all else of it; or all of them.
+
+    Args:
+        partition: with everything freed that may be.
+        policy: of the plan.
+        free: bytes and files, as the highest peaks that they allow.
+        later: what the partitions after it need.
+    """
+    parts = parts_of(partition, policy)
+    kept_from = [parts.end_if_kept.then(later)]
+    for group in reversed(parts.groups):
+        kept_from.append(group.needs.then(kept_from[-1]))
+    freed_to = parts.begin
+    for count in range(len(parts.groups) + 1):
+        needs = freed_to.then(kept_from[-1 - count])
+        if needs.peak <= free.peak and needs.files <= free.files:
+            goes = {group.change.change_id for group in parts.groups[:count]}
+            changes = tuple(
+                change if change.change_id in goes else replace(change, undo=KeepOriginal())
+                for change in partition.changes
+            )
+            return replace(partition, changes=changes)
+        if count < len(parts.groups):
+            freed_to = freed_to.then(parts.groups[count].freed())
+    return partition
+
+
+# -- what fits now is the plan
+
+
+def without_room(plan: Plan, room: Room) -> tuple[str, ...]:
+    """Folders of the partitions that do not fit beside those that do; none where nothing fits at all."""
+    left = fit_of(plan, room).left
+    return left if len(left) < len(plan.changing) else ()
+
+
+def root_without(root: RootPlan | None, gone: Iterable[PartitionPlan]) -> RootPlan | None:
+    """The changes of the root without the lines of some partitions; None where no change is left."""
+    if root is None:
+        return None
+    keys = {(one.topic, one.partition) for one in gone}
+    changes = []
+    for change in root.changes:
+        if isinstance(change, ChangeLines):
+            lines = tuple(line for line in change.lines if (line.topic, line.partition) not in keys)
+            if not lines:
+                continue
+            change = replace(change, lines=lines)
+        changes.append(change)
+    names = {change.name for change in changes}
+    files = tuple(file for file in root.files if file.name in names)
+    return replace(root, changes=tuple(changes), files=files) if changes else None
+
+
+class Lack(NamedTuple):
+    """Why a plan does not fit.
+
+    Attributes:
+        text: what it needs, and what is free.
+        bytes: that have to become free before a plan of one partition fits; 0 where only files are missing.
+        files: likewise.
+        all_bytes: that have to become free before this plan fits.
+        all_files: likewise.
+    """
+
+    text: str
+    bytes: int
+    files: int
+    all_bytes: int
+    all_files: int
+
+
+def lack_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Lack | None:
+    """Why a plan does not fit; None if it does.
+
+    Where originals stay in place, all is staged before the first change, so all of it has to fit.
+
+    Args:
+        plan: what is left to do.
+        space: of the disk.
+        for_root: whether root applies it, whoever asks.
+    """
+    room = room_in(plan.log_dir, space)
+    if for_root:
+        room = replace(room, reserve_bytes=space.reserve_bytes if room.free_bytes < _all_of(space) else 0)
+    if fits_whole(plan, room):
+        return None
+    fit = fit_of(plan, room, as_it_is=True)
+    if plan.policy.keep == INPLACE and fit.left:
+        needs, when = whole_needs(plan), "while it is applied"
+        lacks = max(needs.peak - _bytes_for(room, needs), 0)
+        lacks_files = max(needs.files - _files_in(room), 0)
+    else:
+        needs, lacks, lacks_files, when = fit.begin, fit.lacks, fit.lacks_files, "to begin"
+    if not lacks and not lacks_files:
+        return None
+    least = fit_of(plan, room)  # a plan that is made again is made of what fits
+    bytes_wanted = f"{bytes_words(needs.peak)} on top {when}, {free_text(space, room)}" if lacks else ""
+    files_wanted = (
+        f"{count_text(needs.files, 'new file')} {when}, the file system has room for {_files_in(room):,}"
+        if lacks_files
+        else ""
+    )
+    text = " and ".join(filter(None, (bytes_wanted, files_wanted)))
+    return Lack(text, least.lacks, least.lacks_files, lacks, lacks_files)
+
+
+def whole_needs(plan: Plan) -> OnTop:
+    """What the whole plan needs, whether it fits or not."""
+    top, copy = parts_on_top(plan), plan_copy_bytes(plan)
+    return OnTop(top.peak + copy, top.after + copy, top.files + 1, top.files_after + 1)
+
+
+def _all_of(space: VolumeSpace) -> int:
+    """What is free for a broker that is root."""
+    return max(space.free_bytes, 0) + space.reserve_bytes
+
+
+def free_text(space: VolumeSpace, room: Room) -> str:
+    """What is free, and for whom."""
+    free = bytes_text(max(room.free_bytes, 0))
+    if space.reserve_bytes and room.free_bytes < _all_of(space):
+        return f"{free} are free for users, {bytes_text(space.reserve_bytes)} for root"
+    return f"{free} are free"
+
+
+def why_not_begun(plan: Plan, partition: PartitionPlan, space: VolumeSpace) -> str:
+    """Why the disk has no room for a partition, or empty.
+
+    What ``--keep auto`` keeps has to leave the room for the next start, and may not take what only root has.
+    """
+    policy = plan.policy
+    need, room = on_top(partition, policy), room_in(plan.log_dir, space)
+    keeps = any(change.by_itself and not is_freed_by_apply(change) for change in partition.changes)
+    bytes_needed, files_needed = need.peak, need.files
+    if keeps and isinstance(policy.room, Room):
+        bytes_needed += policy.room.start_bytes
+        files_needed += _start_files(policy.room)
+    has = _bytes_for(room, need) if policy.keep == AUTO else room.free_bytes + room.reserve_bytes
+    if bytes_needed > has:
+        return f"{partition.folder}: needs {bytes_needed} bytes, {max(has, 0)} are free; it is left as it is"
+    if files_needed > _files_in(room):
+        files = count_text(files_needed, "new file")
+        return f"{partition.folder}: needs {files}, {_files_in(room)} are free; it is left as it is"
+    return ""
+
+
+# -- the next start
+
+
+def lacks_of_start(bytes_needed: int, files_needed: int, free_bytes: int, free_files: int) -> tuple[int, int]:
+    """Bytes and files that the next start lacks; what is free is -1 where that is not known, or has no limit."""
+    return (
+        max(bytes_needed - free_bytes, 0) if free_bytes >= 0 else 0,
+        max(files_needed - free_files, 0) if free_files >= 0 else 0,
+    )
