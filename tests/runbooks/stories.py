@@ -18,6 +18,7 @@ UNCLEAN = "before-an-unclean-start.md"
 DEAD = "the-cleaner-has-been-dead.md"
 WHOLE = "repair-a-whole-cluster.md"
 DISAGREE = "replicas-disagree.md"
+UPGRADE = "before-an-upgrade-or-a-downgrade.md"
 
 MOVED = """echo '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":"""
 REASSIGN = "kafka-reassign-partitions.sh --bootstrap-server BROKER:9092 --reassignment-json-file"
@@ -26,6 +27,7 @@ SECOND_ROUND = (
     "krepair plan /mnt/b1/kafka --topic-config topics.txt --fix markers,compact --cluster described.txt "
     "--replicas 2=/mnt/b2/kafka"
 )
+ASK_VERSION = "krepair check /var/lib/kafka --config /etc/kafka/server.properties --broker-version"
 START = ("systemctl start kafka", DONE)
 STOP = ("systemctl stop kafka", DONE)
 ASK_OTHERS = "kafka-topics.sh --bootstrap-server OTHER-BROKER:9092 --describe >"
@@ -283,6 +285,15 @@ STORIES = (
             ("krepair compare 1=/mnt/b1/kafka 2=/mnt/b2/kafka 3=/mnt/b3/kafka", DONE),
         ),
         cluster="3.9.2",
+    ),
+    Story(
+        "versions are asked before an upgrade and a downgrade",
+        UPGRADE,
+        (
+            ("krepair check /var/lib/kafka --config /etc/kafka/server.properties", DONE),
+            (f"{ASK_VERSION} 4.4.0", DONE),
+            (f"{ASK_VERSION} 3.6.2", FOUND),
+        ),
     ),
     Story(
         "a replica that disagrees is moved away and back",

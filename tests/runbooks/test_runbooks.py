@@ -34,6 +34,7 @@ from tests.runbooks.stories import (
     STORIES,
     TICKET,
     UNCLEAN,
+    UPGRADE,
     Story,
 )  # fmt: skip
 
@@ -84,13 +85,16 @@ def place_of(page: str, tmp_path: Path) -> Place:
     elif page == DEAD:
         log_dir, topics = dead_cleaner(tmp_path / "logs"), {}
     else:
-        log_dir = unpack(PADDED if page == RESTART else BLOAT, tmp_path)
+        log_dir = unpack({RESTART: PADDED, UPGRADE: "kraft-3.9.2"}.get(page, BLOAT), tmp_path)
         topics = topics_of(log_dir) if page == RECLAIM else {}
     work = tmp_path / "root"
     work.mkdir()
     (work / "topics.txt").write_text(KEYS_TXT if page == DEAD else TOPICS_TXT)
     (tmp_path / "scratch").mkdir()
-    (work / "server.properties").write_text(f"broker.id=0\nlog.dirs={log_dir}\n")
+    ids = "broker.id=0\n"
+    if page == UPGRADE:
+        ids = "process.roles=broker,controller\nnode.id=0\ncontroller.quorum.voters=0@localhost:1\n"
+    (work / "server.properties").write_text(f"{ids}log.dirs={log_dir}\n")
     (work / "running.txt").write_text(DESCRIBED.format(isr="0,1,2"))
     (work / "stopped.txt").write_text(DESCRIBED.format(isr="1,2"))
     names = {
@@ -251,7 +255,14 @@ def assert_compacted_and_given_back(place: Place, before: object) -> None:
     assert list((place.shell.folder.parent / "scratch").iterdir()) == []
 
 
+def assert_versions_named(place: Place, before: object) -> None:
+    assert "Kafka 3.9 to 4.4 can start on it" in place.shell.said[0][1]
+    assert "KR805" in place.shell.said[-1][1].partition("Not looked for")[0]
+    assert tree(place.log_dir) == before
+
+
 SHOWN = {
+    "versions are asked before an upgrade and a downgrade": assert_versions_named,
     "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a partition is copied to another disk, changed, and put back from there": assert_given_back,
     "a plan is put into a ticket and reviewed": assert_ticket,

@@ -168,7 +168,7 @@ def judged(of: Healthy, made: Path, version: str, work: Path, more: Mapping[str,
         voting(log_dir, where)
     config = written(work / "server.properties", settings(where, 0, log_dir, {**SMALL, **more}))
     with others(of.version, where, log_dir, work / "others"):
-        return started(version, config, [log_dir], lambda seen: seen.up)
+        return started(version, config, [log_dir], lambda seen: seen.up, seconds=READY_SECONDS)
 
 
 def _beside_zookeeper(version: str, log_dir: Path, work: Path) -> Seen:
@@ -183,6 +183,6 @@ def _beside_zookeeper(version: str, log_dir: Path, work: Path) -> Seen:
             **SMALL,
         }
         config = written(work / "server.properties", lines)
-        return started(version, config, [log_dir], lambda seen: "[KafkaServer id=0] started" in seen.log)
+        return started(version, config, [log_dir], lambda seen: seen.up, seconds=READY_SECONDS)
     finally:
         zookeeper.close()

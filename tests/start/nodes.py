@@ -167,7 +167,8 @@ class Seen(NamedTuple):
     @property
     def loaded(self) -> bool:
         """Whether it loaded its logs."""
-        return "Finished loading offsets" in self.log or "Kafka Server started" in self.log
+        ready = ("Finished loading offsets", "Kafka Server started", "[KafkaServer id=0] started")
+        return any(words in self.log for words in ready)
 
     @property
     def up(self) -> bool:
@@ -180,6 +181,8 @@ def started(
     config: Path,
     log_dirs: Sequence[Path],
     expected: Callable[[Seen], bool] = lambda seen: False,
+    *,
+    seconds: float = SECONDS,
 ) -> Seen:
     """Start a node and watch it until it ended, or is as expected, or its time is up; then end it."""
     path = config.with_suffix(".log")
@@ -188,7 +191,7 @@ def started(
             java(version, "kafka.Kafka", str(config)), stdout=out, stderr=subprocess.STDOUT
         )
     try:
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + seconds
         while True:
             ended = process.poll() is not None
             seen = Seen(ended, aside(log_dirs), path.read_text(errors="replace"))

@@ -279,11 +279,13 @@ def _meta(log_dir: Path, pattern: str, line: str) -> None:
     path.write_text(re.sub(rf"(?m)^{pattern}", line, path.read_text()))
 
 
-def checked(log_dirs: list[Path], config: Path | None, version: str = "") -> CheckReport:
+def checked(
+    log_dirs: list[Path], config: Path | None, version: str = "", now_ms: int = NOW_MS
+) -> CheckReport:
     """What check says of the directories of a node, by its configuration."""
     options = Options(
         engine=EngineName.INLINE,
-        now_ms=NOW_MS,
+        now_ms=now_ms,
         config=None if config is None else str(config),
         broker_version=version,
     )
