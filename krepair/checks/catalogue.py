@@ -614,6 +614,12 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "topics need not have a partition here",
          source="LogManager.fetchTopicConfigOverrides, LogConfig (2.2.1, 3.3, 4.1), KAFKA-16368, KIP-1030; seen on "
                 "4.4.0"),
+    Rule("KR807", DATA_LOSS, "Groups or transactional ids that the version cannot load",
+         evidence="the first record that the version of --broker-version does not read, and the groups or ids of its "
+                  "partition",
+         danger="the broker starts, and its coordinator does not know any group, or any transactional id, of this "
+                "partition: consumers begin by their auto.offset.reset, producers get no answer",
+         source="GroupMetadataManager, TransactionStateManager (2.2.1, 3.4.1), CoordinatorLoaderImpl (3.9, 4.4)"),
     # -- what krepair keeps
     Rule("KR901", INFORMATION, "An earlier plan still keeps originals",
          evidence="plan id, bytes that purge would free, how old they are, and whether the plan can still be undone",

@@ -26,7 +26,7 @@ from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.markers import MARKER_CLASSES, left_alone
 from krepair.fixes.survey import Survey, next_start_of
 from krepair.fixes.table import FIXES
-from krepair.formats.broker_version import Version
+from krepair.formats.broker_version import Version, version_of
 from krepair.formats.codec import Codec
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
 from krepair.formats.words import count_text, names_text
@@ -37,6 +37,7 @@ from krepair.logdir.lock import Holder, is_locked
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.next_command import NOTHING, PLAN, Next, by_id
 from krepair.ops.broker_clock import mtimes_look_copied
+from krepair.ops.coordinator_versions import coordinator_findings
 from krepair.ops.open_transactions import transaction_findings
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import removable
@@ -132,6 +133,11 @@ def _transactions(seen: SeenDir) -> Iterator[Finding]:
         context.settings.transaction_max_timeout_ms,
         context.engine,
     )
+
+
+def _coordinators(seen: SeenDir) -> Iterator[Finding]:
+    typed = version_of(seen.context.options.broker_version)
+    return coordinator_findings(seen.view, typed, seen.context.engine)
 
 
 def _emptied(seen: SeenDir) -> Iterator[Finding]:
@@ -811,6 +817,7 @@ OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
 
 OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
+    _coordinators,
     lambda seen: fetch_findings(seen.surveys),
     lambda seen: large_record_findings(seen.context, seen.surveys),
     lambda seen: recovery_findings(seen.forecast),

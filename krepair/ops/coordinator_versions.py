@@ -1,0 +1,113 @@
+"""Groups and transactional ids that a version of Kafka cannot load (KR807).
+
+A coordinator loads every record of its partition. At a value of a later version the load of the whole partition ends;
+before 3.4.1 also at a key that it does not know (``GroupMetadataManager.doLoadGroupsAndOffsets`` 2.2.1, 3.4.1;
+``TransactionStateManager`` 2.2.1; ``CoordinatorLoaderImpl`` 3.9.0, 4.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from krepair.checks.catalogue import Finding
+from krepair.engine.engine import Engine
+from krepair.engine.items import Failed, LogsItem
+from krepair.fixes.context import place_of
+from krepair.formats.broker_version import VersionNumber
+from krepair.formats.damage import shown
+from krepair.formats.filenames import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from krepair.formats.kafka_versions import IGNORES_UNKNOWN_KEYS_SINCE, Used, lines_of, not_read
+from krepair.formats.words import names_text
+from krepair.logdir.values import LogDir, Partition
+
+TYPES: Final = {
+    OFFSETS_TOPIC: {0: "offset_commit", 1: "offset_commit", 2: "group_metadata"},
+    TRANSACTIONS_TOPIC: {0: "transaction_state"},
+}
+"""Topic -> version of the key -> the value's name in the table of versions."""
+
+
+def coordinator_findings(view: LogDir, version: VersionNumber | None, engine: Engine) -> Iterator[Finding]:
+    """Yield KR807 for each partition that a version does not load; nothing where no version was typed.
+
+    Args:
+        view: the log directory.
+        version: that is to start.
+        engine: where the partitions are read.
+    """
+    partitions = [
+        one for one in view.partitions if one.topic in TYPES and one.segments and not one.unreadable
+    ]
+    if version is None or not partitions:
+        return
+    from krepair.look.coordinators.record_versions import read_record_versions
+
+    items = [LogsItem(place=place_of(view, one), segments=one.log_sizes) for one in partitions]
+    for index, result in engine.map(read_record_versions, items):
+        if isinstance(result, Failed):
+            continue  # the reading of all logs has told it
+        causes = [
+            (one.first_offset, text)
+            for one in result.found
+            if (text := _why_not(partitions[index].topic, one.key, one.value, version))
+        ]
+        if causes:
+            yield _finding(view, partitions[index], version, min(causes), engine)
+
+
+def _why_not(topic: str, key: int, value: int, version: VersionNumber) -> str:
+    """Return why a version does not load a record; empty if it does."""
+    name = TYPES[topic].get(key)
+    if name is None:
+        return "" if version >= IGNORES_UNKNOWN_KEYS_SINCE else f"its key has version {key}"
+    if value < 0 or not any(not_read(version, [Used(name, value, topic)])):
+        return ""
+    line = lines_of(version).get(name)
+    reads = "" if line is None else f"; it reads up to {line.most} ({line.source})"
+    return f"its value of {name} has version {value}{reads}"
+
+
+def _finding(
+    view: LogDir, partition: Partition, version: VersionNumber, cause: tuple[int, str], engine: Engine
+) -> Finding:
+    offset, text = cause
+    name = ".".join(map(str, version))
+    return Finding(
+        rule="KR807",
+        partition=partition.folder,
+        evidence=f"the coordinator of a broker {name} does not load this partition: the load ends at offset {offset}, "
+        f"{text}; {_lost(view, partition, engine)}",
+        first_offset=offset,
+    )
+
+
+def _lost(view: LogDir, partition: Partition, engine: Engine) -> str:
+    """Return whom the coordinator does not know then."""
+    names = _names(view, partition, engine)
+    what = "groups" if partition.topic == OFFSETS_TOPIC else "transactional ids"
+    if not names:
+        return f"{what} of it are not known to it"
+    return f"not known to it are the {what} {names_text([shown(one) for one in names])}"
+
+
+def _names(view: LogDir, partition: Partition, engine: Engine) -> Sequence[str]:
+    if partition.topic == OFFSETS_TOPIC:
+        from krepair.look.coordinators.groups import GroupsItem, read_groups
+
+        item = GroupsItem(place=place_of(view, partition), segments=partition.log_sizes)
+        return sorted(
+            group.group
+            for _, found in engine.map(read_groups, [item])
+            if not isinstance(found, Failed)
+            for group in found.groups
+        )
+    from krepair.look.coordinators.transactions import TransactionsItem, read_transactions
+
+    state = TransactionsItem(place=place_of(view, partition), segments=partition.log_sizes)
+    return sorted(
+        one.transactional_id
+        for _, read in engine.map(read_transactions, [state])
+        if not isinstance(read, Failed)
+        for one in read.states
+    )
