@@ -54,6 +54,7 @@ class Case:
         waits: the last stable offset after a start.
         after: the same once the transaction is ended in the snapshot.
         refuses: whether 2.2.1 does not start.
+        cleaned: line in ``cleaner-offset-checkpoint``: below it a cleaner leaves offsets without a batch.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Case:
     waits: int = END
     after: int = END
     refuses: bool = False
+    cleaned: int = 16
 
     def __str__(self) -> str:
         return self.name
@@ -117,6 +119,7 @@ CASES = (
     Case("the log begins behind it", False, log_start=8, waits=8, refuses=True),
     Case("the log begins with it", True, log_start=7, waits=7, refuses=True),
     Case("batches before it are there", True, first=(commit(5, pid=FORGOTTEN),), waits=7, refuses=True),
+    Case("no cleaner came so far: a segment is missing", False, cleaned=0, waits=7, refuses=True),
     Case("a torn tail", True, active=(_TORN,), waits=7, refuses=True),
 )
 
@@ -146,6 +149,7 @@ def made(root: Path, case: Case) -> Path:
         with (folder / f"{16:020d}.log").open("ab") as log:
             log.write(_TORN.raw)
     (root / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {case.point}\n")
+    (root / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {case.cleaned}\n")
     return root
 
 

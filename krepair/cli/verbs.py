@@ -196,7 +196,7 @@ def _text(read: Plan, path: str, output_format: str, observed: Observed | str, p
     return dumps(read).decode()
 
 
-@takes("expect scratch engine master metrics json quiet")
+@takes("expect broker_version scratch engine master metrics json quiet")
 def apply(plan: PlanArgument, *, options: Options) -> None:
     """Carry out a plan: stage, verify, swap. After an interruption the same command goes on.
 
@@ -244,7 +244,7 @@ def verify(
     )
 
 
-@takes("plan_id engine master json quiet")
+@takes("plan_id broker_version scratch engine master json quiet")
 def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Put the kept originals back, byte for byte, with their modification times.
 

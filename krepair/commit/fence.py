@@ -185,7 +185,7 @@ class Fence:
         """
         owner = self._folder.owner()
         if self.is_up() and self._broker_started():
-            self._forget_marker()
+            self.forget()
         if is_made(self._disk, self.place, 0o700, owner):
             self._make_durable(self.place)
         else:
@@ -252,14 +252,15 @@ class Fence:
             return False
         started = self._broker_started()
         if started:
-            self._forget_marker()
+            self.forget()
         else:
             self._give_point_back()
             self._give_marker_back()
             self._clear()
         return started
 
-    def _forget_marker(self) -> None:
+    def forget(self) -> None:
+        """Takes the fence down as after a broker's start: its own files stay, and so does a low recovery point."""
         self.keeps_marker_away = self.keeps_marker_away or self._tree.is_there(self._marker)
         self._clear()
 

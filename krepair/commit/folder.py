@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from krepair.checks.parts import has_parts
-from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal
+from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Order
 from krepair.commit.steps import CLEANED, Names, litter_names, staged_extensions
 from krepair.durable.disk import Disk
 from krepair.durable.tree import Tree
@@ -76,6 +76,8 @@ class PartitionFolder:
         self.private = f"{self.path}/{self.names.private}"
         self.holder = self.path
         """The partition folder that holds the private sub-folder."""
+        self.order: Order | None = None
+        """Order of the renames for the broker that is there; None: that in which a change began."""
         self._dirty: set[str] = set()
         self._new: list[str] = []
         """The folders of a private sub-folder that was made here and is not durable yet, outer ones first."""

@@ -79,6 +79,8 @@ class Guards:
         settled: whether one barrier made all durable that earlier runs may have left unsynced, see ``settle``.
         not_given_back: folders whose fence went down as after a broker's start, see ``Fence.lift``.
         taken_back: what an earlier run had left and this one took back: fences, and changes that were half done.
+        number: gives the number of a journal that is begun now, see ``JournalHeader``.
+        judge: reads indexes that somebody else has made, see ``visited.Judge``.
         keep_plan: given a folder whose private sub-folders are there, puts the copy of the plan into it.
     """
 
@@ -89,6 +91,8 @@ class Guards:
     settled: bool = False
     not_given_back: list[str] = field(default_factory=list)
     taken_back: list[str] = field(default_factory=list)
+    number: Callable[[], int] = lambda: 0
+    judge: Callable[[PartitionFolder, Sequence[str]], str] = lambda folder, names: ""
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self) -> None:

@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from krepair.durable.disk import Disk, put_whole
 from krepair.errors import DamagedJournalError, RefusedError
@@ -29,6 +30,8 @@ COPY_NAME = "plan"
 """The copy of the plan, see ``krepair.ops.kept``."""
 _NEW_JOURNAL = "journal.new"
 _SPARE_BLOCKS = 2
+_LONGEST_NAME = 255
+"""Bytes of a file name."""
 MOST_BYTES = 256 << 20
 """A journal beyond this is not ours: 10,000 groups of 4 files each take about 20 MB."""
 
@@ -37,7 +40,7 @@ ExecutorName = Literal["files", "log", "segments", "swap"]
 """What carries a change out, see ``executor.py``."""
 
 _BEFORE_DONE: dict[str, frozenset[str | None]] = {
-    "committed": frozenset({"committing"}),
+    "committed": frozenset({"committing", "undoing"}),
     "rolled back": frozenset({"committing"}),
     "undone": frozenset({"undoing"}),
 }
@@ -61,7 +64,7 @@ class FileState(Struct, frozen=True, kw_only=True):
     digest: str = ""
 
 
-class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True):
+class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True, omit_defaults=True):
     """First record.
 
     Attributes:
@@ -69,12 +72,15 @@ class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True):
         version: of this layout.
         plan_id: of the plan that is applied.
         folder: name of the partition folder.
+        number: it grows from plan to plan in a log directory, so that a later plan has a higher one; 0 in journals of
+            1.0.0.
     """
 
     magic: str
     version: int
     plan_id: str
     folder: str
+    number: int = 0
 
 
 class LostBytes(Struct, frozen=True, kw_only=True):
@@ -95,6 +101,20 @@ class LostBytes(Struct, frozen=True, kw_only=True):
     last: bool
 
 
+class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a partition folder held when changes, or their undo, began: see ``krepair.commit.listing``.
+
+    Attributes:
+        files: name, size and digest of each file but krepair's own, all separated by slashes.
+        marker: digest of the clean-shutdown marker, in the root or in a fence; empty if there was none.
+        epochs: (epoch, start offset) of each line of the leader epoch checkpoint.
+    """
+
+    files: str = ""
+    marker: str = ""
+    epochs: tuple[tuple[int, int], ...] = ()
+
+
 class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True):
     """A change begins: its new files are staged, complete and synced.
 
@@ -110,6 +130,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
         over: the file that an earlier run of the same change made, which the staged one replaces; None in a first run.
             The original is kept since then.
         lost: the bytes that go from a log; else None.
+        before: what the folder held, with the first record of a run; else None, and in records of 1.0.0.
     """
 
     change_id: str
@@ -122,6 +143,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
     digests: dict[str, str] = field(default_factory=dict)
     over: FileState | None = None
     lost: LostBytes | None = None
+    before: FolderListing | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -161,7 +183,9 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all that its kind needs: krepair writes no other record."""
+        """Whether it has all that its kind needs, and names files of a folder: krepair writes no other record."""
+        if not all(map(_is_file_name, (*self.names, *self.copied, *self.digests))):
+            return False
         match self.executor:
             case "segments" | "swap":
                 logs = [state.name for state in (*self.originals, *self.made) if state.name.endswith(LOG)]
@@ -173,18 +197,26 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
                 return len(self.names) == 1 or (alike and _has_log((*self.originals, *self.made)[:1]))
 
 
+def _is_file_name(name: str) -> bool:
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        return False
+    return len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
+
+
 def _has_log(states: tuple[FileState, ...]) -> bool:
     return any(state.name.endswith(LOG) for state in states)
 
 
-class Undo(Struct, frozen=True, tag="undo", kw_only=True):
+class Undo(Struct, frozen=True, tag="undo", kw_only=True, omit_defaults=True):
     """The originals of a change are about to be put back.
 
     Attributes:
         change_id: of the change.
+        before: see ``Intent``.
     """
 
     change_id: str
+    before: FolderListing | None = None
 
 
 class Done(Struct, frozen=True, tag="done", kw_only=True):
@@ -270,6 +302,12 @@ def header_of(plan_id: str, folder: str) -> JournalHeader:
     return JournalHeader(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
 
 
+def number_in(front: bytes) -> int:
+    """The number in the first bytes of a journal; 0 where they have no whole header."""
+    first = _decode_line(front.partition(b"\n")[0])
+    return first.number if isinstance(first, JournalHeader) else 0
+
+
 def _replace_journal(disk: Disk, private: str, data: bytes, owner: tuple[int, int] | None) -> None:
     put_whole(
         disk,
@@ -306,6 +344,12 @@ class Journal:
         self.states: dict[str, str] = {}
         self._half_done: dict[str, None] = {}
         self.purging = False
+        self.listing: FolderListing | None = None
+        """What the folder held when the records of ``since`` began."""
+        self.since: dict[str, None] = {}
+        """Ids of the changes that began, or began to go back, since the folder was listed."""
+        self.began_with: dict[str, FolderListing | None] = {}
+        """Change id -> what the folder held when the run began that made the change."""
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False
@@ -337,6 +381,8 @@ class Journal:
             lines, whole = decode_lines(data, self.path)
         except RefusedError as error:
             raise self.damaged(error.message) from error
+        if lines and isinstance(lines[0], JournalHeader):
+            self._header = replace(self._header, number=lines[0].number)
         if lines and lines[0] != self._header:
             expected = f"expected the journal of plan {self._header.plan_id} for {self._header.folder}"
             raise self.damaged(f"{self.path}: byte 0: {expected}; nothing was changed")
@@ -373,8 +419,14 @@ class Journal:
                 return step.is_whole and (again or state in {None, "rolled back", "undone", "freed"})
 
     def _take(self, step: Step) -> None:
+        if isinstance(step, Intent | Undo):
+            if step.before is not None:
+                self.listing = step.before
+                self.since.clear()
+            self.since[step.change_id] = None
         match step:
             case Intent():
+                self.began_with[step.change_id] = self.listing
                 self.intents[step.change_id] = step
                 self.states[step.change_id] = "committing"
                 self._half_done[step.change_id] = None
@@ -400,6 +452,16 @@ class Journal:
         """
         if records:
             self._append(records)
+
+    @property
+    def number(self) -> int:
+        """Its number among the journals of the log directory; 0 of one that 1.0.0 began, or that is not begun."""
+        return self._header.number
+
+    def begin_as(self, number: int) -> None:
+        """Sets the number of a journal that has no record yet."""
+        if not self._whole:
+            self._header = replace(self._header, number=number)
 
     def command(self, verb: str) -> Next:
         """A verb of the plan, by its id."""

@@ -85,7 +85,7 @@ class MendLogs(Executor):
                 f"{folder.at(intent.originals[0].name)}: changed while the apply was interrupted"
             )
         run(folder, _mending_steps(intent, folder.names, mended=mended))
-        if _is_cut(intent):
+        if is_cut(intent):
             _cut(folder, intent, mended=mended)
         return Came(1)
 
@@ -100,7 +100,7 @@ class MendLogs(Executor):
         That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
         """
         original, lost = intent.originals[0], lost_of(intent)
-        if not _is_cut(intent):
+        if not is_cut(intent):
             return folder.holds(original.name, original) or _has_front(folder, intent)
         found = folder.state(original.name)
         more = found.size - lost.size_after if found is not None else 0
@@ -126,7 +126,7 @@ class MendLogs(Executor):
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         """The indexes, and the whole log or the bytes that were cut."""
         original, lost, files = intent.originals[0], lost_of(intent), kept_files(folder, _files(intent))
-        if _is_cut(intent) and self.is_committed(folder, intent):
+        if is_cut(intent) and self.is_committed(folder, intent):
             name, size = original.name + CUT, original.size - lost.size_after
             cut = FileState(name=name, size=size, mtime_ns=0, digest=lost.digest_removed)
             files.append(KeptFile(folder.names.keep(name), cut, plain=True))
@@ -135,11 +135,33 @@ class MendLogs(Executor):
 
 def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
     """Whether a file of this name in ``keep/`` has cut bytes that the log has again, where it had them."""
-    if intent.lost is None or not _is_cut(intent) or kept != intent.originals[0].name + CUT:
+    if intent.lost is None or not is_cut(intent) or kept != intent.originals[0].name + CUT:
         return False
     original, lost = intent.originals[0], intent.lost
     size = original.size - lost.size_after
     return _digest(folder, original.name, lost.size_after, size) == lost.digest_removed
+
+
+def cut_names(intent: Intent) -> tuple[str, ...]:
+    """Names in ``keep/`` of bytes that were cut from a log in place; none of other changes."""
+    return (intent.originals[0].name + CUT,) if intent.lost is not None and is_cut(intent) else ()
+
+
+def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
+    """Whether a file is as a step of the change leaves it, and neither the original nor a staged one.
+
+    That is the front of an index, or a log that was cut in place, with some of its bytes behind it again.
+    """
+    original, lost = intent.originals[0], lost_of(intent)
+    if name != original.name or not is_cut(intent):
+        index = _index_of(intent)
+        return index is not None and name == index.name and _has_front(folder, intent)
+    found = folder.state(name)
+    if found is None or not lost.size_after <= found.size <= original.size:
+        return False
+    more = found.size - lost.size_after
+    kept = folder.state(folder.names.keep(name + CUT)) is not None
+    return _is_the_log(folder, intent, found) and (not more or (kept and _is_ours(folder, intent, more)))
 
 
 def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
@@ -156,7 +178,7 @@ def lost_of(intent: Intent) -> LostBytes:
     return intent.lost
 
 
-def _is_cut(intent: Intent) -> bool:
+def is_cut(intent: Intent) -> bool:
     """Whether the log is truncated in its place."""
     return _log_of(intent).new is None
 
@@ -168,7 +190,7 @@ def _log_of(intent: Intent) -> Becomes:
 
 def _files(intent: Intent) -> list[Becomes]:
     """The indexes, and a log that is replaced."""
-    return [*_companions(intent), *([] if _is_cut(intent) else [_log_of(intent)])]
+    return [*_companions(intent), *([] if is_cut(intent) else [_log_of(intent)])]
 
 
 def _companions(intent: Intent) -> list[Becomes]:
@@ -193,15 +215,19 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
         mended: whether the log has lost its bytes.
     """
     index, log, companions = _index_of(intent), _log_of(intent), _companions(intent)
-    is_cut = _is_cut(intent)
+    in_place = is_cut(intent)
+    if index is not None and lost_of(intent).front_bytes == index.size:
+        index = (
+            None  # the new index is true of both logs, so it takes its place whole, as the other indexes do
+        )
     steps: list[Step] = []
     if not mended:
-        steps += [*keep_files(companions if is_cut else [*companions, log], names), SyncDir(names.keep())]
+        steps += [*keep_files(companions if in_place else [*companions, log], names), SyncDir(names.keep())]
     for file in companions:
-        if is_cut or index is None or file.name != index.name:
+        if in_place or index is None or file.name != index.name:
             steps += swap_files([file], names)
     steps.append(SyncDir(""))
-    if is_cut:
+    if in_place:
         return steps
     if index is not None and not mended:
         steps += _front_steps(intent, index.name, names.stage(index.name), names)
@@ -378,7 +404,7 @@ def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = 
         OSError: a call failed.
     """
     _check_can_come_back(folder, intent, was_mended=was_mended)
-    if _is_cut(intent):
+    if is_cut(intent):
         _give_bytes_back(folder, intent, was_mended=was_mended)
     else:
         run(folder, _steps_to_the_old_log(folder, intent))
@@ -425,7 +451,7 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
     """
     name, original, start = intent.originals[0].name, intent.originals[0], lost_of(intent).size_after
     written = folder.written_since(name)
-    if not _is_cut(intent):
+    if not is_cut(intent):
         if not folder.holds(name, original) and not folder.holds(name, intent.new(name)):
             raise written
         return

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -30,10 +30,15 @@ from krepair.commit.by_disk import has_more, logs_made, telling
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
-from krepair.commit.journal import Done, Freed, Intent, Journal, Step, Undo
+from krepair.commit.journal import Done, FolderListing, Freed, Intent, Journal, Step, Undo
+from krepair.commit.listing import marker_of, take_listing
+from krepair.commit.mend import cut_names
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
+from krepair.commit.stepping import run
+from krepair.commit.steps import forget_files, take_out_snapshots
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
+from krepair.commit.visited import Answer, ask, check_evidence
 from krepair.durable.writing_error import WritingError
 from krepair.errors import (
     DamagedJournalError,
@@ -94,9 +99,21 @@ def commit_partition(
 
 
 def finish_partition(
-    folder: PartitionFolder, partition: PartitionPlan, commit: Commit, guards: Guards
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    commit: Commit,
+    guards: Guards,
+    *,
+    may_not_begin: bool = False,
 ) -> list[ChangeResult]:
     """Finishes, or takes back, what an interrupted apply left half done, before anything else is looked at.
+
+    Args:
+        folder: the partition folder.
+        partition: its part of the plan.
+        commit: order of the renames, and whether under the fence.
+        guards: asked before each change.
+        may_not_begin: whether a swap of segments that has not passed its commit is taken back.
 
     Returns:
         A result per change that was half done and is committed now, or could not be finished; and one more if the
@@ -107,7 +124,7 @@ def finish_partition(
         InterruptedAtSafePointError: somebody asked to stop.
     """
     run = _Forward(folder, partition, commit, guards)
-    return run.through(run.finish_all)
+    return run.through(lambda: run.finish_all(may_not_begin=may_not_begin))
 
 
 def undo_partition(
@@ -170,6 +187,8 @@ class _Run:
         journal: Journal | None = None,
     ) -> None:
         self.folder = folder
+        folder.order = commit.order
+        self.partition = partition
         self.changes = partition.changes
         self.guards = guards
         self.target = Target(folder, partition, commit.order, staged or {})
@@ -178,6 +197,7 @@ class _Run:
         self.fenced = commit.fence and bool(_recovered_from(partition))
         self.fence_is_up = False
         self.undo_begun = False
+        self._has_listed = False
         self._given = journal
         self.journal: Journal
 
@@ -223,11 +243,54 @@ class _Run:
                 if file.how in {"made", "new", "lines"}
             )
             check_all_recorded(folder, self.journal, self.target.planned, made)
+            answer = self._ask()
             self.journal.settle()
             if self.journal.at_work():
                 folder.make_private_folders()  # an undo whose last records were lost may have removed some
             if not self.guards.settled:
                 folder.sync_all()
+            self._settle(answer)
+
+    def _ask(self) -> Answer:
+        """Whether anybody has been here since an earlier run was interrupted; see ``visited``."""
+        left = self.fence.is_up() and not self.watch.was_put_up_here(self.fence.place)
+        if not left and not self.journal.unfinished():
+            return Answer()
+        return ask(self.folder, self.journal, self._marker(), self.guards.judge)
+
+    def _marker(self) -> str:
+        return marker_of(self.folder, self.watch.places())
+
+    def _settle(self, answer: Answer) -> None:
+        """Writes down what somebody has finished, or taken back; the fence is one that a broker has seen."""
+        if not answer.why:
+            return
+        for change_id in answer.new:
+            intent = self.journal.intents[change_id]
+            if executor_of(intent).fenced:
+                run(self.folder, take_out_snapshots(intent), intent)
+                self.folder.remove_litter(intent)
+        for change_id in answer.old:
+            intent = self.journal.intents[change_id]
+            run(self.folder, forget_files([*intent.names, *cut_names(intent)], self.folder.names))
+        self.append(
+            *(Done(change_id=change_id, state="committed") for change_id in answer.new),
+            *(Done(change_id=change_id, state=self._gone_back(change_id)) for change_id in answer.old),
+        )
+        self.guards.taken_back += answer.old
+        if self.fence.is_up():
+            self.guards.hold()
+            self.fence.forget()
+
+    def _gone_back(self, change_id: str) -> Literal["rolled back", "undone"]:
+        return "undone" if self.journal.states[change_id] == "undoing" else "rolled back"
+
+    def _listing(self) -> FolderListing | None:
+        """What the folder holds, for the first record of this run; None for all others."""
+        if self._has_listed or self.journal.unfinished():
+            return None
+        self._has_listed = True
+        return take_listing(self.folder, self._marker())
 
     def _close(self) -> list[ChangeResult]:
         """Lifts the fence, unless a change is half done and needs it until the next run."""
@@ -309,7 +372,9 @@ class _Run:
         try:
             new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
             self.set_fence(fenced=executor.fenced)
-            self.append(*(Undo(change_id=intent.change_id) for intent in new))
+            before = self._listing() if new else None
+            undos = [Undo(change_id=intent.change_id) for intent in new]
+            self.append(*(replace(one, before=before) if one is undos[0] else one for one in undos))
             with self.ours(intents):
                 came = executor.undo(self.folder, intents)
             done, left = intents[: came.done], intents[came.done :]
@@ -354,10 +419,10 @@ def _in_batches(
 ) -> list[list[Change]]:
     """Neighbours that are carried out together and have come equally far; every other change by itself."""
     batches: list[list[Change]] = []
-    for (together, _), run in itertools.groupby(
+    for (together, _), neighbours in itertools.groupby(
         changes, lambda change: (are_together(change), phase(change))
     ):
-        group = list(run)
+        group = list(neighbours)
         batches += [group] if together else [[change] for change in group]
     return batches
 
@@ -365,8 +430,11 @@ def _in_batches(
 class _Forward(_Run):
     """Carries the changes of one partition out, in the plan's order."""
 
-    def finish_all(self) -> list[ChangeResult]:
+    _may_not_begin = False
+
+    def finish_all(self, *, may_not_begin: bool) -> list[ChangeResult]:
         """What an interrupted run left half done, and nothing else."""
+        self._may_not_begin = may_not_begin
         results: list[ChangeResult] = []
         for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
             results += self._finish(batch)
@@ -527,7 +595,7 @@ class _Forward(_Run):
                         f"{change.change_id}: its undo was interrupted and has to end first",
                         next_command=Next.of("undo", PLAN),
                     )
-                if executor_of(intent).can_go_on(self.folder, intent):
+                if not self._is_passed_by(intent) and executor_of(intent).can_go_on(self.folder, intent):
                     able.append(intent)
                 else:
                     self.forget([intent])
@@ -540,6 +608,13 @@ class _Forward(_Run):
                     self.guards.taken_back.append(change.change_id)
                 return [*self._go_on(able, earlier=True), self.failure(change.change_id, error)]
         return self._go_on(able, earlier=True)
+
+    def _is_passed_by(self, intent: Intent) -> bool:
+        """Whether a swap would not be begun now, or in another order of renames, and has not passed its commit."""
+        executor = executor_of(intent)
+        if not executor.fenced or executor.is_committed(self.folder, intent):
+            return False
+        return self._may_not_begin or intent.order != self.target.order
 
     # -- a change
 
@@ -561,7 +636,8 @@ class _Forward(_Run):
             if intents:
                 self.guards.keep_plan(self.folder)
                 self.folder.sync_new()
-                self.append(*intents)
+                self.journal.begin_as(self.guards.number())
+                self.append(replace(intents[0], before=self._listing()), *intents[1:])
         except (KrepairError, OSError) as error:
             # Nothing was announced, so nothing was done.
             first, *others = batch
@@ -697,6 +773,8 @@ class _Backward(_Run):
             raise VerifyFailedError(bad_copy)
         executor_of(intent).check_undo(self.folder, intent, state)
         check_not_gone_on(self.folder, change, intent, state, self.target.planned, self._logs_made)
+        if state == "committed":
+            check_evidence(self.folder, self.partition, change, self.journal, self._marker())
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
         """Where a change is half done and somebody has written its files, purge can still end it."""

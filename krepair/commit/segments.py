@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 
 from krepair.commit.executor import Came, Executor, KeptFile
 from krepair.commit.folder import PartitionFolder, Whereabouts
-from krepair.commit.journal import FileState, Intent
+from krepair.commit.journal import FileState, Intent, Order
 from krepair.commit.stepping import run
 from krepair.commit.steps import (
     CLEANED,
@@ -16,15 +15,14 @@ from krepair.commit.steps import (
     PutOver,
     Step,
     SyncDir,
-    Unlink,
+    back_steps,
     commit_steps,
+    finish_steps,
     forget_steps,
     keep_steps,
     moved,
-    put_back,
+    pending_indexes,
     roll_back_steps,
-    staged_extensions,
-    take_out_originals,
     undo_steps,
 )
 from krepair.errors import StalePlanError
@@ -36,7 +34,6 @@ from krepair.formats.filenames import (
     parse_file_name,
     segment_name,
 )
-from krepair.next_command import Next
 from krepair.plan.changes import CompleteSwap, RewriteSegments
 from krepair.plan.model import FileFingerprint
 
@@ -82,8 +79,8 @@ class SwapGroups(_OfGroup):
         """
         [intent] = intents
         if not folder.is_committed(intent):
-            run(folder, keep_steps(intent, folder.names), intent)
-        run(folder, commit_steps(intent, folder.names), intent)
+            run(folder, [*keep_steps(intent, folder.names), *commit_steps(intent, folder.names)], intent)
+        run(folder, finish_steps(intent, folder.names, folder.order or intent.order), intent)
         folder.remove_litter(intent)
         folder.check_finished(intent)
         return Came(1)
@@ -120,7 +117,7 @@ class SwapGroups(_OfGroup):
         if _is_undone(folder, intent):
             folder.put_back_missing(intent)
         else:
-            run(folder, undo_steps(intent, folder.names), intent)
+            run(folder, undo_steps(intent, folder.names, folder.order or intent.order), intent)
         folder.remove_litter(intent)
         missing = folder.missing_logs(intent)
         if missing:
@@ -169,8 +166,7 @@ def _check_no_cleaner(folder: PartitionFolder, group: Intent) -> None:
     if cleaned:
         raise StalePlanError(
             f"{folder.at(cleaned)}: a broker's cleaner was stopped here, and a broker deletes every swap at or above "
-            "such a file; nothing was changed; a start of the broker removes it, and so does --fix leftovers",
-            next_command=Next.of("plan", os.path.dirname(folder.path), "--fix", "leftovers", out="LEFTOVERS"),
+            "such a file; nothing was changed; start the broker and stop it: that removes the file"
         )
 
 
@@ -332,7 +328,7 @@ class FinishSwaps(_OfGroup):
                 Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
             ]
             run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], intent)
-        run(folder, completion_steps(intent, names), intent)
+        run(folder, finish_steps(intent, names, folder.order or intent.order), intent)
         folder.remove_litter(intent)
         folder.check_finished(intent)
         return Came(1)
@@ -353,7 +349,7 @@ class FinishSwaps(_OfGroup):
             OSError: a call failed; run it again.
         """
         [intent] = intents
-        run(folder, restoring_steps(intent, folder.names), intent)
+        run(folder, restoring_steps(intent, folder.names, folder.order or intent.order), intent)
         folder.remove_set_aside(intent)
         originals = [original.name for original in intent.originals]
         missing = [name for name in originals if not folder.is_original(intent, name)]
@@ -369,46 +365,13 @@ def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> boo
     return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
 
 
-def _pending_indexes(group: Intent) -> list[str]:
-    return [state.name for state in group.originals if state.name.endswith(SWAP)]
-
-
-def completion_steps(group: Intent, names: Names) -> list[Step]:
-    """From a pending swap to the segment alone, in the group's order."""
-    log = segment_name(group.base_offset, ".log")
-    indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != ".log"]
-    stale: list[Step] = [Unlink(name) for name in _pending_indexes(group)]
-    if group.order == "P1":
-        steps: list[Step] = [*stale, SyncDir(""), *take_out_originals(group)]
-        for name in indexes:
-            steps += moved(names.stage(name), name)
-        return steps + moved(log + SWAP, log)
-    steps = []
-    for name in indexes:
-        steps += moved(names.stage(name), name + SWAP)
-    steps += [*stale, SyncDir(""), *take_out_originals(group)]
-    for name in (log, *indexes):
-        steps += moved(name + SWAP, name)
-    return steps
-
-
-def restoring_steps(group: Intent, names: Names) -> list[Step]:
+def restoring_steps(group: Intent, names: Names, order: Order) -> list[Step]:
     """From the segment back to the pending swap."""
-    log = segment_name(group.base_offset, ".log")
+    pending = pending_indexes(group)
     indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
-    pending = _pending_indexes(group)
     over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]
-    if group.order == "P1":
-        steps = moved(log, log + SWAP)
-        for name in indexes:
-            steps += moved(name, names.out(name))
-        return [*steps, *put_back(group, names), *over, SyncDir("")]
-    steps = []
-    for name in (*reversed(indexes), log):
-        steps += moved(name, name + SWAP)
-    steps += put_back(group, names)
-    steps += [*over, SyncDir("")]
-    for name in indexes:
+    steps = [*back_steps(group, names, order), *over, SyncDir("")]
+    for name in indexes if order == "P2" else ():
         if name + SWAP not in pending:
             steps += moved(name + SWAP, names.out(name))
     return steps

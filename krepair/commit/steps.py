@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from krepair.commit.journal import FileState, Intent
-from krepair.formats.filenames import INDEX_SUFFIXES, SEGMENT_SUFFIXES, SWAP, segment_name
+from krepair.commit.journal import FileState, Intent, Order
+from krepair.formats.filenames import INDEX_SUFFIXES, LOG, SEGMENT_SUFFIXES, SWAP, segment_name
 
 CLEANED = ".cleaned"
 
@@ -206,44 +206,56 @@ def take_out_originals(group: Intent) -> list[Step]:
     return [*(Unlink(name) for name in segment_originals(group)), SyncDir("")]
 
 
-def _take_out_snapshots(group: Intent) -> list[Step]:
+def take_out_snapshots(group: Intent) -> list[Step]:
+    """Removes the snapshots of the segments that were merged away; a broker may have left them."""
     return [*(Unlink(name) for name in group.snapshots), SyncDir("")] if group.snapshots else []
 
 
 def commit_steps(group: Intent, names: Names) -> list[Step]:
-    """The steps from staged to committed, in the group's order.
+    """The steps from staged and kept to committed, in the order in which the group began.
 
-    P1: the staged log becomes ``A.log.swap`` (the commit); the originals are removed, highest base first; the staged
-    indexes take their names; ``A.log.swap`` takes its own. P2: all staged files become ``.cleaned``, then ``.swap``;
-    the last of these renames commits; the originals are removed; the ``.swap`` files take their names, the log first.
+    P1: the staged log becomes ``A.log.swap``: that commits. P2: all staged files become ``.cleaned``, then ``.swap``;
+    the last of these renames commits.
     """
-    return _p1(group, names) if group.order == "P1" else _p2(group, names)
-
-
-def _p1(group: Intent, names: Names) -> list[Step]:
-    def final(extension: str) -> str:
-        return segment_name(group.base_offset, extension)
-
-    steps = moved(names.stage(final(".log")), final(".log") + SWAP)
-    steps += take_out_originals(group)
-    for extension in staged_extensions(group):
-        if extension != ".log":
-            steps += moved(names.stage(final(extension)), final(extension))
-    steps += moved(final(".log") + SWAP, final(".log"))
-    return steps + _take_out_snapshots(group)
-
-
-def _p2(group: Intent, names: Names) -> list[Step]:
     finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
+    if group.order == "P1":
+        return moved(names.stage(group.log.name), group.log.name + SWAP)
     steps: list[Step] = []
     for name in finals:
         steps += moved(names.stage(name), name + CLEANED)
     for name in finals:
         steps += moved(name + CLEANED, name + SWAP)
-    steps += take_out_originals(group)
-    for name in finals:
-        steps += moved(name + SWAP, name)
-    return steps + _take_out_snapshots(group)
+    return steps
+
+
+def finish_steps(group: Intent, names: Names, order: Order) -> list[Step]:
+    """The steps from a log that waits as ``.swap`` to the segment alone, in the order for the broker that is there.
+
+    P1: the originals are removed, highest base first; the new indexes take their names, and the log takes its own. P2:
+    the new indexes become ``.swap``; the originals are removed; the ``.swap`` files take their names, the log first.
+    The other order's steps may have been done before: each source is looked for in both places.
+    """
+    log, stale = group.log.name, [Unlink(name) for name in pending_indexes(group)]
+    indexes = [segment_name(group.base_offset, e) for e in staged_extensions(group) if e != LOG]
+    away: list[Step] = [*stale, *([SyncDir("")] if stale else [])]
+    steps: list[Step] = []
+    if order == "P1":
+        steps += [*away, *take_out_originals(group)]
+        for name in indexes:
+            steps += [*moved(names.stage(name), name), *moved(name + SWAP, name)]
+        steps += moved(log + SWAP, log)
+    else:
+        for name in indexes:
+            steps += moved(names.stage(name), name + SWAP)
+        steps += [*away, *take_out_originals(group)]
+        for name in (log, *indexes):
+            steps += moved(name + SWAP, name)
+    return steps + take_out_snapshots(group)
+
+
+def pending_indexes(group: Intent) -> list[str]:
+    """Names of the index swaps that a broker left with its ``.log.swap``; they are originals."""
+    return [state.name for state in group.originals if state.name.endswith(SWAP)]
 
 
 def roll_back_steps(group: Intent, names: Names) -> list[Step]:
@@ -266,46 +278,50 @@ def forget_steps(group: Intent, names: Names) -> list[Step]:
     return [*kept, *dict.fromkeys([*vias, *merged]), SyncDir(names.keep()), SyncDir(names.out())]
 
 
-def undo_steps(group: Intent, names: Names) -> list[Step]:
-    """The steps from committed back to the originals, in the group's order.
+def undo_steps(group: Intent, names: Names, order: Order) -> list[Step]:
+    """The steps from committed back to the originals, in the order for the broker that is there.
 
-    U1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again;
-    ``A.log.swap`` is moved to ``out/`` (the commit). U2: the new files become ``.swap``, the log last; the originals
-    get their names again; the first ``.swap`` that becomes ``.cleaned`` commits; the ``.cleaned`` are moved to
-    ``out/``. The broker may have added or removed index files of the new segment since. So all are named, and a missing
-    one is passed over.
+    Behind ``back_steps`` U1 moves ``A.log.swap`` to ``out/``: that commits. In U2 the first ``.swap`` that becomes
+    ``.cleaned`` commits; the ``.cleaned`` are moved to ``out/``.
     """
     back = [PutBack(names.keep(name), name, names.out(f"{name}.back")) for name in group.snapshots]
     steps: list[Step] = [*back, SyncDir("")] if back else []
-    return steps + (_u1(group, names) if group.order == "P1" else _u2(group, names))
+    steps += back_steps(group, names, order)
+    finals = [segment_name(group.base_offset, extension) for extension in reversed(SEGMENT_SUFFIXES)]
+    if order == "P1":
+        for name in finals[:-1]:
+            steps += moved(name + SWAP, names.out(name))
+        return steps + moved(finals[-1] + SWAP, names.out(finals[-1]))
+    for name in finals:
+        steps += moved(name + SWAP, name + CLEANED)
+    for name in finals:
+        steps += moved(name + CLEANED, names.out(name))
+    return steps
+
+
+def back_steps(group: Intent, names: Names, order: Order) -> list[Step]:
+    """The steps from committed to the originals beside a log that waits as ``.swap``.
+
+    P1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again.
+    P2: the new files become ``.swap``, the log last; the originals get their names again. The broker may have added or
+    removed index files of the new segment since. So all are named, and a missing one is passed over.
+    """
+    log, indexes = group.log.name, [segment_name(group.base_offset, one) for one in INDEX_SUFFIXES]
+    steps: list[Step] = []
+    if order == "P1":
+        steps += moved(log, log + SWAP)
+        for name in indexes:
+            steps += moved(name, names.out(name))
+    else:
+        for name in (*reversed(indexes), log):
+            steps += moved(name, name + SWAP)
+    return steps + put_back(group, names)
 
 
 def put_back(group: Intent, names: Names) -> list[Step]:
     """Gives the files of the segments replaced their names again, lowest base offset first."""
     ascending = reversed(segment_originals(group))
     return [*(PutBack(names.keep(n), n, names.out(f"{n}.back")) for n in ascending), SyncDir("")]
-
-
-def _u1(group: Intent, names: Names) -> list[Step]:
-    log = segment_name(group.base_offset, ".log")
-    steps = moved(log, log + SWAP)
-    for extension in INDEX_SUFFIXES:
-        name = segment_name(group.base_offset, extension)
-        steps += moved(name, names.out(name))
-    return steps + put_back(group, names) + moved(log + SWAP, names.out(log))
-
-
-def _u2(group: Intent, names: Names) -> list[Step]:
-    finals = [segment_name(group.base_offset, extension) for extension in reversed(SEGMENT_SUFFIXES)]
-    steps: list[Step] = []
-    for name in finals:
-        steps += moved(name, name + SWAP)
-    steps += put_back(group, names)
-    for name in finals:
-        steps += moved(name + SWAP, name + CLEANED)
-    for name in finals:
-        steps += moved(name + CLEANED, names.out(name))
-    return steps
 
 
 def litter_names(group: Intent) -> list[str]:

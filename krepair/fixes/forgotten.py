@@ -3,7 +3,8 @@
 A cleaner removes data only below the last stable offset, so only of transactions that have ended; and it removes the
 end of a transaction after its data. A snapshot from between the two stays as it is. If the log still begins at or below
 the transaction's first offset, and holds no batch of its producer from there on, the transaction has ended. Any batch
-of the producer speaks against it, also an emptied one of data; only an emptied control batch says nothing.
+of the producer rules it out, also an emptied one of data; only an emptied control batch says nothing. So does a segment
+that is missing: a cleaner takes none.
 
 Source: ``Cleaner.checkBatchRetention``, ``CleanedTransactionMetadata``, ``LogCleanerManager.cleanableOffsets`` (2.2.1,
 3.9.2).
@@ -19,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from krepair.kernels import classes as c
+from krepair.rules.missing import Gaps, first_missing
 from krepair.rules.model import SegmentFacts
 
 
@@ -49,6 +51,7 @@ class OpenTransactions:
         bases: base offsets of its segments, ascending.
         known: facts of whole segments, by base offset.
         is_readable: whether the facts of a segment tell all its batches.
+        gaps: what explains offsets that no segment has. A missing segment may hold a batch of the transaction.
     """
 
     def __init__(
@@ -56,16 +59,18 @@ class OpenTransactions:
         bases: Sequence[int],
         known: dict[int, SegmentFacts],
         is_readable: Callable[[SegmentFacts], bool],
+        gaps: Gaps,
     ) -> None:
         self._bases = bases
         self._facts = {ScanFrom(base, base): facts for base, facts in known.items()}
         self._is_readable = is_readable
+        self._gaps = gaps
         self._pending: dict[Open, int] = {}
         self.forgotten: set[Open] = set()
 
     def ask(self, one: Open) -> None:
         """Ask about a transaction that does not begin below the log."""
-        self._pending[one] = bisect_right(self._bases, one.first_offset) - 1
+        self._pending[one] = self._first(one)
 
     def take(self, part: ScanFrom, facts: SegmentFacts | None) -> None:
         """What came of a scan; None if it failed: of the transactions that need it nothing is told."""
@@ -104,8 +109,19 @@ class OpenTransactions:
                 return None
             self._pending[one] += 1
         del self._pending[one]
-        self.forgotten.add(one)
+        if not self._misses_a_segment(one):
+            self.forgotten.add(one)
         return None
+
+    def _misses_a_segment(self, one: Open) -> bool:
+        """Return whether a segment that began at or above the first offset, or held it, is missing."""
+        ends = {part.base_offset: facts.end_offset for part, facts in self._facts.items()}
+        found = first_missing(self._gaps, ((base, ends[base]) for base in self._bases[self._first(one) :]))
+        return found is not None
+
+    def _first(self, one: Open) -> int:
+        """Return the number of the segment in which a transaction begins."""
+        return bisect_right(self._bases, one.first_offset) - 1
 
 
 def _told_by(facts: SegmentFacts, one: Open, *, whole: bool) -> _LogShows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from msgspec.structs import replace
@@ -15,11 +15,12 @@ from krepair.errors import StalePlanError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
+from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import SecondReading, aborts_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
-from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.survey import INDEXES_SEEN, Sight, Survey, indexes_of
 from krepair.fixes.untouched import (
     beside,
     waits_for_swap,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     )
     from krepair.rewrite.indexes.transactions import TxnProblem, TxnResult
 
-INDEXES_SEEN: Sight[dict[int, InspectResult | Failed]] = Sight("indexes")
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult | Failed] = Sight("transaction indexes")
 _REPLAYED = -1
 """In place of a base offset: transaction indexes are all made in one replay of the partition."""
@@ -235,11 +235,6 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
     return items
 
 
-def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
-    """The result of looking at offset and time indexes, by base offset; empty if nobody looked."""
-    return survey.seen(INDEXES_SEEN) or {}
-
-
 def transaction_indexes_of(survey: Survey) -> TxnResult | Failed:
     """The result of looking at the transaction indexes."""
     from krepair.rewrite.indexes.transactions import TxnResult
@@ -358,8 +353,27 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
                 present=tuple(segment.base_offset for segment in judged if segment.txn_index),
             )
             asked.append((survey, item))
-    for survey, result in context.engine.each(inspect_txn, asked):
-        survey.put(TRANSACTION_INDEXES_SEEN, result)
+    found = list(context.engine.each(inspect_txn, asked))
+    doubted = [one for one, result in found if not isinstance(result, Failed) and result.problems]
+    unsound = unsound_ranges(context, doubted) if doubted else {}
+    for survey, result in found:
+        ranges = unsound.get(survey.partition.folder)
+        survey.put(
+            TRANSACTION_INDEXES_SEEN,
+            result if isinstance(result, Failed) or not ranges else _of_sound_logs(result, ranges),
+        )
+
+
+def _of_sound_logs(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
+    """Leave out the problems of files for which a damaged part of the log would have to speak.
+
+    A marker that cannot be read still ends its transaction for a broker that has written the entry.
+    """
+    why = {one.base_offset: why_unsound(ranges, one.first_offset, one.last_offset) for one in result.problems}
+    left = tuple(f"{segment_name(base, '.txnindex')}: {text}" for base, text in why.items() if text)
+    return replace(
+        result, problems=tuple(one for one in result.problems if not why[one.base_offset]), left=left
+    )
 
 
 def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
@@ -447,6 +461,8 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
     replayed = transaction_indexes_of(survey)
     if isinstance(replayed, Failed):
         notes.append(f"transaction indexes left as they are: {replayed.why}")
+    else:
+        notes += [f"transaction index left as it is: {text}" for text in replayed.left]
     changes += [
         transaction_index(folder, problem, "KR204")
         for problem in (() if isinstance(replayed, Failed) else replayed.problems)

@@ -30,6 +30,7 @@ from krepair.fixes.evidence import (
     with_bytes,
 )
 from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
+from krepair.fixes.gate import missing_segment
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.replicas import ReplicaLog
@@ -200,6 +201,9 @@ def transaction_indexes_disagree(survey: Survey) -> bool:
 
 def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone:
     """Inputs of compaction for a partition that was read, or why they cannot be had."""
+    missing = missing_segment(context.view, survey)
+    if missing is not None:
+        return missing
     if survey.high_watermark < 0 and not context.options.assume_high_watermark:
         return LeftAlone(
             "no-high-watermark",

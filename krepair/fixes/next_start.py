@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.index import indexes_of
 from krepair.fixes.logs import LogPart, parts_after
 from krepair.fixes.producers_at_end import read_snapshot_file
-from krepair.fixes.survey import NEXT_START, Sight, Survey
+from krepair.fixes.survey import NEXT_START, Sight, Survey, indexes_of
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
 from krepair.formats.broker_version import VersionNumber, version_text

@@ -537,7 +537,7 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
     for one in ranges:
         partition = one.survey.partition
         facts = (*one.survey.segments_after, *one.part.segments_after)
-        target = target_of(context.view, partition, facts, one.all_changes)
+        target = target_of(context.view, partition, facts, one.all_changes, one.survey.settings)
         targets.append(target.recovered(one.floor, one.log_end))
     found = see_snapshots(targets, rules, context.engine, clean=False, always=True)
     for one, seen in zip(ranges, found, strict=True):

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 ROLLED: Final = Kind("new empty segments", "that its files are there and empty")
 RECOVERED_LOGS: Final = Kind("recovered logs", "every batch, as a start would read it", is_log=True)
+_MADE_ANEW = "its segments are not those of the plan: the topic may have been deleted and created again"
 _MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED})
 
 
@@ -264,9 +265,14 @@ def _read_ranges(work: Work, parts: Sequence[tuple[PartitionPlan, Partition]]) -
 def range_items(
     work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
 ) -> list[RecoveredItem]:
-    """The items that read the range of a partition, one for each segment that is left; see ``RecoveredItem``."""
+    """The items that read the range of a partition, one for each segment that is left; see ``RecoveredItem``.
+
+    None are left of a topic that was deleted and created again.
+    """
     floor = floor_in(work, part)
     left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
+    if not left:
+        return []
     small = _small_files(partition) if settle else {}
     own = [small.pop(offset_name(one.base_offset), []) for one in left]
     if own:
@@ -370,6 +376,8 @@ def _why_not_ready(work: Work, part: PartitionPlan, partition: Partition | None)
     missing = next((name for name, state in states.items() if state not in _MADE), "")
     if missing:
         return f"{missing} is not applied"
+    if partition.segments[-1].base_offset < floor_in(work, part):
+        return _MADE_ANEW
     return _changed_log(part, partition)
 
 
@@ -436,12 +444,12 @@ def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondRea
     below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, change.lines)]
     keys = {(line.topic, line.partition) for line in raised}
     listed = {one.folder: one for one in work.view.partitions}
-    items = [
-        item
-        for part in work.plan.partitions
-        if (part.topic, part.partition) in keys and part.folder in listed
-        for item in range_items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
-    ]
+    items: list[RecoveredItem] = []
+    for part in work.plan.partitions:
+        if (part.topic, part.partition) in keys and part.folder in listed:
+            own = range_items(work, part, listed[part.folder], barrier=False, settle=False, audit=True)
+            below += [] if own else [Wrong(part.folder, "", _MADE_ANEW)]
+            items += own
 
     def says(results: Sequence[RecoveredResult | Failed]) -> Iterator[Wrong]:
         yield from below

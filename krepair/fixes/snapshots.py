@@ -16,6 +16,7 @@ from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import Made, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
+from krepair.fixes.gate import gaps_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
@@ -35,12 +36,14 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text, time_text
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.loading.next_start import LoadedLog, NextStart
+from krepair.logdir.config import TopicSettings
 from krepair.logdir.fingerprint import digest_bytes
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition, Snapshot
 from krepair.plan.changes import names_removed
 from krepair.plan.model import Change, ReplaceFile
 from krepair.rules.forgotten import FORGOTTEN
+from krepair.rules.missing import Gaps
 from krepair.rules.model import SegmentFacts
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import (
@@ -77,6 +80,7 @@ class SnapshotTarget(NamedTuple):
         log_end: log end offset that the next start takes, -1 where the end of the log itself tells it.
         left: why the log end cannot be told, or empty.
         closed: names of the snapshots in which the changes end transactions that the log has forgotten.
+        gaps: what explains offsets that no segment has.
     """
 
     partition: Partition
@@ -90,6 +94,7 @@ class SnapshotTarget(NamedTuple):
     log_end: int = -1
     left: str = ""
     closed: frozenset[str] = frozenset()
+    gaps: Gaps = Gaps(compacts=False, cleaned=0)
 
     def at_start(self, start: NextStart) -> SnapshotTarget:
         """As the next start sees it."""
@@ -123,7 +128,11 @@ class SnapshotTarget(NamedTuple):
 
 
 def target_of(
-    log_dir: LogDir, partition: Partition, known: Iterable[SegmentFacts], changes: Sequence[Change]
+    log_dir: LogDir,
+    partition: Partition,
+    known: Iterable[SegmentFacts],
+    changes: Sequence[Change],
+    settings: TopicSettings,
 ) -> SnapshotTarget:
     """A partition of a log directory as a target.
 
@@ -132,6 +141,7 @@ def target_of(
         partition: as listed.
         known: facts of its logs as they will be after the changes.
         changes: that are made before its snapshots are read by a broker.
+        settings: of its topic.
     """
     key = partition.key
     recorded = log_dir.log_start.offsets.get(key, -1)
@@ -146,6 +156,7 @@ def target_of(
         closed=frozenset(
             change.name for change in changes if isinstance(change, ReplaceFile) and change.rule == FORGOTTEN
         ),
+        gaps=gaps_of(log_dir, partition, changes, settings),
     )
 
 
@@ -213,7 +224,7 @@ class _Look:
         self.start = -1
         self.needed: tuple[int, ...] = ()
         self.seen = SeenSnapshots((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
-        self.open = OpenTransactions(self.bases, {}, self._is_whole)
+        self.open = OpenTransactions(self.bases, {}, self._is_whole, target.gaps)
         self.suspected: dict[SnapshotFile, tuple[Int64s, bool]] = {}
 
     def item(self, base_offset: int, start: int) -> ScanItem:
@@ -296,7 +307,7 @@ class _Look:
         base = seen.judged.base
         if base is not None and ((closes and state) or base.name in self.target.closed):
             chosen.setdefault(base, False)
-        self.open = OpenTransactions(self.bases, dict(self.facts), self._is_whole)
+        self.open = OpenTransactions(self.bases, dict(self.facts), self._is_whole, self.target.gaps)
         for file, at_start in chosen.items():
             table = self._table(file) if file.producers else _NO_ENTRIES
             if isinstance(table, str) or not (table[:, -1] >= 0).any():
@@ -462,7 +473,7 @@ class Snapshots(Fix):
         touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
         see_next_starts(context, touched)
         targets = [
-            target_of(context.view, one.partition, one.segments_after, one.changes).at_start(
+            target_of(context.view, one.partition, one.segments_after, one.changes, one.settings).at_start(
                 next_start_of(one)
             )
             for one in touched
@@ -504,7 +515,7 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
         change: the snapshot.
         recovered_from: base offset of the first segment that the next start would recover; None: it recovers none.
     """
-    target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
+    target = _target_again(work, staging)
     if recovered_from is not None:
         targets = [target.recovered(recovered_from)]
     elif work.view.clean_shutdown:
@@ -528,9 +539,14 @@ def _made_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> Made:
     return Made(seen.data or b"", seen.left or ("" if at_end else f"(the log ends at offset {seen.log_end})"))
 
 
+def _target_again(work: Work, staging: Staging) -> SnapshotTarget:
+    settings, facts = work.settings(staging), staging.facts.values()
+    return target_of(work.view, staging.listed, facts, staging.plan.changes, settings)
+
+
 def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
     """Ask the log anew about the transactions that a snapshot has open: it, with the forgotten ones ended."""
-    target = target_of(work.view, staging.listed, staging.facts.values(), staging.plan.changes)
+    target = _target_again(work, staging)
     target = target.recovered(int(change.name.partition(".")[0]))._replace(
         log_end=staging.plan.log_end_offset
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.loading.next_start import NextStart
@@ -15,6 +15,10 @@ from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
 from krepair.plan.model import Change
 from krepair.rules.model import LeftAlone, SegmentFacts
+
+if TYPE_CHECKING:
+    from krepair.engine.items import Failed
+    from krepair.rewrite.indexes.segment import InspectResult
 
 Value = TypeVar("Value")
 
@@ -112,3 +116,12 @@ _NOT_ASKED: Final = NextStart()
 def next_start_of(survey: Survey) -> NextStart:
     """Return what the next start sees of a partition; ``by_version`` is empty where nobody has asked."""
     return survey.seen(NEXT_START) or _NOT_ASKED
+
+
+INDEXES_SEEN: Sight[dict[int, InspectResult | Failed]] = Sight("indexes")
+"""Put by ``krepair.fixes.index``."""
+
+
+def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
+    """Return the result of looking at offset and time indexes, by base offset; empty if nobody looked."""
+    return survey.seen(INDEXES_SEEN) or {}

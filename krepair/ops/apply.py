@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -45,7 +46,7 @@ from krepair.ops.carried_out import (
     with_taken_back,
 )
 from krepair.ops.kept import PlanKeeper
-from krepair.ops.order import lowest_changes, why_not_in_order
+from krepair.ops.order import commit_now, damage_now, lowest_changes
 from krepair.ops.ready import (
     FINISHED,
     NOT_DONE,
@@ -64,6 +65,8 @@ from krepair.ops.ready import (
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.room import check_fits, why_no_room
 from krepair.ops.show import plan_command
+from krepair.ops.stack import next_number
+from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.keep import INPLACE, is_freed_by_apply
 from krepair.plan.model import Change, PartitionPlan, Plan
@@ -108,7 +111,9 @@ def apply(
         engine = choose_engine(options.engine, options.master, _work_of(targets), progress)
         stack.callback(engine.close)
         watch = Watch(writes, plan.log_dir)
-        guards = Guards(lock, safe_points, watch, keep_plan=PlanKeeper(writes, plan).keep_in)
+        keep_plan = PlanKeeper(writes, plan).keep_in
+        number = cache(partial(next_number, view, plan.plan_id))
+        guards = Guards(lock, safe_points, watch, number=number, judge=untrue_index, keep_plan=keep_plan)
         folders = [journal_folder(writes, plan, target) for target in targets]
         measured = Measured(writes.tree, folders)
         guards.settle(folders)
@@ -160,6 +165,8 @@ class _Apply:
         self.completed: list[ChangeResult] = []
         """Changes that an earlier run left half done and that this one has finished."""
         self.work: Work
+        self.commit = plan.commit
+        """The order of the renames, for the broker that is there now."""
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         interrupted, stopped = False, NOTHING
@@ -217,7 +224,8 @@ class _Apply:
         what the next group needs is.
         """
         plan = self.plan
-        able = [target for target in sorted(targets, key=is_root) if self._finish(target)]
+        harm = self._ask_first(targets)
+        able = [target for target in sorted(targets, key=is_root) if self._finish(target, harm)]
         view = read_log_dir(plan.log_dir) if self.was_begun else self.view
         self.work = Work(
             plan,
@@ -245,15 +253,31 @@ class _Apply:
             staging.decided.clear()
         self._drop_journals(targets)
 
-    def _finish(self, target: PartitionPlan) -> bool:
-        """Finishes what an interrupted run left half done; returns whether the target can go on."""
+    def _ask_first(self, targets: Sequence[PartitionPlan]) -> str:
+        """What is asked before anything half done goes on: the order of the renames; gives what harm the fence does."""
+        half_done = []
+        for target in targets:
+            with contextlib.suppress(KrepairError, OSError):
+                if journal_folder(self.disk, self.plan, target).journal().unfinished():
+                    half_done.append(target)
+        harm = self._damage_now(self.view, half_done) if half_done else ""
+        with contextlib.suppress(RefusedError):
+            self.commit = commit_now(self.plan, self.view, half_done, harm, self.options.broker_version)
+        return harm
+
+    def _finish(self, target: PartitionPlan, harm: str) -> bool:
+        """Finishes what an interrupted run left half done; returns whether the target can go on.
+
+        What has not passed its commit, and would not be begun now, is taken back.
+        """
+        stays = harm or self.moved.get((target.topic, target.partition), "")
         folder = journal_folder(self.disk, self.plan, target)
         try:
             if not self.disk.tree.is_folder(folder.private):
                 return True
             self.was_begun = True
             check_no_fence(target, self.guards.watch)
-            results = finish_partition(folder, target, self.plan.commit, self.guards)
+            results = finish_partition(folder, target, self.commit, self.guards, may_not_begin=bool(stays))
         except (InterruptedAtSafePointError, LockLostError):
             raise
         except (KrepairError, OSError) as error:
@@ -298,11 +322,15 @@ class _Apply:
     def _check_order(self, stagings: Sequence[Staging]) -> None:
         """The order of commit must still be right for the partitions that go under the fence, or in its order."""
         ordered = [one for one in stagings if one.problem is None and lowest_changes([_left(one)])]
-        keeps_marker = self.guards.watch is not None and self.guards.watch.keeps_marker()
         left = [_left(one) for one in ordered]
-        why = why_not_in_order(self.plan, self.work.view, left, self.engine, self.scratch, keeps_marker)
+        why = self._damage_now(self.work.view, left)
         for staging in ordered if why else ():
             staging.problem = StalePlanError(why, next_command=plan_command(self.plan))
+        self.commit = commit_now(self.plan, self.work.view, left, "", self.options.broker_version)
+
+    def _damage_now(self, view: LogDir, left: Sequence[PartitionPlan]) -> str:
+        keeps_marker = self.guards.watch is not None and self.guards.watch.keeps_marker()
+        return damage_now(self.plan, view, left, self.engine, self.scratch, keeps_marker)
 
     def _leave_without_room(self, staging: Staging) -> None:
         """A partition for which there is no room any more is left as it is."""
@@ -362,7 +390,7 @@ class _Apply:
         came = commit_partition(
             staging.folder,
             replace(target, changes=left),
-            self.plan.commit,
+            self.commit,
             self.guards,
             lambda change: self._stage(staging, change),
             verify=lambda changes: self._read_again(staging, changes),

@@ -65,6 +65,7 @@ class _Found(NamedTuple):
         partition: the folder it lies in.
         private: the sub-folder.
         written_ms: of its journal, -1 without one.
+        number: of its journal; it grows from plan to plan.
         states: change id to what the journal says of it.
         half_done: ids of the changes that were interrupted.
         purging: whether a purge has begun.
@@ -78,6 +79,7 @@ class _Found(NamedTuple):
     partition: Partition
     private: PrivateFolder
     written_ms: int = -1
+    number: int = 0
     states: tuple[str, ...] = ()
     half_done: tuple[str, ...] = ()
     purging: bool = False
@@ -89,7 +91,7 @@ class _Found(NamedTuple):
 
 
 def kept_report(log_dir: str, now_ms: int, verb: str = "undo") -> KeptReport:
-    """What is kept in a log directory, and what to type about the plan that was written last.
+    """What is kept in a log directory, and what to type about the plan that comes first.
 
     Args:
         log_dir: its path.
@@ -119,11 +121,11 @@ def _next_command(verb: str, log_dir: str, plans: Sequence[KeptPlan]) -> Next:
     if plans and plans[0].state == "unknown" and plans[0].forbidden:
         # It may well be undone by somebody who may look at it: so nobody is told to free it.
         return Next.of(verb, log_dir, when=AS_A_READER)
-    return by_id("purge", log_dir, plans[0].plan_id) if plans else NOTHING
+    return by_id("purge", log_dir, plans[-1].plan_id) if plans else NOTHING
 
 
 def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
-    """What each plan keeps in a log directory, the one written last first.
+    """What each plan keeps in a log directory, the newest one first: undo takes it first, and purge the oldest.
 
     Kept files are not read: whether each is the original byte for byte, only undo finds out.
 
@@ -136,7 +138,8 @@ def kept_originals(view: LogDir, now_ms: int) -> tuple[KeptPlan, ...]:
         found.setdefault(private.plan_id, []).append((partition, private))
     with Tree(view.path, view.inode) as tree:
         plans = [_plan(view, tree, plan_id, folders, now_ms) for plan_id, folders in found.items()]
-    return tuple(sorted(plans, key=lambda plan: (-plan.last_written_ms, plan.plan_id)))
+    newest_first = sorted(plans, key=lambda one: (-one[0], -one[1].last_written_ms, one[1].plan_id))
+    return tuple(plan for _, plan in newest_first)
 
 
 def nothing_to_undo(view: LogDir, plan_id: str) -> bool:
@@ -236,6 +239,7 @@ def _look(
         written = disk.tree.status(f"{private.path}/{JOURNAL_NAME}")
         return found._replace(
             written_ms=-1 if written is None else written.st_mtime_ns // 1_000_000,
+            number=journal.number,
             states=tuple(journal.states.values()),
             half_done=() if journal.purging else tuple(journal.unfinished()),
             purging=journal.purging,
@@ -285,7 +289,8 @@ def _plan(
     plan_id: str,
     places: Sequence[tuple[Partition, PrivateFolder]],
     now_ms: int,
-) -> KeptPlan:
+) -> tuple[int, KeptPlan]:
+    """The number of a plan, and what it keeps."""
     paths = [private.path for _, private in places]
     copy = find_copy(tree, plan_id, paths, at_most=_LOOKED_INTO_BYTES)
     partitions = copy.plan.changing if copy is not None and copy.plan is not None else ()
@@ -301,7 +306,7 @@ def _plan(
     able = state in ("applied", "half done") and len(hindered) < len(folders)
     first = next(iter(hindered), None)
     told = "" if first is None or state in _NOTHING_TO_UNDO else first.obstacle or first.unreadable
-    return KeptPlan(
+    plan = KeptPlan(
         plan_id=plan_id,
         state=state,
         partitions=tuple(sorted({found.partition.folder for found in folders})),
@@ -316,6 +321,7 @@ def _plan(
         fence=tuple(sorted({found.partition.folder for found in folders if found.fence})),
         half_done=tuple(change for found in folders for change in found.half_done),
     )
+    return max(found.number for found in folders), plan
 
 
 def _state(folders: Sequence[_Found]) -> KeptState:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,7 +27,6 @@ from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
-from krepair.ops.show import plan_command
 from krepair.options import Options
 from krepair.plan.model import Commit, PartitionPlan, Plan
 from krepair.rules.model import SegmentFacts
@@ -72,7 +71,7 @@ def active_segments(view: LogDir) -> str:
     return digest.hexdigest()
 
 
-def why_not_in_order(
+def damage_now(
     plan: Plan,
     view: LogDir,
     left: Sequence[PartitionPlan],
@@ -80,29 +79,19 @@ def why_not_in_order(
     scratch: Scratch,
     keeps_marker: bool,
 ) -> str:
-    """Why the order of commit of a plan is no longer right, or empty.
+    """Return why the fence of a plan would do harm now: the first log that a recovery under it would cut; or nothing.
 
-    Other active segments than those of the plan are read again. Without the fence the order is that of the broker's
-    version, which is right whatever there is.
+    Other active segments than those of the plan are read again.
 
     Args:
-        plan: that is applied.
+        plan: that is carried out, or taken back.
         view: the log directory now.
-        left: targets with the changes that are still to do; each has one that depends on the order.
+        left: targets with the changes that are still to do, or to take back.
         engine: reads logs.
         scratch: for what does not fit into memory.
         keeps_marker: whether a fence holds the clean-shutdown marker, which it will give back.
-
-    Raises:
-        RefusedError: it depends on the version of the broker, and nothing says which it is.
     """
-    if not plan.commit.fence and left and not (plan.policy.broker_version or told_version(view)):
-        raise RefusedError(
-            f"plan {plan.plan_id} goes without the fence, and nothing says which broker will be started, so "
-            "the safe order of the swaps is not known; plan again with --broker-version",
-            next_command=plan_command(plan),
-        )
-    if not plan.commit.fence or not left or plan.commit.looked_at == active_segments(view):
+    if not plan.commit.fence or not lowest_changes(left) or plan.commit.looked_at == active_segments(view):
         return ""
     options, settings = Options(now_ms=plan.policy.now_ms), load_settings(None, None, {})
     clean = view._replace(clean_shutdown=view.clean_shutdown or keeps_marker)
@@ -113,6 +102,34 @@ def why_not_in_order(
         f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
         "the fence a broker that is started meanwhile would cut it"
     )
+
+
+def commit_now(
+    plan: Plan, view: LogDir, left: Sequence[PartitionPlan], harm: str, broker_version: str
+) -> Commit:
+    """Return the order of commit for the broker that is there now; under the plan's fence where that does no harm.
+
+    Args:
+        plan: that is carried out, or taken back.
+        view: the log directory now.
+        left: targets with the changes that are still to do, or to take back.
+        harm: see ``damage_now``.
+        broker_version: value of ``--broker-version``; empty: that of the plan.
+
+    Raises:
+        RefusedError: it depends on the version of the broker, and nothing says which it is.
+        UsageError: the version is malformed.
+    """
+    if not lowest_changes(left) or (plan.commit.fence and not harm):
+        return plan.commit
+    version = broker_version or plan.policy.broker_version or told_version(view)
+    if not version:
+        raise RefusedError(
+            f"{harm or f'plan {plan.plan_id} goes without the fence'}; nothing says which broker will be started, so "
+            "the safe order of the swaps is not known; nothing was changed: type the same command with "
+            "--broker-version VERSION"
+        )
+    return Commit(order=_order_for(version), fence=False, why=f"the order for broker {version}")
 
 
 def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
@@ -244,8 +261,13 @@ def choose_commit(
         raise PersonDecidesError(
             message, next_command=Next.of("plan", LOG_DIR, "--broker-version", "VERSION", out=PLAN)
         )
+    order = _order_for(broker_version)
+    why = f"without the fence, since recovery would meet damage in {first}; the order for broker {broker_version}"
+    return Commit(order=order, fence=False, why=why)
+
+
+def _order_for(broker_version: str) -> Literal["P1", "P2"]:
     version = version_of(broker_version)
     if version is None:
         raise UsageError(f"--broker-version {broker_version}: expected a version like 3.9.2")
-    why = f"without the fence, since recovery would meet damage in {first}; the order for broker {broker_version}"
-    return Commit(order="P1" if version[:2] <= _LAST_WITH_P1 else "P2", fence=False, why=why)
+    return "P1" if version[:2] <= _LAST_WITH_P1 else "P2"

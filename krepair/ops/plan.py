@@ -23,6 +23,7 @@ from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_stands_still
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
+from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.replicas import (
@@ -290,6 +291,10 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     view = context.view
     surveys = [context.surveys[folder] for folder in by_folder]
     see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
+    by_folder = {
+        folder: _sound(context.surveys[folder], by_fix, context.options)
+        for folder, by_fix in by_folder.items()
+    }
     partitions = [
         partition_plan(context, survey, by_folder[folder])
         for folder, survey in context.surveys.items()
@@ -344,6 +349,22 @@ def _built(
         others_have=others_have(view, options, partitions, context.surveys),
         asked=options.words("plan", "reading"),
     )
+
+
+def _sound(survey: Survey, by_fix: ByFix, options: Options) -> ByFix:
+    """Return what the fixes want, without rewrites that were decided up to another log end than the start takes."""
+    found = dict(by_fix)
+    for name, seen in by_fix.items():
+        if seen.compacted is None or not seen.changes:
+            continue
+        left = why_not_to_end(survey, seen.compacted.decision.log_end_offset, options)
+        if left is not None:
+            note = (
+                f"its {'keys' if name == 'compact' else 'markers'} are left alone ({left.code}): {left.why}"
+            )
+            found[name] = Seen(seen.findings, left=left, left_note=note)
+            survey.changes = [one for one in survey.changes if one not in seen.changes]
+    return found
 
 
 def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:

@@ -39,6 +39,7 @@ from krepair.ops.ready import (
     why_left_alone,
 )
 from krepair.ops.reports import ApplyReport, next_of
+from krepair.ops.stack import Stack
 from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
@@ -177,6 +178,7 @@ def purge_folders(
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     check_all_finished(folders)
     gone = _gone_ends(folders)
+    stack = Stack(read_log_dir(folders[0].log_dir), folders[0].plan_id) if folders else None
     guards = Guards(lock, SafePoints())
     results: list[ChangeResult] = []
     progress.start("purge", len(folders))
@@ -184,7 +186,11 @@ def purge_folders(
         for folder in folders:
             guards.hold()
             done: ChangeOutcome = "already" if _keeps_nothing(folder) else outcome
-            stays = _why_root_stays(folder, results) or _why_it_is_needed(folder, gone)
+            stays = (
+                _why_root_stays(folder, results)
+                or _why_it_is_needed(folder, gone)
+                or _why_another_comes_first(folder, stack)
+            )
             results.append(stays or _purge_one(folder, done, (planned or {}).get(folder.folder, ())))
             guards.begun = True
             progress.advance(1)
@@ -231,6 +237,19 @@ def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> C
         "until a broker was started"
     )
     return failed(folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir)))
+
+
+def _why_another_comes_first(folder: PartitionFolder, stack: Stack | None) -> ChangeResult | None:
+    """What an earlier plan keeps goes first; a folder that cannot be read says so itself."""
+    try:
+        journal = folder.journal()
+        if stack is not None and journal.at_work() and not journal.purging:
+            stack.check(folder, journal.number, "purge")
+    except StalePlanError as error:
+        return failed(folder.folder, error)
+    except (KrepairError, OSError):
+        return None
+    return None
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:

@@ -26,6 +26,7 @@ from krepair.commit.result import ChangeResult, failed
 from krepair.commit.status import ChangeState, status_in
 from krepair.commit.unrecorded import by_hand
 from krepair.durable.disk import Disk
+from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
@@ -53,6 +54,7 @@ from krepair.ops.carried_out import (
     with_taken_back,
 )
 from krepair.ops.kept import check_keeps, folders_of, load_kept, nothing_to_undo, private_of
+from krepair.ops.order import commit_now, damage_now
 from krepair.ops.purge import purge_folders
 from krepair.ops.ready import (
     check_no_fence,
@@ -65,10 +67,12 @@ from krepair.ops.ready import (
     why_left_alone,
 )
 from krepair.ops.reports import ApplyReport, next_of
+from krepair.ops.stack import Stack
+from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.changes import trusted_after
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import FileFingerprint, PartitionPlan, Plan
+from krepair.plan.model import Commit, FileFingerprint, PartitionPlan, Plan
 
 _BEGUN = {ChangeState.COMMITTING, ChangeState.COMMITTED, ChangeState.UNDOING}
 _AGAIN = Next.of("undo", PLAN)
@@ -133,12 +137,13 @@ def undo(
         parts = [(target, journal_folder(writes, plan, target)) for target in undo_order(plan)]
         kept = _look_at_kept(plan, parts)
         measured = Measured(writes.tree, [folder for _, folder in parts])
-        guards = Guards(lock, safe_points, watch=Watch(writes, plan.log_dir))
+        guards = Guards(lock, safe_points, watch=Watch(writes, plan.log_dir), judge=untrue_index)
         engine = choose_engine(options.engine, options.master, {WorkKind.READ: _bytes_of(kept)}, progress)
-        with closing(engine):
+        with closing(engine), closing(Scratch(options.scratch, (plan.log_dir,))) as scratch:
+            commit = _commit_now(plan, parts, guards, engine, scratch, options)
             bad = bad_copies(plan, kept, engine)
         guards.settle([folder for _, folder in parts])
-        undoing = _Undo(plan, guards, bad, progress or SilentProgress())
+        undoing = _Undo(plan, commit, guards, bad, progress or SilentProgress())
         interrupted = undoing.is_interrupted(parts)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
     results = sorted(undoing.results, key=lambda one: (order.get(one.partition, -1), one.change_id))
@@ -151,6 +156,21 @@ def undo(
         next_command=_AGAIN if interrupted else report.next_command,
     )
     return with_taken_back(measured.told_in(report), guards.taken_back)
+
+
+def _commit_now(
+    plan: Plan,
+    parts: Sequence[tuple[PartitionPlan, PartitionFolder]],
+    guards: Guards,
+    engine: Engine,
+    scratch: Scratch,
+    options: Options,
+) -> Commit:
+    """The order of the renames for the broker that is there now, asked before a fence goes up."""
+    view, left = read_log_dir(plan.log_dir), [target for target, folder in parts if folder.was_begun()]
+    keeps_marker = guards.watch is not None and guards.watch.keeps_marker()
+    harm = damage_now(plan, view, left, engine, scratch, keeps_marker)
+    return commit_now(plan, view, left, harm, options.broker_version)
 
 
 def _report(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> ApplyReport:
@@ -167,12 +187,16 @@ def _report(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> Appl
 
 
 class _Undo:
-    def __init__(self, plan: Plan, guards: Guards, bad: Mapping[str, str], progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, commit: Commit, guards: Guards, bad: Mapping[str, str], progress: Progress
+    ) -> None:
         self.plan = plan
+        self.commit = commit
         self.guards = guards
         self.bad = bad
         self.progress = progress
         self.results: list[ChangeResult] = []
+        self.stack = Stack(read_log_dir(plan.log_dir), plan.plan_id)
         self.by_hand: list[str] = []
         """Lines that a person types where a journal is damaged."""
 
@@ -213,6 +237,8 @@ class _Undo:
             if gone:
                 return [failed_whole(target.folder, gone, ExitCode.STALE_PLAN)]
             journal = folder.journal(to_write=True)
+            if journal.at_work():
+                self.stack.check(folder, journal.number, "undo")
             states = status_in(folder, target, journal)
             if _BEGUN & set(states.values()):
                 check_no_fence(target, self.guards.watch)
@@ -220,8 +246,9 @@ class _Undo:
                 folder, journal, target, states
             ):
                 return [failed_whole(target.folder, _why_purged(folder, journal, target), ExitCode.REFUSED)]
-            commit = self.plan.commit
-            return undo_partition(folder, target, commit, self.guards, bad_copies=self.bad, journal=journal)
+            return undo_partition(
+                folder, target, self.commit, self.guards, bad_copies=self.bad, journal=journal
+            )
         except DamagedJournalError as error:
             return [self._told_by_hand(target, folder, error)]
         except (InterruptedAtSafePointError, LockLostError):

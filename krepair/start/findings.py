@@ -10,8 +10,7 @@ from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.engine.items import Failed
 from krepair.fixes.context import Context
-from krepair.fixes.index import indexes_of
-from krepair.fixes.survey import Survey
+from krepair.fixes.survey import Survey, indexes_of
 from krepair.formats.broker_version import VersionNumber, version_of
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text, time_text

@@ -11,10 +11,9 @@ from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.engine.items import Failed
 from krepair.fixes.epochs import EPOCHS_SEEN
-from krepair.fixes.index import indexes_of
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
-from krepair.fixes.survey import Survey, next_start_of
+from krepair.fixes.survey import Survey, indexes_of, next_start_of
 from krepair.fixes.tail import recovered_bases
 from krepair.formats.broker_version import Version, version_text
 from krepair.formats.filenames import METADATA_TOPIC, offset_name

@@ -42,6 +42,8 @@ class StartingNode(NamedTuple):
         node_id: the same, else by ``meta.properties``; empty if neither tells.
         metadata_dir: path of the given directory in which its metadata log belongs; empty if it is not among them, or
             the configuration was not given.
+        static_voters: ids in ``controller.quorum.voters``, ascending; empty if the configuration has none.
+        bootstraps_only: whether the configuration has ``controller.quorum.bootstrap.servers`` and no static voters.
     """
 
     versions: tuple[VersionNumber, ...]
@@ -51,6 +53,8 @@ class StartingNode(NamedTuple):
     configured_id: str
     node_id: str
     metadata_dir: str
+    static_voters: tuple[int, ...] = ()
+    bootstraps_only: bool = False
 
 
 def node_of(
@@ -86,6 +90,10 @@ def node_of(
         configured_id=configured,
         node_id=node_id,
         metadata_dir=_metadata_dir(views, config, given.get("metadata.log.dir", "")),
+        static_voters=tuple(sorted(int(one[1]) for one in static if one)),
+        bootstraps_only=bool(
+            given.get("controller.quorum.bootstrap.servers", "").strip() and not any(static)
+        ),
     )
 
 

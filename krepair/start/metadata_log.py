@@ -39,6 +39,7 @@ from krepair.start.identity import KRAFT_ONLY_SINCE, Metadata, StartingNode, kno
 
 STRAY_AT_LOADING_SINCE: Final = (3, 7, 1)
 """KAFKA-16082: from here on a broker looks for strays while it loads its logs."""
+ASKS_NOT_FOR_VOTERS_SINCE: Final = (3, 8, 0)
 _QUORUM_STATE: Final = "quorum-state"
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
 _MAX_BYTES: Final = 1 << 20
@@ -63,6 +64,7 @@ class SeenMetadata(NamedTuple):
         quorum_state: what is wrong with ``quorum-state``, or empty.
         bootstrap: what is wrong with ``bootstrap.checkpoint`` in the root, or empty.
         used: what a version has to understand of ``quorum-state`` and ``bootstrap.checkpoint``.
+        quorum_voters: ids of the voters in ``quorum-state``, ascending; empty if it has none.
     """
 
     place: str
@@ -72,6 +74,7 @@ class SeenMetadata(NamedTuple):
     quorum_state: str = ""
     bootstrap: str = ""
     used: tuple[Used, ...] = ()
+    quorum_voters: tuple[int, ...] = ()
 
     @property
     def image(self) -> MetadataImage | None:
@@ -96,38 +99,54 @@ def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
             continue
         try:
             examined = examine_metadata_log(log.path)
-            quorum, wrong_quorum = _quorum_state(log)
+            quorum = _quorum_state(log)
             bootstrap, wrong_bootstrap = _bootstrap(view)
-            used = (*quorum, *bootstrap)
-            return SeenMetadata(view.path, log, examined, "", wrong_quorum, wrong_bootstrap, used)
+            used = (*quorum.used, *bootstrap)
+            return SeenMetadata(
+                view.path, log, examined, "", quorum.wrong, wrong_bootstrap, used, quorum.voters
+            )
         except OSError as error:
             return SeenMetadata(view.path, log, None, f"{error.filename or log.path}: {why(error)}")
     return None
 
 
-def _quorum_state(log: Partition) -> tuple[tuple[Used, ...], str]:
-    """Return the version of ``quorum-state``, and what is wrong with it; a later version is not wrong."""
+class _QuorumState(NamedTuple):
+    """What ``quorum-state`` says: what it needs of a version, its voters, and what is wrong with it."""
+
+    used: tuple[Used, ...] = ()
+    voters: tuple[int, ...] = ()
+    wrong: str = ""
+
+
+def _quorum_state(log: Partition) -> _QuorumState:
     file = next((one.file for one in log.leftovers if one.file.name == _QUORUM_STATE), None)
     if file is None:
-        return (), ""
+        return _QuorumState()
     try:
         # a broker reads one line, and nothing behind the object in it
         line, _, _ = read_whole(file.path, _MAX_BYTES).decode("utf-8").partition("\n")
         found, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:
         what = "nothing" if not file.size else "none"
-        return (), f"expected JSON of a quorum state in the first line, found {what}"
+        return _QuorumState(wrong=f"expected JSON of a quorum state in the first line, found {what}")
     if not isinstance(found, dict) or "data_version" not in found:
-        return (), "expected an object with data_version, found none"
+        return _QuorumState(wrong="expected an object with data_version, found none")
     said = found["data_version"]
     version = said if type(said) is int else 0  # a broker reads what is no number as 0
     used = (Used(QUORUM_STATE, version, f"{_QUORUM_STATE}: data_version"),)
     if version not in _FIELDS:
-        return used, f"expected data_version 0 or 1, found {shown(str(version))}"
+        return _QuorumState(used, wrong=f"expected data_version 0 or 1, found {shown(str(version))}")
     wrong = [key for key in _NUMBERS if type(found.get(key)) is not int]
     wrong += [key for key in _FIELDS[version] if found.get(key) is None]
     fields = ", ".join((*_NUMBERS, *_FIELDS[version]))
-    return used, f"expected the fields {fields}; wrong: {', '.join(wrong)}" if wrong else ""
+    text = f"expected the fields {fields}; wrong: {', '.join(wrong)}" if wrong else ""
+    return _QuorumState(used, _voter_ids(found.get("currentVoters")), text)
+
+
+def _voter_ids(rows: object) -> tuple[int, ...]:
+    """Return the ids in ``currentVoters``, ascending; empty where one is none."""
+    ids = [row.get("voterId") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return tuple(sorted(one for one in ids if type(one) is int))
 
 
 def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
@@ -184,6 +203,7 @@ def metadata_log_findings(
             f"{seen.quorum_state}; no node of KRaft starts on it. Without this file a node starts: {RESTORE}"
         )
         yield _finding(log, _QUORUM_STATE, text, StartEffect.ENDS)
+    yield from _quorum_findings(log, node, seen)
     if seen.bootstrap:
         text = (
             f"{seen.bootstrap}; no node of KRaft starts on it. Move the file out of the log directory: a node with a "
@@ -196,6 +216,34 @@ def metadata_log_findings(
     elif seen.examined is not None and seen.examined.image.later:
         text = f"{seen.examined.image.later}: {_NOT_WHICH}, nor whether it starts"
         yield _finding(log, "", text, StartEffect.UNKNOWN)
+
+
+def _quorum_findings(log: Partition, node: StartingNode, seen: SeenMetadata) -> Iterator[Finding]:
+    """Yield where the quorum of the directory is not that of the configuration.
+
+    Source: ``QuorumState.initialize`` (3.3.2 to 3.7.1; gone in 3.8.0), ``KafkaRaftClient`` (3.9.0).
+    """
+    here, configured = seen.quorum_voters, node.static_voters
+    if here and configured and here != configured:
+        ends = any(one < ASKS_NOT_FOR_VOTERS_SINCE for one in node.versions)
+        text = (
+            f"its voters are {_ids(here)}, and controller.quorum.voters has {_ids(configured)}: a node before 3.8 does "
+            "not start; a later one takes those of the configuration"
+        )
+        yield _finding(
+            log, _QUORUM_STATE, text, StartEffect.ENDS if ends else StartEffect.NONE, Severity.INFORMATION
+        )
+    whole = seen.examined is not None and seen.examined.fault is None
+    if node.bootstraps_only and whole and not seen.voters:
+        text = (
+            "the configuration has controller.quorum.bootstrap.servers only, and this log is of a static quorum: no "
+            "record says who votes. The node never gets ready, without an error: set controller.quorum.voters"
+        )
+        yield _finding(log, "", text, StartEffect.ENDS)
+
+
+def _ids(voters: Sequence[int]) -> str:
+    return ", ".join(map(str, voters))
 
 
 _NOT_WHICH: Final = "krepair cannot say which partitions this node keeps"

@@ -172,7 +172,7 @@ DONE = Done(change_id="a", state="committed")
         [intent("a"), Freed(change_id="a")],
         [intent("a"), DONE, DONE],
         [intent("a"), DONE, intent("a")],
-        [intent("a"), Undo(change_id="a"), DONE],
+        [intent("a"), Undo(change_id="a"), Done(change_id="a", state="rolled back")],
         [Purge(), intent("a")],
         [Purge(), Purge()],
         [Intent(change_id="a", executor="segments", originals=(LOG,))],

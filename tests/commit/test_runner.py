@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import itertools
 import os
 import shutil
 import signal
@@ -455,16 +456,21 @@ def test_apply_refuses_to_go_over_an_interrupted_undo(tmp_path: Path) -> None:
 def test_what_a_broker_left_of_a_swap_is_removed_and_its_own_leftovers_stay(
     tmp_path: Path, verb: str
 ) -> None:
-    """2.x leaves index swaps beside the finished log; every version sets originals aside first."""
+    """2.x leaves index swaps beside the log that it finished; every version sets originals aside first."""
     scene = Scene(tmp_path / "logs", index_change=False)
-    keep = scene.path / f"krepair~{PLAN_ID}" / "keep"
+    private = scene.path / f"krepair~{PLAN_ID}"
     stops = 0
-    while not (keep / name(300)).exists() or (scene.path / name(300)).exists():
+    while not (private / "keep" / name(300)).exists() or (scene.path / name(300)).exists():
         stops += 1
         with pytest.raises(SimulatedCrash):
             scene.apply(P1, StoppingDisk(UnsyncedDisk(), stops, FILE_CHANGING))
-    put(scene.path / name(100, ".index.swap"), b"litter", 5_000)
-    os.link(keep / name(300), scene.path / name(300, ".log.deleted"))
+    for base, extension in itertools.product((100, 200, 300), (".log", ".index", ".timeindex", ".txnindex")):
+        (scene.path / name(base, extension)).unlink(missing_ok=True)
+    (scene.path / name(100, ".log.swap")).rename(scene.path / name(100))
+    for index in (private / "stage").glob(f"{100:020d}.*index"):
+        shutil.copy2(index, scene.path / index.name)
+    shutil.copy2(private / "stage" / name(100, ".index"), scene.path / name(100, ".index.swap"))
+    os.link(private / "keep" / name(300), scene.path / name(300, ".log.deleted"))
     put(scene.path / name(0, ".log.deleted"), b"not ours", 5_000)
     outcomes = scene.apply(P1) if verb == "apply" else scene.undo(P1)
     assert not [o for o in outcomes if o.failed]

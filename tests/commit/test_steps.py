@@ -20,6 +20,7 @@ from krepair.commit.steps import (
     Unlink,
     commit_steps,
     files_back,
+    finish_steps,
     forget_files,
     keep_files,
     keep_steps,
@@ -89,25 +90,36 @@ def test_rename_makes_each_folder_durable_from_which_or_to_which_the_name_goes()
     assert moved(f"{log}.swap", log) == [Rename(f"{log}.swap", log), SyncDir("")]
 
 
+def applied(one: Intent) -> list[Step]:
+    """All steps of an apply behind the keeping of originals."""
+    return [*commit_steps(one, NAMES), *finish_steps(one, NAMES, one.order)]
+
+
 def test_p1_commits_with_the_log_swap_and_takes_its_name_last() -> None:
-    assert shown(commit_steps(group("P1"), NAMES)) == [
+    """An index waits as ``.swap`` only where the other order was begun."""
+    assert shown(applied(group("P1"))) == [
         "stage/A.log -> A.log.swap",
         *OLD_OUT,
         "stage/A.index -> A.index",
+        "A.index.swap -> A.index",
         "stage/A.timeindex -> A.timeindex",
+        "A.timeindex.swap -> A.timeindex",
         "stage/A.txnindex -> A.txnindex",
+        "A.txnindex.swap -> A.txnindex",
         "A.log.swap -> A.log",
     ]
 
 
 def test_p2_commits_with_the_last_cleaned_that_there_is() -> None:
-    assert shown(commit_steps(group("P2", ALL[:3]), NAMES)) == [
+    assert shown(applied(group("P2", ALL[:3]))) == [
         "stage/A.log -> A.log.cleaned",
         "stage/A.index -> A.index.cleaned",
         "stage/A.timeindex -> A.timeindex.cleaned",
         "A.log.cleaned -> A.log.swap",
         "A.index.cleaned -> A.index.swap",
         "A.timeindex.cleaned -> A.timeindex.swap",
+        "stage/A.index -> A.index.swap",
+        "stage/A.timeindex -> A.timeindex.swap",
         *OLD_OUT,
         "A.log.swap -> A.log",
         "A.index.swap -> A.index",
@@ -116,18 +128,21 @@ def test_p2_commits_with_the_last_cleaned_that_there_is() -> None:
 
 
 def test_u1_takes_the_log_swap_out_last() -> None:
-    assert shown(undo_steps(group("P1"), NAMES)) == [
+    assert shown(undo_steps(group("P1"), NAMES, "P1")) == [
         "A.log -> A.log.swap",
         "A.index -> out/A.index",
         "A.timeindex -> out/A.timeindex",
         "A.txnindex -> out/A.txnindex",
         *OLD_BACK,
+        "A.txnindex.swap -> out/A.txnindex",
+        "A.timeindex.swap -> out/A.timeindex",
+        "A.index.swap -> out/A.index",
         "A.log.swap -> out/A.log",
     ]
 
 
 def test_u2_is_p2_backwards() -> None:
-    assert shown(undo_steps(group("P2"), NAMES)) == [
+    assert shown(undo_steps(group("P2"), NAMES, "P2")) == [
         "A.txnindex -> A.txnindex.swap",
         "A.timeindex -> A.timeindex.swap",
         "A.index -> A.index.swap",
@@ -146,22 +161,22 @@ def test_u2_is_p2_backwards() -> None:
 
 def test_snapshots_go_last_and_come_back_first() -> None:
     snapshot = n(200) + ".snapshot"
-    assert shown(commit_steps(group("P1", snapshots=(snapshot,)), NAMES))[-1] == "- B.snapshot"
-    back = shown(undo_steps(group("P1", snapshots=(snapshot,)), NAMES))
+    assert shown(applied(group("P1", snapshots=(snapshot,))))[-1] == "- B.snapshot"
+    back = shown(undo_steps(group("P1", snapshots=(snapshot,)), NAMES, "P1"))
     assert back[0] == "keep/B.snapshot = B.snapshot"
 
 
 def test_every_original_is_kept_before_anything_is_renamed() -> None:
     one = group("P1", snapshots=(n(200) + ".snapshot",))
     kept = [step.source for step in keep_steps(one, NAMES) if isinstance(step, Keep)]
-    gone = [step.path for step in commit_steps(one, NAMES) if isinstance(step, Unlink)]
+    gone = [step.path for step in applied(one) if isinstance(step, Unlink)]
     assert sorted(kept) == sorted(gone)
 
 
 def test_both_folders_are_synced_right_after_each_rename() -> None:
     for order in ("P1", "P2"):
         one = group(order)
-        for steps in (commit_steps(one, NAMES), undo_steps(one, NAMES), roll_back_steps(one, NAMES)):
+        for steps in (applied(one), undo_steps(one, NAMES, order), roll_back_steps(one, NAMES)):
             for place, step in enumerate(steps):
                 if isinstance(step, Rename):
                     folders = {p.rpartition("/")[0] for p in (step.source, step.target)}

@@ -18,6 +18,7 @@ from tests.corpus.case import (
     Change,
     all_of,
     case_of,
+    in_batch,
     on_segment,
     unclean,
 )
@@ -212,9 +213,47 @@ OTHERS = (
     ),
 )
 
+
+def _older_segment_is_back(made: Made) -> None:
+    """A segment from before a merge lies beside the merged one, which has the same offsets."""
+    log = made.file(0, ".log").read_bytes()
+    first = 12 + int.from_bytes(log[8:12])
+    made.file(2, ".log").write_bytes(log[first:])
+
+
+UNREAD_MARKERS = (
+    case_of(
+        "txnindex-of-a-damaged-marker",
+        "transactions",
+        in_batch(6, 2, 61, bytes(8)),
+        "KR302",
+        "index=regenerate",
+        mended=False,
+    ),
+    case_of(
+        "txnindex-of-a-marker-with-another-offset",
+        "transactions",
+        in_batch(6, 2, 6, b"\2"),
+        "KR303",
+        "index=regenerate",
+        mended=False,
+    ),
+    case_of(
+        "txnindex-where-segments-overlap",
+        "transactions",
+        _older_segment_is_back,
+        "KR201 KR203 KR303 KR801",
+        "index",
+        REBUILT,
+        left="KR303",
+    ),
+)
+"""Entries that no batch which can be read contradicts."""
+
 INDEX_CASES: tuple[Case, ...] = (
     *_cases("plain", 10, DAMAGES),
     *_cases("real indexes", 240, DAMAGES),
     *_cases("transactions", 0, ABORTED_DAMAGES, "index=regenerate"),
     *OTHERS,
+    *UNREAD_MARKERS,
 )

@@ -223,6 +223,38 @@ class Started(Struct, frozen=True):
     complaints: tuple[str, ...]
 
 
+class ReadPast(Struct, frozen=True):
+    """What can be read: (offset, checksum) of each record; and where nothing can be: (offset, why)."""
+
+    got: tuple[tuple[int, int], ...]
+    failed: tuple[tuple[int, str], ...]
+
+
+class Told(Struct, frozen=True):
+    """All that a broker knows and serves after a start, whatever is damaged.
+
+    Attributes:
+        producers: (producer id, epoch, last sequence, first offset of the open transaction).
+        epochs: (leader epoch, start offset).
+        found: offset of the first record at or after each timestamp, or the exception.
+        answers: to each batch of a producer: ``taken``, ``duplicate`` or the exception.
+    """
+
+    log_start: int
+    log_end: int
+    stable_offset: int
+    segments: tuple[SegmentState, ...]
+    recovered: tuple[int, ...]
+    producers: tuple[tuple[int, int, int, int | None], ...]
+    epochs: tuple[tuple[int, int], ...]
+    uncommitted: ReadPast
+    committed: ReadPast
+    committed_in_small_fetches: ReadPast
+    found: tuple[int | str, ...]
+    answers: tuple[str, ...]
+    complaints: tuple[str, ...]
+
+
 class ReadCheckpoint(Struct, frozen=True):
     """A checkpoint of the root as a broker reads it; ``offline`` if what is wrong takes the directory offline."""
 
@@ -245,7 +277,7 @@ class Served(Struct, frozen=True):
     complaints: tuple[str, ...]
 
 
-Answer = TypeVar("Answer", Loaded, Cleaned, Fixpoint, Recovered, Started, ReadCheckpoint, Served)
+Answer = TypeVar("Answer", Loaded, Cleaned, Fixpoint, Recovered, Started, Told, ReadCheckpoint, Served)
 
 
 def digest_of(records: Iterable[Record]) -> str:
@@ -366,6 +398,27 @@ class Judge:
             settings=settings,
             now_ms=now_ms,
         )
+
+    def tell(
+        self,
+        folder: Path,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start: int,
+        timestamps: Sequence[int] = (),
+        batches: Sequence[bytes] = (),
+        settings: Mapping[str, object] | None = None,
+        now_ms: int | None = None,
+    ) -> Told:
+        """Open as a broker that starts, read what can be read, search timestamps, append batches as a leader.
+
+        Raises:
+            JudgeError: the loader throws: a broker would not start.
+        """
+        words = [int(clean), recovery_point, log_start, ",".join(map(str, timestamps))]
+        words.append(",".join(raw.hex() for raw in batches))
+        return self._ask(Told, "tell", folder, *words, settings=settings, now_ms=now_ms)
 
     def serve(
         self,

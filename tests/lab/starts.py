@@ -1,38 +1,25 @@
-"""The forecast of ``krepair check`` held against Kafka's own loader classes: damaged partitions, each by a seed.
+"""Damaged partitions, each by a seed; and what a start does as the values that a forecast is compared by.
 
 A case is a partition (built, or out of ``fixtures/``), what is broken in it, how the broker stopped, and its lines in
-the checkpoints of the root. ``krepair check`` looks at many cases at once, as partitions of one log directory; the
-classes of each version then load each case by itself, on a copy.
+the checkpoints of the root.
 """
 
 from __future__ import annotations
 
 import random
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from krepair.durable.scratch import Scratch
-from krepair.engine.engine import InlineEngine
-from krepair.fixes.context import Context
-from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import VersionNumber, version_of
-from krepair.logdir.config import load_settings
-from krepair.logdir.view import read_log_dir
-from krepair.ops.check import look_at_everything
-from krepair.options import EngineName, Options
-from krepair.start.findings import starting_of
-from krepair.start.forecast import forecast
-from krepair.start.identity import node_of
 from krepair.start.line import ForecastLine
 from tests import builders
 from tests.builders import NOW_MS
 from tests.fixture_dirs import unpack
-from tests.lab.damaging import SEALED, SWAP, damage, files
+from tests.lab.damaging import damage, files
 from tests.lab.jars import LOADER_VERSIONS
-from tests.lab.judge import Judge, JudgeError, Started
+from tests.lab.judge import Started
 from tests.strategies import Shape, history
 
 VERSIONS: tuple[VersionNumber, ...] = tuple(filter(None, map(version_of, LOADER_VERSIONS)))
@@ -83,27 +70,6 @@ class Case:
     def folder(self) -> str:
         """Its name in a log directory."""
         return f"d-{self.seed}"
-
-
-@dataclass
-class Figures:
-    """What a run came to.
-
-    Attributes:
-        cases: damaged partitions.
-        compared: (version) -> forecasts that were held against the classes.
-        outcomes: (version, what the classes did) -> how often.
-        kinds: of damage -> how often.
-        left_out: why -> how many forecasts were not compared.
-        wrong: each forecast that was not what the classes did, with the command that replays it.
-    """
-
-    cases: int = 0
-    compared: Counter[str] = field(default_factory=Counter)
-    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    kinds: Counter[str] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
 
 
 class Sources:
@@ -179,35 +145,6 @@ def write_root(root: Path, cases: Sequence[Case]) -> None:
         (root / ".kafka_cleanshutdown").touch()
 
 
-def forecasts(root: Path, settings: dict[str, int]) -> dict[str, dict[tuple[int, int, int], ForecastLine]]:
-    """What ``check`` says of each partition by itself, by folder and version."""
-    options = Options(
-        engine=EngineName.INLINE,
-        now_ms=CLOCK_MS,
-        settings=tuple((key, str(value)) for key, value in settings.items()),
-    )
-    known = load_settings(None, None, dict(options.settings))
-    view = read_log_dir(str(root))
-    context = Context(view, known, options, InlineEngine("test"), Scratch("", (str(root),)))
-    surveys, facts = look_at_everything(context)
-    nodes = {
-        version: node_of([view], replace(options, broker_version=_text(version))) for version in VERSIONS
-    }
-
-    def line(survey: Survey, version: tuple[int, int, int]) -> ForecastLine:
-        starting = starting_of(context, [], [survey], facts, nodes[version], None)
-        return next(iter(forecast(view, [survey], {}, facts, version, starting)))
-
-    return {
-        survey.partition.folder: {version: line(survey, version) for version in VERSIONS}
-        for survey in surveys
-    }
-
-
-def _text(version: tuple[int, int, int]) -> str:
-    return ".".join(map(str, version))
-
-
 @dataclass(frozen=True)
 class Done:
     """What the classes did.
@@ -219,27 +156,6 @@ class Done:
 
     started: Started | None
     error: str = ""
-
-
-def load(judge: Judge, case: Case, folder: Path, scratch: Path) -> Done:
-    """Let the classes of a version load a copy of a case."""
-    copy = scratch / "copy" / folder.name
-    shutil.rmtree(copy.parent, ignore_errors=True)
-    shutil.copytree(folder, copy)
-    try:
-        started = judge.start(
-            copy,
-            clean=case.clean,
-            recovery_point=case.recovery_point or 0,
-            log_start=case.log_start or 0,
-            settings=SETTINGS[case.settings],
-            now_ms=CLOCK_MS,
-        )
-    except JudgeError as error:
-        if "without end" in str(error):
-            judge.close(kill=True)  # its process ends itself
-        return Done(None, str(error).partition("\n")[0])
-    return Done(started)
 
 
 def said_by(line: ForecastLine, before: dict[int, int]) -> tuple[str, object]:
@@ -264,115 +180,3 @@ def done_by(done: Done, before: dict[int, int]) -> tuple[str, object]:
     else:
         what = "recover" if done.started.recovered else "start"
     return what, tuple(sorted(after.items()))
-
-
-def compare(case: Case, folder: Path, line: ForecastLine, done: Done, figures: Figures, version: str) -> str:
-    """What is wrong with one forecast, empty if nothing."""
-    before = {int(path.name.split(".")[0]): path.stat().st_size for path in files(folder, ".log")}
-    if line.expected == "unknown":
-        figures.left_out["the forecast says that it does not know"] += 1
-        return ""
-    if line.log_end < 0 and done.started is None and SEALED in case.kinds:
-        figures.left_out[
-            "a wrong batch under a right checksum, and nothing else wrong with the partition"
-        ] += 1
-        return ""
-    if "OutOfMemoryError" in done.error:
-        figures.left_out["out of memory at a damaged wrapper of v0 or v1: the heap decides"] += 1
-        return ""
-    figures.compared[version] += 1
-    ours, theirs = said_by(line, before), done_by(done, before)
-    figures.outcomes[version, theirs[0]] += 1
-    if SWAP in case.kinds and "refuse" not in {
-        ours[0],
-        theirs[0],
-    }:  # a merge makes logs shorter, and loses nothing
-        ours, theirs = ("start", line.log_bytes), ("start", theirs[1])
-    if ours != theirs:
-        return f"forecast {ours} ({line.text}), the classes {theirs} {done.error}"
-    if done.started is not None and line.log_end not in {-1, done.started.log_end}:
-        return f"forecast {line.log_end} as the log end, the classes {done.started.log_end}"
-    if done.started is not None:
-        silent = {base for base in line.segments if base not in done.started.recovered}
-        extra = set(done.started.recovered) - set(line.segments)
-        if extra or (silent and (case.clean or not version.startswith(("3.", "4.")))):
-            return f"forecast reads {line.segments}, the classes {done.started.recovered}"
-    return ""
-
-
-class Starts:
-    """Compares case by case; keeps one JVM per version, and the sound partitions.
-
-    Args:
-        scratch: a folder for copies.
-    """
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
-        self._sources = Sources(scratch)
-        self._judges = {
-            one: Judge(".".join(map(str, one)), heap="1g", timeout_s=ANSWER_S) for one in VERSIONS
-        }
-        self._asked = 0
-
-    def __enter__(self) -> Starts:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for judge in self._judges.values():
-            judge.close(kill=True)
-
-    def run(self, seeds: Sequence[int]) -> Figures:
-        """The cases of these seeds."""
-        figures = Figures()
-        chunk = self._scratch / "chunk"
-        shutil.rmtree(chunk, ignore_errors=True)
-
-        def root(number: int, clean: bool) -> Path:
-            return chunk / f"{number}-{'clean' if clean else 'killed'}"
-
-        cases = [make_case(seed, root, self._sources) for seed in seeds]
-        for path in sorted(chunk.iterdir()):
-            here = [one for one in cases if root(one.settings, one.clean) == path]
-            self._compare_root(path, here, figures)
-        return figures
-
-    def _compare_root(self, root: Path, cases: Sequence[Case], figures: Figures) -> None:
-        write_root(root, cases)
-        said = forecasts(root, SETTINGS[cases[0].settings])
-        for case in cases:
-            figures.cases += 1
-            figures.kinds.update(case.kinds)
-            for version in VERSIONS:
-                line, name = said[case.folder][version], ".".join(map(str, version))
-                wrong = self._ask(case, root, line, version, figures)
-                if wrong and not self._ask(case, root, line, version, Figures()):
-                    # 2.8.2 on a busy machine, once in seven runs of a case: NoSuchFileException of a snapshot
-                    figures.left_out[f"{name} gave another answer when it was asked again"] += 1
-                elif wrong:
-                    stop = "clean" if case.clean else "killed"
-                    text = f"seed {case.seed}, {name}, {stop}, point {case.recovery_point}, start {case.log_start}, "
-                    text += f"{SETTINGS[case.settings]}: {'; '.join(case.said)}: {wrong}"
-                    figures.wrong.append(
-                        f"{text}\n    python -m tools.torture --replay forecasts:{case.seed}"
-                    )
-
-    def _ask(
-        self, case: Case, root: Path, line: ForecastLine, version: tuple[int, int, int], figures: Figures
-    ) -> str:
-        """What is wrong with the forecast of a version, empty if nothing."""
-        done = load(self._judge(version), case, root / case.folder, self._scratch)
-        return compare(case, root / case.folder, line, done, figures, ".".join(map(str, version)))
-
-    def _judge(self, version: tuple[int, int, int]) -> Judge:
-        # a loader that throws leaves its maps and files to the garbage collector
-        self._asked += 1
-        if self._asked % 4000 == 0:
-            for judge in self._judges.values():
-                judge.close()
-        return self._judges[version]
-
-
-def chunks(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Seeds in pieces, so that a log directory has some hundred partitions at most."""
-    return (seeds[place : place + size] for place in range(0, len(seeds), size))

@@ -104,7 +104,8 @@ def test_logs_that_kafkas_cleaner_has_cleaned(tmp_path: Path, judge: JudgeOf) ->
         cleaned(judges[chance.choice(VERSIONS)], folder, chance)
         point = chance.choice([int(path.stem) for path in sorted(folder.glob("*.log"))])
         (log_dir / "recovery-point-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
-        (log_dir / "cleaner-offset-checkpoint").write_text("0\n0\n")
+        end = max(int(path.stem) for path in folder.glob("*.log"))
+        (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {end}\n")
         bare = tmp_path / "bare"
         shutil.rmtree(bare, ignore_errors=True)
         shutil.copytree(folder, bare, ignore=shutil.ignore_patterns("*.snapshot"))

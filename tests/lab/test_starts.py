@@ -1,6 +1,6 @@
-"""The forecast of the next start is what Kafka's loader classes do: a table by hand, and a sample of random damages.
+"""The forecast of the next start is what Kafka's loader classes do, as a table by hand has it.
 
-The long run is ``python -m tools.torture --part forecasts``; a failure here is replayed by the same programme.
+Random damages: ``tools/torture/truths.py``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,9 @@ import pytest
 from tests.builders import NOW_MS
 from tests.lab.jars import LOADER_VERSIONS
 from tests.lab.judge import Judge, JudgeError
-from tests.lab.starts import Starts
 from tests.ops.starts_by_version import INTERVAL, TABLE, line, written
 
 pytestmark = pytest.mark.broker
-
-SAMPLE = range(1, 61)
-
 
 JudgeOf = Callable[[str], Judge]
 
@@ -49,18 +45,6 @@ def test_loader_classes_do_what_the_table_says(tmp_path: Path, judge: JudgeOf, v
         after = tuple((segment.base_offset, segment.bytes) for segment in done.segments)
         assert (said.log_bytes or tuple(sorted(before.items()))) == after, one.name
         assert set(done.recovered) <= set(said.segments), one.name
-
-
-def test_random_damages_end_as_forecast(tmp_path: Path) -> None:
-    with Starts(tmp_path) as starts:
-        figures = starts.run(SAMPLE)
-    assert figures.wrong == []
-    assert figures.cases == len(SAMPLE)
-    left_out = sum(figures.left_out.values())
-    assert left_out <= 0.1 * (left_out + sum(figures.compared.values())), figures.left_out
-    for version in LOADER_VERSIONS:
-        happened = {what for (one, what) in figures.outcomes if one == version}
-        assert happened == {"start", "recover", "truncate", "delete", "refuse"}, "the sample shows too little"
 
 
 CONTENTS = (

@@ -418,16 +418,23 @@ def test_markers_stay_until_a_transaction_index_that_is_not_true_is_mended(
         assert [type(change) for change in after.partitions[0].changes] == [RewriteSegments]
 
 
-def test_entries_behind_the_damage_of_the_active_segment_keep_no_markers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clean", [False, True])
+def test_markers_go_up_to_the_end_that_a_start_finds_and_not_where_a_damaged_batch_lies_below_it(
+    clean: bool, tmp_path: Path
+) -> None:
+    """An entry behind the damage keeps no marker: an unclean start cuts it. After a clean stop the batch counts."""
     directory = builders.LogDir(tmp_path / "logs")
     partition = directory.partition("__consumer_offsets")
     old = builders.NOW_MS - 10 * DAY_MS
     partition.segment(builders.commit(0, pid=9, timestamp=old), builders.data(1), mtime_ms=old)
     partition.segment(builders.data(2), builders.data(3, pid=7, txn=True), builders.abort(4, pid=7))
-    log_dir = directory.write()
+    log_dir = directory.write(clean_stop=clean)
     flip(partition.folder / f"{2:020d}.log", -1)
     [part] = MARKERS.planned(log_dir, fixes=("markers",), broker_version="3.9.2").partitions
-    assert [type(change) for change in part.changes] == [RewriteSegments], part.why
+    assert [type(change) for change in part.changes] == ([] if clean else [RewriteSegments]), part.why
+    assert (part.code, "--fix markers,tail" in part.next_command) == (
+        ("log-end", True) if clean else ("", False)
+    )
 
 
 def test_a_transaction_index_above_rewritten_segments_is_made_of_the_log_as_it_was_whenever_apply_was_stopped(

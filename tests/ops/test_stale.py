@@ -557,9 +557,8 @@ def test_no_plan_goes_without_the_fence_where_nothing_tells_of_a_version(stopped
     plan = stopped.plan()
     unfenced = replace(plan, commit=replace(plan.commit, order="P2", fence=False))
     before = tree(stopped.root)
-    with pytest.raises(RefusedError, match="goes without the fence") as refused:
+    with pytest.raises(RefusedError, match=r"goes without the fence.*--broker-version"):
         stopped.apply(seal(unfenced))
-    assert str(refused.value.next_command).startswith("krepair plan ")
     assert tree(stopped.root) == before
     meta = stopped.root / "meta.properties"
     meta.write_text("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=AAAAAAAAAAAAAAAAAAAAzg\n")

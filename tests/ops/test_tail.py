@@ -27,6 +27,7 @@ from krepair.formats.filenames import CLEAN_SHUTDOWN
 from krepair.logdir.view import read_log_dir
 from krepair.ops.apply import apply
 from krepair.ops.check import check
+from krepair.ops.plan import make_plan
 from krepair.ops.purge import purge
 from krepair.ops.reports import ApplyReport
 from krepair.ops.undo import undo
@@ -473,7 +474,7 @@ def test_a_log_that_a_broker_wrote_in_the_middle_of_an_undo_has_a_way_out(tmp_pa
         log.write(b.data(150, 5).raw)
     left = torn.log(2).read_bytes()
     report = undo(plan, options())
-    assert report.exit_code == ExitCode.PARTLY
+    assert report.exit_code == ExitCode.STALE_PLAN
     assert str(report.next_command) == f"krepair purge {torn.root} --plan-id {plan.plan_id}"
     assert purge(plan, options()).exit_code == ExitCode.DONE
     assert torn.log(2).read_bytes() == left
@@ -565,6 +566,42 @@ def test_where_damage_is_mended_beside_a_compaction_the_second_plan_is_told_with
         "__consumer_offsets-0",
         {RewriteSegments},
     )
+
+
+@pytest.mark.parametrize("offset", [0, 20, 21, 22])
+def test_another_plan_goes_on_with_a_log_of_which_damage_was_cut_out(tmp_path: Path, offset: int) -> None:
+    """Where no entry of the new index lies behind the damage, all of it is true of the old log, too."""
+    made = builders.LogDir(tmp_path / "logs")
+    partition = made.partition("t", index_interval_bytes=INTERVAL)
+    partition.segment(*(builders.data(first, count) for first, count in ((0, 20), (20, 1), (21, 1), (22, 1))))
+    partition.segment(builders.data(23, 1))
+    root = made.write()
+    log, index = (partition.folder / f"{0:020d}{suffix}" for suffix in (".log", ".index"))
+    _break_the_batch(log, offset)
+    before = tree(root)
+    first = make_plan(str(root), options(accepted_losses=(f"KR302:t-0:{offset}",)))
+    assert apply(first, options()).exit_code is ExitCode.DONE
+    assert not list(partition.folder.glob("krepair~*/stage/*")), (
+        "what is staged is of a plan that has not ended"
+    )
+    whole, times = index.read_bytes(), (index.stat().st_atime_ns, index.stat().st_mtime_ns)
+    index.write_bytes(whole + b"x")
+    second = make_plan(str(root), options(fixes=("index",)))
+    assert apply(second, options(fixes=("index",))).exit_code is ExitCode.DONE
+    assert undo(second, options()).exit_code is ExitCode.DONE
+    index.write_bytes(whole)
+    os.utime(index, ns=times)
+    assert undo(first, options()).exit_code is ExitCode.DONE
+    assert tree(root) == before
+
+
+def _break_the_batch(log: Path, offset: int) -> None:
+    """Flip a bit of the last byte of the batch that begins at an offset."""
+    raw, place = bytearray(log.read_bytes()), 0
+    while int.from_bytes(raw[place : place + 8], "big") < offset:
+        place += 12 + int.from_bytes(raw[place + 8 : place + 12], "big")
+    raw[place + 11 + int.from_bytes(raw[place + 8 : place + 12], "big")] ^= 1
+    log.write_bytes(bytes(raw))
 
 
 # -- Damage and the log start: records below it were deleted, so their loss costs nothing; a cut below it is told.

@@ -153,12 +153,12 @@ def many(root: Path, number: int) -> tuple[Applied, list[str]]:
     """So many segments, in each of which a transaction aborts that began in the one before; no index is there."""
     directory = builders.LogDir(root)
     partition = directory.partition("t")
-    for base in range(0, 10 * number, 10):
-        ends = [abort(base, pid=base - 10)] if base else [data(base)]
+    for base in range(0, 3 * number, 3):
+        ends = [abort(base, pid=base - 3)] if base else [data(base)]
         partition.segment(*ends, data(base + 1, 2, pid=base, txn=True))
-    partition.segment(data(10 * number))
+    partition.segment(data(3 * number))
     path = directory.write()
-    names = [f"{base:020d}.txnindex" for base in range(10, 10 * number, 10)]
+    names = [f"{base:020d}.txnindex" for base in range(3, 3 * number, 3)]
     for name in names:
         (path / FOLDER / name).unlink(missing_ok=True)
     return applied(path, options("index=regenerate")), names
@@ -180,7 +180,7 @@ def test_one_replay_serves_all_transaction_indexes_of_a_partition_and_only_the_w
     done, names = many(tmp_path / "logs", 6)
     [reading] = [one for _, one in done.works(together=True)]
     assert reading.files == len(names)
-    log, index = done.folder / f"{30:020d}.log", done.folder / names[2]
+    log, index = done.folder / f"{9:020d}.log", done.folder / names[2]
     if damage == "a log is cut":
         log.write_bytes(log.read_bytes()[:-5])
     elif damage == "a log is gone":

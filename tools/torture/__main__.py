@@ -97,6 +97,13 @@ PARTS: Final = (
         on_disk=False,
     ),
     Part(
+        "visits",
+        "tools.torture.visits",
+        "killed trees to which a broker or a person came before the next verb",
+        1,
+        on_disk=True,
+    ),
+    Part(
         "bits",
         "tools.torture.bits",
         "bits flipped in plans, journals, staged and kept files",
@@ -145,7 +152,13 @@ PARTS: Final = (
         1,
         on_disk=True,
     ),
-    Part("forecasts", "tools.torture.forecasts", "forecasts against Kafka's own loaders", 1, on_disk=False),
+    Part(
+        "truths",
+        "tools.torture.truths",
+        "damaged partitions with a known truth, mended, and started by Kafka's own classes",
+        1,
+        on_disk=False,
+    ),
     Part(
         "kafka_tests",
         "tools.torture.kafka_tests",

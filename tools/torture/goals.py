@@ -41,8 +41,9 @@ GOALS: Final[Mapping[str, Goal]] = {
     "two_plans": Goal("sequences of two plans at once", ("sequences",), 2_000, 40),
     "power_loss": Goal("states after a power cut", ("states",), 100_000, 80),
     "between": Goal("steps with a real broker in between", ("steps",), 5_000, 24),
+    "visits": Goal("killed trees to which somebody came", ("cases",), 3_000, 280),
     "replicas": Goal("histories of replicas", ("histories",), 500, 170),
-    "forecasts": Goal("damages of which a start is forecast", ("cases",), 3_000, 3_000),
+    "truths": Goal("damaged partitions with a known truth, mended and judged", ("cases",), 3_000, 3_000),
     "kafka_tests": Goal(
         "comparisons with what Kafka does with folders of its own tests",
         ("forecasts", "recoveries", "leftovers", "cleanings", "healthy folders"),
@@ -58,7 +59,7 @@ MEMORY: Final = "tmpfs"
 DISKS: Final = ("ext4", "xfs")
 """File systems on which a part is wanted, too, if it is one of ``ON_DISKS``."""
 
-ON_DISKS: Final = frozenset({"kills", "failing_calls", "two_plans"})
+ON_DISKS: Final = frozenset({"kills", "failing_calls", "two_plans", "visits"})
 SHARE_OF_DISKS: Final = 10
 """On a file system that is not in memory: so much less."""
 

@@ -79,6 +79,7 @@ class ReplayedSegment(NamedTuple):
         compacted: True if records are missing from the log, in this segment or an earlier one.
         valid_bytes: number of bytes that were replayed; less than the size if the log is invalid or its offsets
             decrease.
+        end: offset at which the next segment begins; in the last segment no offset reaches it.
     """
 
     base_offset: int
@@ -87,6 +88,7 @@ class ReplayedSegment(NamedTuple):
     limits: tuple[EntryLimits, ...]
     compacted: bool
     valid_bytes: int
+    end: int
 
 
 def replayed(
@@ -115,7 +117,7 @@ def replayed(
             for row in rows
         )
         limits = tuple(EntryLimits(row[E_MARKER] + 1, row[E_LATEST], end, row[E_NEXT]) for row in rows)
-        yield ReplayedSegment(base_offset, size, entries, limits, compacted, segment_replay.valid_bytes)
+        yield ReplayedSegment(base_offset, size, entries, limits, compacted, segment_replay.valid_bytes, end)
 
 
 class TxnItem(LogsItem, frozen=True, kw_only=True):
@@ -139,6 +141,8 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
         size_before: size of the file in bytes, -1 if there is none.
         size_after: size of the right file in bytes.
         digest_after: 32 hex digits over the right file.
+        first_offset: lowest offset of the transactions whose entries change.
+        last_offset: highest offset of these transactions.
     """
 
     base_offset: int
@@ -147,6 +151,8 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
     size_before: int
     size_after: int
     digest_after: str
+    first_offset: int
+    last_offset: int
 
 
 class TxnResult(Struct, frozen=True, kw_only=True):
@@ -154,12 +160,14 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 
     Attributes:
         problems: one problem for each wrong file; none from the first damaged segment on.
+        left: reasons for leaving wrong files as they are, one line each.
         made: content by base offset, for the segments in ``make``.
         damaged: base offset of the first segment whose log is not valid to its end, -1 if all are.
         bytes: bytes of ``.log`` that were replayed.
     """
 
     problems: tuple[TxnProblem, ...] = ()
+    left: tuple[str, ...] = ()
     made: dict[int, bytes] = field(default_factory=dict)
     damaged: int = -1
     bytes: int = 0
@@ -189,6 +197,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
                 if base in item.present
                 else -1
             )
+            first, last = _contradicted(on_disk, true, segment)
             problems.append(
                 TxnProblem(
                     base_offset=base,
@@ -197,9 +206,23 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
                     size_before=size,
                     size_after=len(data),
                     digest_after=digest_bytes(data),
+                    first_offset=first,
+                    last_offset=last,
                 )
             )
     return TxnResult(problems=tuple(problems), made=made, damaged=damaged, bytes=read)
+
+
+def _contradicted(on_disk: bytes, true: Sequence[AbortedTxn], found: ReplayedSegment) -> tuple[int, int]:
+    """Return the lowest and the highest offset of the transactions whose entries change; of a damaged file, of all.
+
+    Where segments overlap, an entry can be wrong by the base offset of the next segment, and yet stay as it is.
+    """
+    if txn_index.damage(on_disk, found.base_offset):
+        return min((entry.first_offset for entry in true), default=found.base_offset), found.end - 1
+    changed = set(txn_index.decode(on_disk)) ^ set(true)
+    first = min((entry.first_offset for entry in changed), default=found.base_offset)
+    return first, max((entry.last_offset for entry in changed), default=found.end)
 
 
 def judged(

@@ -57,6 +57,7 @@ complete -c krepair -n '__fish_seen_subcommand_from show' -l help -d 'Show this 
 complete -c krepair -n '__fish_seen_subcommand_from show' -F
 complete -c krepair -n __fish_use_subcommand -a apply -d 'Carry out a plan: stage, verify, swap'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l expect -x -d 'Refuse a plan of another digest; at least 32 of its 64 hex digits, from the front.'
+complete -c krepair -n '__fish_seen_subcommand_from apply' -l broker-version -x -d 'Version of the broker that will start on it.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l scratch -x -a '(__fish_complete_directories)' -d 'Where keys and hashes go that do not fit into memory; on a log directory\'s file system only if it is named here.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from apply' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
@@ -81,6 +82,8 @@ complete -c krepair -n '__fish_seen_subcommand_from verify' -l quiet -s q -d 'No
 complete -c krepair -n '__fish_seen_subcommand_from verify' -l help -d 'Show this message and exit.'
 complete -c krepair -n __fish_use_subcommand -a undo -d 'Put the kept originals back, byte for byte, with their modification times'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l plan-id -x -d 'With LOGDIR: the plan, by its id; left out, what is kept is listed.'
+complete -c krepair -n '__fish_seen_subcommand_from undo' -l broker-version -x -d 'Version of the broker that will start on it.'
+complete -c krepair -n '__fish_seen_subcommand_from undo' -l scratch -x -a '(__fish_complete_directories)' -d 'Where keys and hashes go that do not fit into memory; on a log directory\'s file system only if it is named here.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l engine -x -a 'auto spark inline' -d 'Where the work is done; auto picks by size.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l master -x -d 'Spark master, as local[*] or spark://host:7077.'
 complete -c krepair -n '__fish_seen_subcommand_from undo' -l json -d 'One JSON document on standard output.'

@@ -1,0 +1,184 @@
+"""The listing of a folder: what it held when a change, or its undo, began. It is written and synced with that record.
+
+A later run holds the folder against it: no clock and no inode says whether somebody was there meanwhile. So it has no
+times: a directory that was restored is the directory. Of each file it has the name, the size and a digest: of files up
+to 1 MiB, and of files that an undo needs as evidence, over all bytes; of a longer log over its last 64 KiB.
+
+A file takes at most 40 bytes in the journal: a name is written short, and 48 bits of the digest are enough against
+accidents.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from krepair.commit.folder import ROOT, PartitionFolder
+from krepair.commit.journal import FolderListing
+from krepair.formats.checkpoint import EpochEntry, decode_epochs
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    PRIVATE_PREFIX,
+    TXN_INDEX,
+    segment_name,
+)
+
+WHOLE_BYTES: Final = 1 << 20
+TAIL_BYTES: Final = 64 << 10
+MOST_EPOCH_BYTES: Final = 16 << 20
+_DIGEST_BYTES: Final = 6
+_SHORT: Final = {
+    ".log": ".l",
+    ".index": ".i",
+    ".timeindex": ".t",
+    ".txnindex": ".x",
+    ".snapshot": ".s",
+}
+_LONG: Final = {short: long for long, short in _SHORT.items()}
+_OF_SEGMENT: Final = re.compile(r"(\d{20})(\.[a-z]+)")
+
+
+class Entry(NamedTuple):
+    """What a file is known by.
+
+    Attributes:
+        size: bytes; -1 of what is no regular file.
+        digest: over its content; empty where it is empty, or too long to be read.
+    """
+
+    size: int
+    digest: str
+
+
+def take_listing(folder: PartitionFolder, marker: str) -> FolderListing:
+    """Read what a folder holds, after its names are made durable.
+
+    Args:
+        folder: the partition folder; of the root nothing is listed but the marker.
+        marker: see ``marker_of``.
+
+    Raises:
+        OSError: a file could not be read.
+    """
+    folder.disk.sync_dir(folder.path)
+    entries = [] if folder.folder == ROOT else _entries(folder)
+    fields = (field for name, entry in entries for field in (_short(name), str(entry.size), entry.digest))
+    return FolderListing(files="/".join(fields), marker=marker, epochs=epochs_of(folder))
+
+
+def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
+    """Lines of the folder's ``leader-epoch-checkpoint``; none if it is not there, or damaged.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    data = folder.tree.read(folder.at(LEADER_EPOCH_CHECKPOINT), MOST_EPOCH_BYTES)
+    return () if data is None else tuple(decode_epochs(data).entries)
+
+
+def _entries(folder: PartitionFolder) -> list[tuple[str, Entry]]:
+    return [
+        (name, _entry(folder, name, found))
+        for name, found in folder.tree.entries(folder.path)
+        if not name.startswith(PRIVATE_PREFIX)
+    ]
+
+
+def entry_of(folder: PartitionFolder, name: str) -> Entry | None:
+    """Read what a file of the folder is known by; None if nothing has the name.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    found = folder.tree.status(folder.at(name))
+    return None if found is None else _entry(folder, name, found)
+
+
+def _entry(folder: PartitionFolder, name: str, found: os.stat_result) -> Entry:
+    if not stat.S_ISREG(found.st_mode):
+        return Entry(-1, "")
+    return Entry(found.st_size, digest_at(folder, name, found.st_size))
+
+
+def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
+    """Digest of the first ``size`` bytes of a file, as a listing has it; empty of a long file that is no log.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    is_log = LOG in path
+    if not size or (size > WHOLE_BYTES and not is_log and not is_evidence(path)):
+        return ""
+    position = size - TAIL_BYTES if is_log and size > WHOLE_BYTES else 0
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    with folder.tree.opened(folder.at(path)) as descriptor:
+        while position < size and (
+            piece := os.pread(descriptor, min(WHOLE_BYTES, size - position), position)
+        ):
+            digest.update(piece)
+            position += len(piece)
+    return base64.urlsafe_b64encode(digest.digest()).decode()
+
+
+def is_evidence(name: str) -> bool:
+    """Whether a broker's recovery derives the file from the whole log: aborted transactions, leader epochs."""
+    return name.endswith(TXN_INDEX) or name == LEADER_EPOCH_CHECKPOINT
+
+
+def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str:
+    """Digest of the clean-shutdown marker, wherever it lies: in the root, or set aside in a fence; empty without one.
+
+    Args:
+        folder: the partition folder.
+        places: paths of the fences that are up.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    for path in (folder.log_dir, *places):
+        data = folder.tree.read(f"{path}/{CLEAN_SHUTDOWN}", WHOLE_BYTES)
+        if data is not None:
+            return base64.urlsafe_b64encode(
+                hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
+            ).decode()
+    return ""
+
+
+@lru_cache(maxsize=1)
+def listed(listing: FolderListing) -> Mapping[str, Entry]:
+    """The files of a listing, by name."""
+    fields = listing.files.split("/") if listing.files else []
+    return {
+        _long(name): Entry(int(size), digest)
+        for name, size, digest in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
+    }
+
+
+def is_whole(listing: FolderListing) -> bool:
+    """Whether a listing is in the form in which krepair writes one."""
+    fields = listing.files.split("/") if listing.files else []
+    return len(fields) % 3 == 0 and all(size.removeprefix("-").isdecimal() for size in fields[1::3])
+
+
+def _short(name: str) -> str:
+    found = _OF_SEGMENT.fullmatch(name)
+    if found is not None and found[2] in _SHORT:
+        return f"{int(found[1])}{_SHORT[found[2]]}"
+    return f":{name}" if name.isascii() else f"={os.fsencode(name).hex()}"
+
+
+def _long(short: str) -> str:
+    if short.startswith(":"):
+        return short[1:]
+    if short.startswith("="):
+        return os.fsdecode(bytes.fromhex(short[1:]))
+    digits, suffix = short[:-2], short[-2:]
+    return segment_name(int(digits), _LONG[suffix])

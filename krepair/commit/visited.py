@@ -1,0 +1,352 @@
+"""The one question before anything goes back, or goes on: has anybody been here?
+
+It is answered from what was written down when a change began (``listing.py``), and from what the change is of. Of a
+change that is half done there are three answers:
+
+- **as left**: each file is as it was listed, or as a step of krepair leaves it. Whoever asked goes on, or back.
+- **settled**: somebody was here, and each change is whole: all its files are new, as a broker finishes a swap, or all
+  are the originals. That is written down; nothing else is done.
+- anything else: nothing goes back, and nothing that may be a last copy goes. ``purge`` is the way out.
+
+A change is half done until its fence is down. Of a finished change less is asked, since a healthy broker may have gone
+on: see ``check_evidence``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from krepair.checks.parts import has_parts
+from krepair.commit.folder import ROOT, PartitionFolder, Whereabouts
+from krepair.commit.journal import FileState, FolderListing, Intent, Journal
+from krepair.commit.listing import Entry, digest_at, entry_of, epochs_of, listed
+from krepair.commit.mend import holds_part, is_cut, lost_of
+from krepair.commit.steps import CLEANED, litter_names
+from krepair.errors import StalePlanError
+from krepair.formats.checkpoint import decode_offsets
+from krepair.formats.filenames import (
+    INDEX_SUFFIXES,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    LOG_START_CHECKPOINT,
+    PRIVATE_PREFIX,
+    SWAP,
+    TXN_INDEX,
+    FileKind,
+    NameState,
+    parse_file_name,
+)
+from krepair.logdir.fingerprint import digest_content, digest_front
+from krepair.plan.model import Change, PartitionPlan
+
+Judge = Callable[[PartitionFolder, Sequence[str]], str]
+"""Reads index files of a folder against their logs; gives what is wrong with the first untrue one, or nothing."""
+
+
+class Answer(NamedTuple):
+    """Whether somebody has been in a folder since changes were interrupted there.
+
+    Attributes:
+        why: what differs; empty if all is as krepair left it.
+        new: ids of interrupted changes of which all files are new.
+        old: ids of interrupted changes of which all files are the originals.
+    """
+
+    why: str = ""
+    new: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
+
+
+def ask(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) -> Answer:
+    """Say who was in a folder with changes that are half done, or whose fence is up.
+
+    Args:
+        folder: the partition folder.
+        journal: as it was read.
+        marker: of now, see ``listing.marker_of``.
+        judge: of indexes that are not the ones that krepair made.
+
+    Raises:
+        StalePlanError: somebody was here, and a change is neither whole nor gone; the message names the file.
+        OSError: a file could not be read.
+    """
+    if folder.folder == ROOT:
+        return Answer()  # brokers write these files all the time: each change looks at its own
+    why = _differs(folder, journal, marker)
+    if not why:
+        return Answer()
+    new, old = [], []
+    for change_id in journal.since or journal.unfinished():
+        intent, state = journal.intents[change_id], journal.states[change_id]
+        half_done = state in {"committing", "undoing"}
+        if half_done and not _why_not_old(folder, intent, journal, judge):
+            old.append(change_id)
+        elif state in {"undone", "rolled back"}:
+            continue
+        elif not _why_not_new(folder, intent, judge):
+            new += [change_id] if half_done else []
+        else:
+            raise StalePlanError(
+                f"{why} since {change_id} was interrupted, and {_why_not_new(folder, intent, judge)}: somebody "
+                "changed this partition meanwhile, so nothing is put back and nothing is removed",
+                next_command=journal.command("purge"),
+            )
+    return Answer(why, tuple(new), tuple(old))
+
+
+# -- as left
+
+
+def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
+    """The first thing that is not as krepair left it; empty if all is."""
+    listing = journal.listing
+    if listing is not None and marker != listing.marker:
+        came = "came" if not listing.marker else "is gone" if not marker else "is another one"
+        return f"{folder.log_dir}: the clean-shutdown marker {came}"
+    known = listed(listing) if listing is not None else {}
+    here = {name for name, _ in folder.tree.entries(folder.path) if not name.startswith(PRIVATE_PREFIX)}
+    touched: set[str] = set()
+    for change_id in journal.since or journal.unfinished():
+        intent = journal.intents[change_id]
+        for name, why in _unlike(folder, intent, journal.states[change_id], known, touched):
+            return f"{folder.at(name)}: {why}"
+    if listing is None:
+        return ""
+    for name in sorted(here | known.keys()):
+        if name not in touched and entry_of(folder, name) != known.get(name):
+            return f"{folder.at(name)}: {_how(name in known, name in here)}"
+    return ""
+
+
+def _how(was: bool, is_there: bool) -> str:
+    return "was written" if was and is_there else "is gone" if was else "came"
+
+
+def _unlike(
+    folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry], touched: set[str]
+) -> Iterator[tuple[str, str]]:
+    """Names of a change that no step of krepair leaves as they are, each with why."""
+    swaps = intent.executor in {"segments", "swap"}
+    out = intent.executor != "segments" or folder.is_committed(intent)
+    done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
+    for name, (old, new) in _pairs(intent).items():
+        touched.add(name)
+        here = entry_of(folder, name)
+        if here is None:
+            taken = out and (new is None or swaps) and folder.state(folder.names.keep(name)) is not None
+            absent = new is None if done else old is None if gone_back else old is None or taken
+            absent = absent or (swaps and name == intent.log.name + SWAP and not gone_back)
+            if not absent and (done or gone_back or not known or name in known):
+                yield name, "is gone"
+        elif gone_back:
+            if old is None or not (here == known.get(name) or folder.holds(name, old)):
+                yield name, "was written"
+        elif done:
+            if new is None or not _is_made(folder, intent, name, new):
+                yield name, "was written"
+        elif not (here == known.get(name) or _is_of(folder, intent, name, old, new)):
+            yield name, "was written"
+    for name in litter_names(intent) if swaps else ():
+        if name in touched:
+            continue
+        touched.add(name)
+        made = intent.new(name.removesuffix(SWAP).removesuffix(CLEANED))
+        if folder.state(name) is not None and (made is None or not _is_moved(folder, intent, name, made)):
+            yield name, "came"
+
+
+def _is_moved(folder: PartitionFolder, intent: Intent, path: str, made: FileState) -> bool:
+    if made.name.endswith(LOG):
+        return not folder.is_of_somebody_else(path, intent)
+    return folder.holds(path, made)
+
+
+def _is_of(
+    folder: PartitionFolder, intent: Intent, name: str, old: FileState | None, new: FileState | None
+) -> bool:
+    moved = intent.new(name.removesuffix(SWAP)) if name.endswith(SWAP) else None
+    if any(state is not None and folder.holds(name, state) for state in (old, new, intent.over, moved)):
+        return True
+    return intent.lost is not None and holds_part(folder, intent, name)
+
+
+def _is_made(folder: PartitionFolder, intent: Intent, name: str, new: FileState) -> bool:
+    return folder.holds(name, new) or (intent.lost is not None and holds_part(folder, intent, name))
+
+
+def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None]]:
+    """Name -> the original and the new file; None where there is none.
+
+    A log that is cut in place is not among the files that are made: what it becomes, ``mend`` knows.
+    """
+    old, new = ({state.name: state for state in states} for states in (intent.originals, intent.made))
+    pairs = {name: (old.get(name), new.get(name)) for name in intent.names}
+    if intent.executor == "swap":
+        log = intent.log
+        pairs[log.name + SWAP] = (log, None)
+    if intent.lost is not None and is_cut(intent):
+        log = intent.originals[0]
+        pairs[log.name] = (log, log)
+    return pairs
+
+
+# -- whole
+
+
+def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
+    """The first file of a change that is not as the change, or a broker that finished it, leaves it; or empty."""
+    if intent.executor in {"segments", "swap"}:
+        ours = folder.litter(intent) if folder.whereabouts(intent) is Whereabouts.FINAL else ()
+        for name in folder.file_names():
+            if parse_file_name(name).state in {NameState.SWAP, NameState.CLEANED} and name not in ours:
+                return f"{folder.at(name)} waits"
+    foreign = []
+    for name, (_, new) in _pairs(intent).items():
+        here = folder.state(name)
+        if new is None:
+            # A snapshot of a segment that was merged away is taken out last: a broker may, or may not, remove it.
+            if here is not None and name not in intent.snapshots:
+                return f"{folder.at(name)} is there"
+        elif here is None:
+            if new.size or not name.endswith(TXN_INDEX):
+                return f"{folder.at(name)} is gone"
+        elif not _is_content(folder, intent, name, new):
+            if not name.endswith(INDEX_SUFFIXES):
+                return f"{folder.at(name)} is not the file that this plan makes"
+            foreign.append(name)
+    return judge(folder, foreign) if foreign else ""
+
+
+def _is_content(folder: PartitionFolder, intent: Intent, name: str, new: FileState) -> bool:
+    """Whether a file holds what the change makes, whatever its time is."""
+    here = folder.state(name)
+    if intent.lost is not None and name == intent.originals[0].name:
+        size = lost_of(intent).size_after
+        return (
+            here is not None
+            and here.size == size
+            and digest_front(folder.at(name), size, folder.tree) == lost_of(intent).digest_after
+        )
+    if here is None or here.size != new.size:
+        return False
+    if new.digest:
+        return digest_content(folder.at(name), folder.tree) == new.digest
+    if intent.parts and name.endswith(LOG):
+        return has_parts(folder.at(name), intent.parts, folder.tree)
+    return here.mtime_ns == new.mtime_ns
+
+
+def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judge: Judge) -> str:
+    """The first file of a change that is not the original under its own name; or empty."""
+    undoing = journal.states[intent.change_id] == "undoing"
+    known = listed(journal.listing) if journal.listing is not None and not undoing else {}
+    foreign = []
+    if intent.executor == "segments":
+        for name in litter_names(intent):
+            if folder.state(name) is not None:
+                return f"{folder.at(name)} waits"
+    for name, (old, _) in _pairs(intent).items():
+        if name in intent.snapshots:
+            continue  # a broker's own: it writes them, and takes them out
+        here = entry_of(folder, name)
+        if old is None:
+            if here is not None:
+                return f"{folder.at(name)} is there"
+        elif here is None:
+            return f"{folder.at(name)} is gone"
+        elif not (here == known.get(name) if name in known else folder.holds(name, old)):
+            if not name.endswith(INDEX_SUFFIXES):
+                return f"{folder.at(name)} is not the original"
+            foreign.append(name)
+    return judge(folder, foreign) if foreign else ""
+
+
+# -- a finished change
+
+
+def check_evidence(
+    folder: PartitionFolder,
+    partition: PartitionPlan,
+    change: Change,
+    journal: Journal,
+    marker: str,
+) -> None:
+    """Check, before a finished change goes back, what its originals need and a healthy broker does not change.
+
+    No byte comes back to the log end under a marker that the change did not find. Where batches come back, the aborted
+    transactions and the leader epochs beside them have to be those that were derived from all batches: a recovery in
+    between has derived them from what was left.
+
+    Raises:
+        StalePlanError: something differs; the message names it.
+        OSError: a file could not be read.
+    """
+    intent, listing = journal.intents[change.change_id], journal.began_with.get(change.change_id)
+    if listing is None or folder.folder == ROOT:
+        return
+    if _ends_the_log(intent) and marker and marker != listing.marker:
+        raise StalePlanError(
+            f"{folder.at(intent.originals[0].name)}: a broker was stopped cleanly since the plan was applied; the next "
+            "one starts without recovery, and would write behind the damaged bytes"
+        )
+    if not change.decides_on and not change.consents:  # no whole batch was taken out
+        return
+    touched = {name for change_id in journal.at_work() for name in journal.intents[change_id].names}
+    before = listed(listing)
+    last = max((name for name in before if name.endswith(LOG)), default="")
+    for log in sorted(name for name in before if name.endswith(LOG)):
+        name = log.removesuffix(LOG) + TXN_INDEX
+        if name not in touched and folder.state(log) is not None:
+            _check_aborted(folder, name, before.get(name, Entry(0, "")), grows=log == last)
+    if LEADER_EPOCH_CHECKPOINT not in touched:
+        _check_epochs(folder, partition, listing)
+
+
+def _ends_the_log(intent: Intent) -> bool:
+    """Whether its originals are bytes at the log end: those of the last log, or segments that were set aside."""
+    if intent.lost is not None:
+        return intent.lost.last
+    return intent.executor == "files" and len(intent.originals) > 1 and not intent.made
+
+
+def _check_aborted(folder: PartitionFolder, name: str, was: Entry, *, grows: bool) -> None:
+    """Refuse a transaction index that says something else; that of the last segment may say more by now."""
+    here = folder.state(name)
+    size = 0 if here is None else here.size
+    same = size == was.size or (grows and size > was.size)
+    if not same or (was.size and digest_at(folder, name, was.size) != was.digest):
+        raise _derived_anew(folder, name)
+
+
+def _derived_anew(folder: PartitionFolder, name: str) -> StalePlanError:
+    return StalePlanError(
+        f"{folder.at(name)}: a broker has derived this file anew since the plan was applied, from a log without the "
+        "batches that would come back; nothing was changed"
+    )
+
+
+def _check_epochs(folder: PartitionFolder, partition: PartitionPlan, listing: FolderListing) -> None:
+    """Refuse leader epochs that give an offset of before another epoch; a log start that moved is no objection."""
+    now = epochs_of(folder)
+    lowest = _log_start(folder, partition)
+    starts = {start for _, start in (*listing.epochs, *now) if start < partition.log_end_offset}
+    for offset in sorted({max(start, lowest) for start in starts} | {lowest}):
+        if _epoch_at(now, offset) != _epoch_at(listing.epochs, offset):
+            raise _derived_anew(folder, LEADER_EPOCH_CHECKPOINT)
+
+
+def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int:
+    return max((epoch for epoch, start in epochs if start <= offset), default=-1)
+
+
+def _log_start(folder: PartitionFolder, partition: PartitionPlan) -> int:
+    """The log start offset: of the checkpoint, or of the first segment."""
+    files = map(parse_file_name, folder.file_names())
+    bases = [
+        one.base_offset or 0 for one in files if one.kind is FileKind.LOG and one.state is NameState.LIVE
+    ]
+    data = folder.tree.read(f"{folder.log_dir}/{LOG_START_CHECKPOINT}", 64 << 20)
+    lines = () if data is None else decode_offsets(data).entries
+    key = (partition.topic, partition.partition)
+    return max([min(bases, default=0), *(line.offset for line in lines if line[:2] == key)])

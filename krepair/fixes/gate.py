@@ -1,0 +1,148 @@
+"""The one gate of all fixes: whether what a fix reads is sound. If not, the part that rests on it is left alone.
+
+What must be sound, by fix:
+
+* ``index``, of a ``.txnindex``: the log from the first offset of each transaction whose entry changes to its marker.
+* ``snapshots``, of a transaction that the log has forgotten: no segment is missing from its first offset on.
+* ``markers`` and ``compact``: every batch below the log end that the start finds, and no segment is missing there.
+
+Rot elsewhere is no objection. A reason names a fix that comes before, or what a person can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from krepair.fixes.context import Context
+from krepair.fixes.logs import read_logs
+from krepair.fixes.survey import Survey, next_start_of
+from krepair.fixes.tail import damages_in, look_at_damage, maps_of
+from krepair.formats.filenames import log_name, parse_file_name
+from krepair.formats.java_numbers import INT64_MAX
+from krepair.logdir.config import TopicSettings
+from krepair.logdir.values import LogDir, Partition
+from krepair.next_command import LOG_DIR, PLAN, Next
+from krepair.options import Options
+from krepair.plan.model import Change
+from krepair.rules.missing import Gaps, first_missing
+from krepair.rules.model import LeftAlone
+
+
+class Unsound(NamedTuple):
+    """Offsets of which the log tells nothing for certain.
+
+    Attributes:
+        first: the first of them.
+        last: the last of them.
+        why: what is wrong, and which fix comes first.
+    """
+
+    first: int
+    last: int
+    why: str
+
+
+def unsound_ranges(context: Context, surveys: Sequence[Survey]) -> dict[str, list[Unsound]]:
+    """Read logs, and return by partition folder where they are damaged, overlap, or could not be read."""
+    read_logs(context, surveys)
+    look_at_damage(context, surveys)
+    return {survey.partition.folder: list(_unsound(context.view, survey)) for survey in surveys}
+
+
+def _unsound(view: LogDir, survey: Survey) -> Iterator[Unsound]:
+    read = {facts.base_offset: facts for facts in survey.segments}
+    for segment, end in survey.partition.segments_with_ends():
+        if segment.base_offset not in read:
+            yield Unsound(segment.base_offset, end - 1, f"{segment.log.name} could not be read")
+    ends = {segment.base_offset: end for segment, end in survey.partition.segments_with_ends()}
+    for facts in survey.segments:
+        found = maps_of(survey).get(facts.base_offset)
+        if facts.summary.damage and (found is None or found.why or not found.complete):
+            where = f"{log_name(facts.base_offset)}, position {facts.summary.valid_bytes}"
+            last = ends[facts.base_offset] - 1
+            yield Unsound(facts.end_offset, last, f"the log is damaged: {where}: first --fix tail")
+    for one in damages_in(view, survey):
+        behind = one.range.next_offset if one.range.next_offset >= 0 else ends[one.base_offset]
+        where = (
+            f"{log_name(one.base_offset)}, position {one.range.start} ({one.range.text}): first --fix tail"
+        )
+        yield Unsound(one.range.first_lost, behind - 1, f"the log is damaged: {where}")
+    for before, after in pairwise(survey.segments):
+        if before.end_offset > after.base_offset:
+            last = before.summary.last_offset
+            names = f"{log_name(before.base_offset)} and {log_name(after.base_offset)}"
+            text = f"{names} overlap: krepair compare tells which is right"
+            yield Unsound(after.base_offset, last, text)
+    gaps = gaps_of(view, survey.partition, (), survey.settings)
+    for before, after in pairwise(survey.segments):
+        if before.summary.is_whole and gaps.is_missing(before.end_offset, after.base_offset):
+            text = f"a segment is missing below {log_name(after.base_offset)}"
+            yield Unsound(before.end_offset, after.base_offset - 1, text)
+
+
+def why_unsound(ranges: Sequence[Unsound], first: int, last: int) -> str:
+    """Return why the log tells nothing for certain of some of these offsets, or empty."""
+    return next((one.why for one in ranges if one.first <= last and first <= one.last), "")
+
+
+def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], settings: TopicSettings) -> Gaps:
+    """Return what explains offsets that no segment of a partition has, or will have after changes."""
+    orphans = (parse_file_name(file.name).base_offset for file in partition.orphan_indexes)
+    log_start = view.log_start.offsets.get(partition.key, 0)
+    return Gaps(
+        compacts=settings.compacts or partition.key in view.cleaner.offsets,
+        cleaned=view.cleaner.offsets.get(partition.key, log_start),
+        orphans=tuple(sorted({base for base in orphans if base is not None})),
+        lost=tuple(one for change in changes for one in change.lost_inside()),
+    )
+
+
+def missing_segment(view: LogDir, survey: Survey) -> LeftAlone | None:
+    """Return why a log is not compacted in which a segment is missing, or None.
+
+    Offsets that are gone tell of it only above the line of the cleaner. Without a line they are what it left.
+    """
+    gaps = gaps_of(view, survey.partition, (), survey.settings)
+    if survey.partition.key not in view.cleaner.offsets:
+        gaps = gaps._replace(cleaned=INT64_MAX)
+    whole = [one for one in survey.segments if one.summary.is_whole or one is survey.segments[-1]]
+    found = first_missing(gaps, ((one.base_offset, one.end_offset) for one in whole))
+    if found is None or len(whole) != len(survey.segments):
+        return None
+    first, end = found
+    text = f"a segment with offsets {first} to {end - 1} is missing, and the markers and records in it are not known"
+    return LeftAlone(
+        "missing-segment", f"{text}; krepair compare tells what other replicas have", damaged=True
+    )
+
+
+def why_not_to_end(survey: Survey, log_end: int, options: Options) -> LeftAlone | None:
+    """Return why a log must not be rewritten that was judged up to an end, or None.
+
+    The start may take another log end: behind it markers and records are forgotten that were counted.
+
+    Args:
+        survey: with the next start, as files will be after all changes of the plan.
+        log_end: log end offset for which was decided.
+        options: as typed.
+    """
+    start = next_start_of(survey)
+    ends = {version: one.log_end for version, one in start.by_version.items() if not one.failure}
+    if not ends or set(ends.values()) == {log_end}:
+        return None
+    active = survey.segments[-1].summary if survey.segments else None
+    differs = start.differs(lambda one: one.log_end)
+    if differs:
+        again = Next.of(
+            "plan", LOG_DIR, "--fix", ",".join(options.fixes), "--broker-version", "VERSION", out=PLAN
+        )
+        return LeftAlone("log-end", f"its log end is not certain: {differs}", again, damaged=True)
+    first = "index" if active is not None and active.is_whole else "tail"
+    text = (
+        f"the next start takes {next(iter(ends.values()))} for the log end, and the valid batches end at {log_end}: "
+        f"first --fix {first}"
+    )
+    fixes = ",".join(sorted({first, *options.fixes}))
+    return LeftAlone("log-end", text, Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN), damaged=True)

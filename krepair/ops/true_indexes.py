@@ -1,0 +1,91 @@
+"""Whether indexes that krepair did not make are true of their logs: those of a change that a broker has finished."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+
+from krepair.commit.folder import PartitionFolder
+from krepair.engine.items import Failed, Place
+from krepair.formats.filenames import (
+    INDEX,
+    TIME_INDEX,
+    TXN_INDEX,
+    FileKind,
+    NameState,
+    base_offset_of,
+    parse_file_name,
+    segment_name,
+)
+from krepair.rewrite.indexes.segment import InspectItem, inspect
+from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
+
+_INTERVAL_BYTES = 1 << 30
+"""A broker's own entries may be far apart: here they have to be true, not close."""
+
+
+def untrue_index(folder: PartitionFolder, names: Sequence[str]) -> str:
+    """Read indexes against their logs; return what is wrong with the first untrue one, or nothing.
+
+    Args:
+        folder: the partition folder.
+        names: of index files in it.
+    """
+    place = Place(
+        host=socket.gethostname(),
+        log_dir=folder.log_dir,
+        log_dir_inode=os.stat(folder.log_dir).st_ino,
+        folder=folder.folder,
+    )
+    sizes = _log_sizes(folder)
+    bases = sorted({base for name in names if (base := base_offset_of(name)) is not None})
+    for base in bases:
+        wanted = {name for name in names if base_offset_of(name) == base}
+        if base not in sizes:
+            return f"{folder.at(min(wanted))} has no log beside it"
+        item = InspectItem(
+            place=place,
+            base_offset=base,
+            log_bytes=sizes[base],
+            interval_bytes=_INTERVAL_BYTES,
+            active=base == max(sizes),
+            depth="check",
+        )
+        result = inspect(item)
+        if isinstance(result, Failed):
+            return result.why
+        for suffix, _, _, text in result.problems:
+            if suffix in (INDEX, TIME_INDEX) and segment_name(base, suffix) in wanted:
+                return f"{folder.at(segment_name(base, suffix))}: {text}"
+    return _untrue_transactions(folder, place, sizes, {base for base in bases if _has(names, base)})
+
+
+def _has(names: Sequence[str], base: int) -> bool:
+    return segment_name(base, TXN_INDEX) in names
+
+
+def _log_sizes(folder: PartitionFolder) -> dict[int, int]:
+    sizes: dict[int, int] = {}
+    for file in map(parse_file_name, folder.file_names()):
+        state = folder.state(file.name)
+        if file.kind is FileKind.LOG and file.state is NameState.LIVE and file.base_offset is not None:
+            sizes[file.base_offset] = state.size if state is not None else 0
+    return sizes
+
+
+def _untrue_transactions(
+    folder: PartitionFolder, place: Place, sizes: dict[int, int], bases: set[int]
+) -> str:
+    if not bases:
+        return ""
+    upto = tuple(sorted((base, size) for base, size in sizes.items() if base <= max(bases)))
+    result = inspect_txn(TxnItem(place=place, segments=upto, present=tuple(base for base, _ in upto)))
+    if isinstance(result, Failed):
+        return result.why
+    if 0 <= result.damaged <= max(bases):
+        return f"{folder.at(segment_name(result.damaged, '.log'))}: is damaged"
+    for problem in result.problems:
+        if problem.base_offset in bases:
+            return f"{folder.at(segment_name(problem.base_offset, TXN_INDEX))}: {problem.text}"
+    return ""

@@ -1,0 +1,52 @@
+"""Which offsets between two segments tell of a segment that is missing. Pure.
+
+A cleaner removes batches, and so leaves offsets without one at the end of a segment; but it comes only up to its line
+in ``cleaner-offset-checkpoint``. A broker that deletes or truncates takes segments from the start or the end of a log.
+
+Source: ``LogCleanerManager.doneCleaning``, ``Cleaner.cleanSegments``, ``Log.deleteSegments`` (2.2.1, 3.9.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Gaps(NamedTuple):
+    """What explains offsets that no segment of a partition has.
+
+    Attributes:
+        compacts: whether the cleanup policy of the topic has ``compact``.
+        cleaned: offset up to which the cleaner has come: its line, or the log start where it has none.
+        orphans: base offsets of index files without a log.
+        lost: (first offset, end offset) of ranges that the plan itself removes.
+    """
+
+    compacts: bool
+    cleaned: int
+    orphans: tuple[int, ...] = ()
+    lost: tuple[tuple[int, int], ...] = ()
+
+    def is_missing(self, end: int, next_base: int) -> bool:
+        """Return whether a segment is missing between the end of one and the base offset of the next one."""
+        if any(end <= base < next_base for base in self.orphans):
+            return True
+        if next_base <= end or any(first <= end and next_base <= stop for first, stop in self.lost):
+            return False
+        return not self.compacts or next_base > self.cleaned
+
+
+def first_missing(gaps: Gaps, segments: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
+    """Return the first range of offsets, end excluded, that a missing segment held, or None.
+
+    Args:
+        gaps: what explains missing offsets.
+        segments: (base offset, end offset) of the segments, ascending.
+    """
+    before = -1
+    for base, end in segments:
+        if before >= 0 and gaps.is_missing(before, base):
+            return before, base
+        before = end
+    behind = [base for base in gaps.orphans if base >= before >= 0]
+    return (min(behind), max(behind) + 1) if behind else None
