@@ -1,10 +1,11 @@
-"""Verifies a key compaction without the code that made it: sources and results side by side, then key by key.
+"""Verification of a key compaction without the code that made it: sources and results side by side, then by key.
 
 Each group is read with its sources: every record of the result is verbatim in the source at its offset, every header is
-what it has to be, and no record without a key is missing. The rows of all groups are joined: of every key the last
-committed record is in the result, or is a tombstone that may go, and no other record of that key is.
+what it has to be, and no record without a key is missing. Then the rows of all groups are joined: the last committed
+record of every key is in the result, or is a tombstone that may go, and no other record of that key is in the result.
 
-When a tombstone may go and how keys are told apart is found out anew here; the formats are shared, and what is aborted.
+This module decides independently when a tombstone may go, and tells keys apart in its own way. It shares only the
+formats, and the knowledge of what is aborted.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _FIRST_ROWS: Final = 1 << 12
 _NOTED_ROWS: Final = 1 << 12
 _LARGEST_RECORD_BYTES: Final = 72 << 20
 _LARGEST_ZSTD_RECORD_BYTES: Final = 32 << 20
-"""What is held of one record stays below 256 MB, twice, with the 128 MiB that a zstd stream may look back."""
+"""Largest record in zstd: two copies of it, and the 128 MiB of zstd's window, stay below 256 MB together."""
 _PACKED_ROWS: Final = 1 << 12
 _PARTS: Final = 1 << 8
 _PART_SHIFT: Final = np.uint64(53)  # hashes have 61 bits
 
 
 def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: int) -> int:
-    """Fill a window behind what it holds, from the file position of its place 0; gives the valid bytes."""
+    """Fill a window after its first ``held`` bytes; ``position`` is the file position of its start."""
     view = window.data
     wanted = min(len(window), size - position)
     while held < wanted and (got := read_into(view[held:wanted], position + held)):
@@ -59,15 +60,15 @@ def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: i
 
 # -- one group --------------------------------------------------------------------------------------
 class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an error
-    """What is wrong, and where."""
+    """The result is not what it has to be; the message says where."""
 
 
 class _TooLarge(Exception):  # noqa: N818 - not an error either
-    """A batch takes more memory than there is beside the writer's own."""
+    """A batch needs more memory than is left beside the writer."""
 
 
 class _LogWindow:
-    """A log that is read forward through a window."""
+    """Log that is read forward through a window."""
 
     def __init__(self, read_into: ReadInto, size: int) -> None:
         self.read_into = read_into
@@ -79,11 +80,11 @@ class _LogWindow:
 
     @property
     def left(self) -> int:
-        """Bytes behind the window."""
+        """Number of bytes after the window."""
         return self.size - self.position - self.filled
 
     def go_to(self, place: int) -> None:
-        """Let the window begin at a place of it, or behind it."""
+        """Move the start of the window to a place in it, or after it."""
         held = max(self.filled - place, 0)
         if held and place:
             self.window.data[:held] = self.window.data[place : self.filled]
@@ -91,38 +92,38 @@ class _LogWindow:
         self.filled = _fill(self.read_into, self.window, held, self.position, self.size)
 
     def front(self, place: int, count: int) -> bytes:
-        """So many bytes from a place on, also past the window."""
+        """Return ``count`` bytes from a place on, even past the window."""
         if place + count <= self.filled:
             return self.window[place : place + count].tobytes()
         return bytes(StoredBytes(self.read_into, self.position + place, self.position + place + count)[:])
 
 
 class _LentWindow(_LogWindow):
-    """A window of a log that somebody else has read, with whole batches; nothing behind it is looked at."""
+    """Window of a log that another reader has read, with whole batches; nothing after it is read."""
 
     def __init__(self) -> None:
         self.read_into = lambda buffer, position: 0
         self.position = self.size = self.filled = 0
 
     def lend(self, window: Uint8s, filled: int) -> None:
-        """The next window of the log."""
+        """Set the next window of the log."""
         self.window, self.position, self.filled = window, self.size, filled
         self.size += filled
 
     def go_to(self, place: int) -> None:
-        """There is no more.
+        """Raise, because nothing follows.
 
         Raises:
-            _Wrong: more was expected.
+            _Wrong: more bytes were expected.
         """
         raise _Wrong(f"position {self.position + place}: whole batches were expected")
 
 
 class _CheckedContent:
-    """The uncompressed records of one batch after another, in a buffer that is moved along.
+    """Uncompressed records of one batch after another, in a buffer that moves along.
 
     Args:
-        grows: whether a record may be larger than the buffer.
+        grows: True if a record may be larger than the buffer.
     """
 
     def __init__(self, *, grows: bool) -> None:
@@ -133,7 +134,7 @@ class _CheckedContent:
         self._most = _LARGEST_RECORD_BYTES
 
     def begin(self, side: _LogWindow, place: int, header: batch_v2.BatchHeader) -> _CheckedContent:
-        """Begin a batch at a place of a window."""
+        """Begin the batch at a place of a window."""
         first, size = place + batch_v2.HEADER_SIZE, header.size_bytes
         if place + size <= side.filled:
             self._pieces = compression.chunks(header.codec, side.window[first : place + size].tobytes())
@@ -147,7 +148,7 @@ class _CheckedContent:
         return self
 
     def more(self, place: int) -> bool:
-        """Forget what lies before a place and take the next piece; False if there is none."""
+        """Drop what lies before a place and read the next piece; return False if there is none."""
         if self.end > place > 0:
             self.buffer.data[: self.end - place] = self.buffer.data[place : self.end]
         self.end -= place
@@ -162,7 +163,7 @@ class _CheckedContent:
         if wanted > len(self.buffer):
             if not self._grows:
                 raise _TooLarge
-            # At once as large as it may get: what nothing is written into takes no memory.
+            # At once as large as it may get: memory that is never written costs nothing.
             larger: Uint8s = np.zeros(self._most + _SLACK, np.uint8)[: self._most]
             larger[: self.end] = self.buffer[: self.end]
             self.buffer = larger
@@ -173,7 +174,7 @@ class _CheckedContent:
 
 @dataclass
 class _Group:
-    """Holds one group against its sources."""
+    """Comparison of one group with its sources."""
 
     item: CheckItem
     tree: Tree
@@ -197,7 +198,7 @@ class _Group:
         self.content, self.kept = (_CheckedContent(grows=not self.beside_writer) for _ in range(2))
 
     def run(self) -> None:
-        """Read all of it.
+        """Read the whole group.
 
         Raises:
             _Wrong: the result is not what it has to be.
@@ -216,7 +217,7 @@ class _Group:
                 raise _Wrong(f"{self.item.result}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
     def check_windows(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
-        """Hold the whole batches in one window against those in the other.
+        """Compare the whole batches in one window with those in the other.
 
         Raises:
             _Wrong: the result is not what it has to be.
@@ -229,7 +230,7 @@ class _Group:
             raise _Wrong(f"{source.path}, near position {side.position}: {v.TEXTS[v.NOT_IN_SOURCE]}")
 
     def result(self) -> CheckResult:
-        """The result.
+        """Return the result.
 
         Raises:
             _Wrong: there is no room for the rows.
@@ -284,7 +285,7 @@ class _Group:
                 if not self._add(codec, content, kept):
                     if self.beside_writer:
                         raise _TooLarge
-                    # large, or broken: piece by piece, and that says what is wrong
+                    # A large or broken batch is read piece by piece, which also describes an error.
                     state[v.C_SOURCE], state[v.C_RESULT] = place, at
                     self._slow(side, result, source)
                     first = row + 1
@@ -294,21 +295,21 @@ class _Group:
         state[v.C_SOURCE], state[v.C_RESULT] = there
 
     def _without_blocks(self, side: _LogWindow, result: _LogWindow, count: int) -> list[int]:
-        """Find the frames that are one block of lz4 each; gives the rows with others, and the row after the last."""
+        """Find the frames that are one lz4 block; return the rows of the others, and the row after the last."""
         single_blocks(side.window, self.packed, count, v.P_SOURCE, self.blocks)
         single_blocks(result.window, self.packed, count, v.P_RESULT, self.blocks_kept)
         others = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
         return [*np.flatnonzero(others).tolist(), count]
 
     def _add_blocks(self, one: memoryview, two: memoryview, first: int, after: int) -> int:
-        """Unpack batches, and what stays of them, that are one block each; gives how many had room."""
+        """Decompress batches of one block each, and their results; return how many fitted."""
         taken = self.unpacked.add_blocks(one, self.blocks[first:after].tolist())
         kept = self.unpacked_kept.add_blocks(two, self.blocks_kept[first : first + taken].tolist())
         self.unpacked.forget_last(taken - kept)
         return kept
 
     def _add(self, codec: int, content: memoryview, kept: memoryview | None) -> bool:
-        """Unpack a batch, and what stays of it, behind the others; None: nothing stays."""
+        """Decompress a batch and what stays of it (None: nothing) after the others."""
         if not self.unpacked.add(codec, content):
             return False
         if self.unpacked_kept.add_nothing() if kept is None else self.unpacked_kept.add(codec, kept):
@@ -333,7 +334,7 @@ class _Group:
                 where = side.position + int(self.packed[first, v.P_SOURCE])
                 raise _Wrong(f"{source.path}, position {where}: {v.TEXTS[status]}")
 
-    # -- batches that are compressed, or pass a window
+    # -- batches that are compressed, or exceed a window
     def _slow(self, side: _LogWindow, result: _LogWindow, source: CheckedSource) -> None:
         place, at = int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT])
         where = f"{source.path}, position {side.position + place}"
@@ -413,7 +414,7 @@ class _Group:
 
     # -- rows
     def _enter(self) -> None:
-        """Enter the keys that were noted."""
+        """Enter the collected keys."""
         count = int(self.state[v.C_NOTED])
         if count == 0:
             return
@@ -434,7 +435,7 @@ class _Group:
 
     def _drain(self, *, last: bool = False) -> None:
         held = self.table[: self.state[v.C_ROWS]]
-        # numbers this small are sorted without comparing
+        # Numbers this small are sorted without comparisons.
         parts = (held[:, 0] >> _PART_SHIFT).astype(np.uint8)
         rows: Rows = held[np.argsort(parts, kind="stable")]
         if not last:
@@ -470,7 +471,7 @@ def _same(side: _LogWindow, place: int, result: _LogWindow, at: int, size: int) 
 @shown("prove")
 @in_its_place
 def check_group(item: CheckItem, tree: Tree) -> CheckResult | Failed:
-    """Hold one new segment against its sources."""
+    """Compare one new segment with its sources."""
     group = _Group(item, tree)
     try:
         group.run()
@@ -486,15 +487,15 @@ def _failed(item: CheckItem, problem: Exception) -> Failed:
 
 
 class SourceProof:
-    """Holds what is written of one source against it, window by window, while both are in memory.
+    """Proof of what is written of one source, window by window, while both are in memory.
 
-    It is given the bytes, and nothing else of what their writer knows. That the file holds what was written, and that
-    its CRCs are right, has to be found by who reads it later. The writer holds large records at the same time, so where
-    one comes, it gives up, and the files are read for the proof.
+    The proof sees the bytes, and nothing else of what their writer knows. A later reader of the file has to check that
+    it holds what was written, and that its CRCs are right. The writer holds large records at the same time, so the
+    proof gives up when one comes, and the files are read for it instead.
 
     Args:
-        item: of one source. Its files are not read.
-        tree: below which the scratch folder is not.
+        item: item of one source, whose files are not read.
+        tree: tree of the log directory; the scratch folder lies outside of it.
     """
 
     def __init__(self, item: CheckItem, tree: Tree) -> None:
@@ -505,13 +506,13 @@ class SourceProof:
         self._goes_on = True
 
     def take(self, window: Uint8s, end: int, result: Uint8s, result_end: int) -> None:
-        """Hold the batches of one window of the source against what was written of them.
+        """Compare the batches of one source window with what was written of them.
 
         Args:
-            window: uint8[W] with 16 bytes more, from its first byte on; it is not changed.
-            end: place after its last batch; more than W if that passes the window: then nothing is proven.
-            result: uint8[V] with 16 bytes more.
-            result_end: bytes of it that are valid.
+            window: uint8[W] with 16 bytes after it, unchanged during the call.
+            end: position after the last batch; more than W if that batch exceeds the window: then nothing is proven.
+            result: uint8[V] with 16 bytes after it.
+            result_end: number of valid bytes in ``result``.
         """
         if end > len(window):
             self.give_up()
@@ -531,7 +532,7 @@ class SourceProof:
         self._outcome, self._goes_on = None, False
 
     def end(self) -> CheckResult | Failed | None:
-        """The result; None if nothing was proven."""
+        """Return the result; None if nothing was proven."""
         if not self._goes_on:
             return self._outcome
         source = self._item.sources[0]
@@ -550,15 +551,15 @@ _CONTENT_BYTES: Final = 1 << 20
 
 
 class CheckedContents:
-    """Contents of compressed batches, unpacked one behind the other.
+    """Contents of compressed batches, decompressed one after another.
 
-    It shares no code with the unpacking where keys are found and where what stays is written: that has kernels for lz4
+    This shares no code with the decompression where keys are found and results are written: that has kernels for lz4
     and snappy and for the walk over zstd frames, this has another library and a walk in Python. zstd itself and gzip
-    have one library for all.
+    have only one library.
 
     Attributes:
-        buffer: uint8[V], with 16 bytes behind it.
-        ends: place after each content, with 0 in front.
+        buffer: uint8[V], with 16 bytes after it.
+        ends: position after each content, preceded by 0.
     """
 
     def __init__(self) -> None:
@@ -570,15 +571,15 @@ class CheckedContents:
         self._view = self.buffer.data
 
     def add(self, codec: int, stored: memoryview) -> bool:
-        """Unpack one more behind the others.
+        """Decompress one more content after the others.
 
         Args:
-            codec: of the batch.
-            stored: its records as they are stored.
+            codec: codec id of the batch.
+            stored: compressed records of the batch.
 
         Returns:
-            Whether it is there. If not, there is no room, or it has to be read in pieces: it is large, or broken. Where
-            there are no others, there is always room.
+            True if it was added. False if there is no room, or if it has to be read in pieces because it is large or
+            broken. The first content always has room.
         """
         into = _INTO.get(codec)
         if into and (end := into(stored, self._view, self.ends[-1])) >= 0:
@@ -599,29 +600,29 @@ class CheckedContents:
         return True
 
     def add_nothing(self) -> bool:
-        """A batch without records."""
+        """Add an empty content, for a batch without records."""
         self.ends.append(self.ends[-1])
         return True
 
     def add_blocks(self, window: memoryview, blocks: Iterable[tuple[int, int]]) -> int:
-        """Unpack lz4 blocks one behind the other, see ``compression.lz4_blocks_into``; gives how many."""
+        """Decompress lz4 blocks one after another, see ``compression.lz4_blocks_into``; return their number."""
         ends = compression.lz4_blocks_into(window, blocks, self._view, self.ends[-1])
         self.ends += ends
         return len(ends)
 
     def forget_last(self, count: int = 1) -> None:
-        """Take back the last that were added."""
+        """Remove the contents that were added last."""
         del self.ends[len(self.ends) - count :]
 
     def taken(self) -> list[int]:
-        """Where the contents begin, with the end of the last; from now on there are none."""
+        """Return the starts of the contents and the end of the last, and begin anew without any."""
         ends, self.ends = self.ends, [0]
         return ends
 
 
 @shown("prove")
 def check_join(item: CheckJoinItem) -> int | Failed:
-    """Judge the keys of some parts; gives how many there are."""
+    """Judge the keys of some parts; return their number."""
     size = 1 << 10
     while size < 2 * item.count:
         size *= 2
@@ -646,12 +647,11 @@ def check_join(item: CheckJoinItem) -> int | Failed:
 
 
 def join_items(place: Place, rows: Sequence[RowFile], rows_at_once: int = 1 << 19) -> Iterator[CheckJoinItem]:
-    """The items that judge the keys of one partition.
+    """Yield the items that judge the keys of one partition.
 
     Args:
-        place: of the partition.
-        rows: of all its groups.
-        rows_at_once: about so many go into one item.
+        rows: rows of all groups of the partition.
+        rows_at_once: approximate number of rows per item.
     """
     if not rows:
         return

@@ -1,8 +1,7 @@
-"""What compaction reads of one batch that lies compressed, or is larger than a window: its records, buffer by buffer.
+"""Records of one batch that is compressed, or larger than a window, read buffer by buffer for compaction.
 
-Memory is one buffer, which takes the largest record. Everything that is held of one record, in any step, has to stay
-below 256 MB: the record, what is left of it, and what its codec looks back at. With a larger record the partition is
-left alone.
+Memory is one buffer, which fits the largest record. Everything held of one record, in any step, has to stay below 256
+MB: the record, what is left of it, and the window of its codec. A partition with a larger record is skipped.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from krepair.scan.byte_stream import StoredBytes
 
 LARGEST_RECORD_BYTES: Final = 64 << 20
 LARGEST_ZSTD_RECORD_BYTES: Final = 24 << 20
-"""A zstd stream may look back 128 MiB."""
+"""Largest record in zstd: its window may take 128 MiB."""
 TOO_LARGE: Final = "compaction does not take larger ones"
 _FIRST_BYTES: Final = 1 << 20
 
 Take = Callable[[Uint8s, int, int], tuple[int, int, int]]
-"""(buffer, end, records left) -> (status, records taken, place after them)."""
+"""Function (buffer, end, records left) -> (status, records taken, place after them)."""
 
 
 class ContentError(Exception):
-    """A batch whose records cannot be read: its position, and what was expected and found."""
+    """The records of a batch cannot be read."""
 
     def __init__(self, position: int, text: str) -> None:
         super().__init__(f"position {position}: {text}")
@@ -43,7 +42,7 @@ class ContentError(Exception):
 
 
 class ContentBuffer:
-    """The buffer for records outside of a window, kept from batch to batch."""
+    """Buffer for records outside of a window, kept from batch to batch."""
 
     def __init__(self) -> None:
         self.bytes: Uint8s = _with_slack(_FIRST_BYTES)
@@ -51,24 +50,24 @@ class ContentBuffer:
     def read(
         self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
     ) -> None:
-        """Give all records of one v2 batch to ``take``, see ``reading``."""
+        """Pass all records of one v2 batch to ``take``, see ``reading``."""
         for _ in self.reading(pieces, codec, count, position, take):
             pass
 
     def reading(
         self, pieces: Generator[bytes | Damage, None, None], codec: int, count: int, position: int, take: Take
     ) -> Iterator[None]:
-        """Give all records of one v2 batch to ``take``, and stop for the caller after each piece.
+        """Pass all records of one v2 batch to ``take``, and yield after each piece.
 
         Args:
-            pieces: of the batch's records, uncompressed.
-            codec: that they came from.
-            count: records that the header names.
-            position: of the batch in the file.
-            take: takes whole records at the front of the buffer.
+            pieces: uncompressed records of the batch, in pieces.
+            codec: codec id of the batch.
+            count: record count in the header.
+            position: position of the batch in the file.
+            take: function that takes whole records from the start of the buffer.
 
         Raises:
-            ContentError: the records cannot be read, or are not as many.
+            ContentError: the records cannot be read, or their number is wrong.
         """
         with contextlib.closing(
             pieces
@@ -103,7 +102,7 @@ class ContentBuffer:
             raise ContentError(position, wrong_count(count, left, end))
 
     def _grow(self, most: int, position: int) -> None:
-        """To the largest record at once: memory that nothing is written into is not taken, and none is held twice."""
+        """Grow to the largest record at once: unused memory costs nothing, and nothing is copied twice."""
         if len(self.bytes) >= most:
             raise ContentError(position, too_large("record", most))
         larger = _with_slack(most)
@@ -116,24 +115,24 @@ def _with_slack(size: int) -> Uint8s:
 
 
 def largest_record(codec: int) -> int:
-    """Bytes of the largest record that is taken from batches of a codec."""
+    """Return the size in bytes of the largest record that is accepted from batches of a codec."""
     return LARGEST_ZSTD_RECORD_BYTES if codec == Codec.ZSTD else LARGEST_RECORD_BYTES
 
 
 def too_large(what: str, most: int) -> str:
-    """What is said of a record or message of more bytes than are taken."""
+    """Describe a record or message that is larger than accepted."""
     return f"a {what} of more than {most} bytes; {TOO_LARGE}"
 
 
 def wrong_count(count: int, left: int, end: int) -> str:
-    """What is wrong with a batch of so many records, of which some are not there, or that has bytes behind them."""
+    """Describe a batch with missing records, or with bytes after its records."""
     found = f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
     was = "was" if count == 1 else "were"
     return f"{count_text(count, 'record')} {was} expected, found {found}"
 
 
 def record_problem(status: int) -> str:
-    """What a status of the kernels says of a batch."""
+    """Describe what a status of the kernels means for a batch."""
     if status == BAD_ORDER:
         return "offsets that ascend within the batch were expected, found others"
     if status == OLD_FORMAT:
@@ -144,16 +143,16 @@ def record_problem(status: int) -> str:
 def content_of(
     codec: int, window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
 ) -> Generator[bytes | Damage, None, None]:
-    """The uncompressed records of a v2 batch, in pieces.
+    """Return the uncompressed records of a v2 batch, in pieces.
 
     Args:
-        codec: id from the attributes.
-        window: uint8[W]; the batch begins at ``place`` and may pass its end.
-        place: of the batch in the window.
-        size: bytes of the batch.
-        filled: bytes of the window that are valid.
-        read_into: reads the file.
-        position: of the batch in the file.
+        codec: codec id from the attributes.
+        window: uint8[W]; the batch begins at ``place`` and may exceed it.
+        place: position of the batch in the window.
+        size: size of the batch in bytes.
+        filled: number of valid bytes in the window.
+        read_into: reader of the file.
+        position: position of the batch in the file.
     """
     start = batch_v2.HEADER_SIZE
     if place + size <= filled:

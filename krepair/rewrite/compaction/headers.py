@@ -1,9 +1,9 @@
-"""What is noted of large batches while their log is read for its keys: their headers, and a word for each record.
+"""Notes on large batches, taken while their log is read for its keys: their headers, and a word for each record.
 
-When it is known which offsets stay, a header tells whether a record of its batch may stay. Of a batch of which nothing
-stays the header is all that is needed; of an uncompressed one, with the sizes of its records, in any case. So such
-batches are not read again to know what is left of them. Where batches are small, their headers are a large part of the
-log: then nothing is noted, and the log is read as it is.
+Once it is known which offsets stay, a header tells whether a record of its batch may stay. For a batch of which nothing
+stays, the header is all that is needed; for an uncompressed batch, the header and the sizes of its records always
+suffice. So such batches are not read again to compute what is left of them. Where batches are small, their headers are
+a large part of the log: then nothing is noted, and the log is read as it is.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from krepair.formats.arrays import Uint8s
 from krepair.kernels.compact_headers import note_headers
 
 LEAST_MEAN_BYTES: Final = 1 << 12
-"""Batches are large where they have so many bytes in the mean."""
+"""Mean size in bytes from which batches count as large."""
 GAP_BYTES: Final = 1 << 16
-"""What lies between two batches that have to be read is read too, where it is not more than this."""
+"""Largest gap in bytes between two needed batches that is read along with them."""
 _ALL_BYTES: Final = 32 << 20
 _AT_LEAST_BYTES: Final = 1 << 14
 _WORD_BYTES: Final = 8
 
 
 class Noted(Struct, frozen=True):
-    """What was noted of one log.
+    """Notes on one log.
 
     Attributes:
-        headers: of all its batches, one after the other; empty if they were not noted.
+        headers: headers of all its batches, one after another; empty if they were not noted.
         sizes: uint64[R], see ``compact_headers.filter_headers``; empty if they were not noted.
     """
 
@@ -42,20 +42,20 @@ NOTHING_NOTED: Final = Noted()
 
 
 def note_bytes_of(segments: int) -> int:
-    """How many bytes of headers each of so many segments may note, and as many of words."""
+    """Return how many bytes of headers, and as many of words, each of ``segments`` segments may note."""
     return max(_ALL_BYTES // max(segments, 1), _AT_LEAST_BYTES)
 
 
 class Notes:
-    """Takes the windows of a log, one after the other.
+    """Taker of notes on the windows of a log, one after another.
 
     Args:
-        most_bytes: of headers, and of words; where there are more, none are noted.
+        most_bytes: limit in bytes of the headers, and of the words; if there are more, none are noted.
     """
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes // batch_v2.HEADER_SIZE
-        self._found: list[bytes] = []
+        self._headers: list[bytes] = []
         self._out: Uint8s = np.empty(0, np.uint8)
         self._count = 0
         self._read = 0
@@ -65,7 +65,7 @@ class Notes:
 
     @property
     def wants_sizes(self) -> bool:
-        """Whether words are of use."""
+        """True if words are useful."""
         return self._whole and self._room > 0
 
     def take_sizes(self, words: Any) -> None:
@@ -80,7 +80,7 @@ class Notes:
 
         Args:
             window: uint8[W] that begins with a batch.
-            end: place after its last batch, more than W if that passes the window.
+            end: position after its last batch, more than W if that batch exceeds the window.
         """
         if not self._whole:
             return
@@ -91,12 +91,12 @@ class Notes:
             self._out = np.empty(2 * wanted, np.uint8)
         count = int(note_headers(window, np.int64(end), self._out[:wanted]))
         if count < 0:
-            self._whole, self._found, self._sizes = False, [], []
+            self._whole, self._headers, self._sizes = False, [], []
             return
         self._count += count
-        self._found.append(self._out[: count * batch_v2.HEADER_SIZE].tobytes())
+        self._headers.append(self._out[: count * batch_v2.HEADER_SIZE].tobytes())
 
     def found(self, *, sizes: bool = True) -> Noted:
-        """All that was noted; ``sizes``: whether words could be noted of all records."""
+        """Return all notes; ``sizes`` is True if words could be noted for all records."""
         whole = sizes and self.wants_sizes
-        return Noted(b"".join(self._found), b"".join(self._sizes) if whole else b"")
+        return Noted(b"".join(self._headers), b"".join(self._sizes) if whole else b"")

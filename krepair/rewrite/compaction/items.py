@@ -1,4 +1,4 @@
-"""Work items and results of key compaction: small values; records never travel, hashes only where they are few."""
+"""Work items and results of key compaction: small values; records never travel, hashes only if they are few."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from krepair.rewrite.compaction.rows import ROW_BYTES, RowFile
 
 
 class Result(Outcome, frozen=True, kw_only=True):
-    """What every result can say.
+    """Common part of every result.
 
     Attributes:
-        position: of the batch whose records compaction cannot take, -1 if there is none.
-        problem: what was expected there and found.
+        position: position of the batch whose records compaction cannot take, -1 if there is none.
+        problem: what was expected and found there.
     """
 
     position: int = -1
@@ -29,20 +29,18 @@ class Result(Outcome, frozen=True, kw_only=True):
 
 
 class KeysItem(Struct, frozen=True, kw_only=True):
-    """Find the keys of one segment.
+    """Item that finds the keys of one segment.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        size: bytes of its ``.log``.
-        aborted: int64[N, 3], see ``find_aborted``, of what may touch the segment.
-        secret: 16 bytes, the key of the hash.
-        rows_inline: the result holds at most so many rows; more go to the scratch folder.
+        size: size of the ``.log`` in bytes.
+        aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.
+        secret: 16 bytes, key of the hash.
+        rows_inline: largest number of rows in the result; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
-        scan: a scan to be made in the same reading of the log, before any transaction is known. Of a segment with
-            batches of transactions the keys are not found then.
-        note_bytes: see ``compaction.headers``; 0: nothing is noted.
-        lowest: whether rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
+        scan: scan to make in the same reading of the log, before any transaction is known. If the segment has batches
+            of transactions, its keys are not found then.
+        note_bytes: limit of the notes in bytes, see ``compaction.headers``; 0 for no notes.
+        lowest: True if rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
 
     place: Place
@@ -58,19 +56,19 @@ class KeysItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The log."""
+        """Size of the log in bytes."""
         return self.size
 
 
 class KeysResult(Result, frozen=True, kw_only=True):
-    """The keys of one segment.
+    """Keys of one segment.
 
     Attributes:
-        files: of rows, one for each table.
-        buckets: int64[BUCKETS], rows of each bucket over all files.
-        keyless: records of committed data without a key.
-        scan: the result of the scan, if one was asked for.
-        noted: of its batches.
+        files: rows of keys, one file for each table.
+        buckets: int64[BUCKETS], number of rows in each bucket over all files.
+        keyless: number of committed data records without a key.
+        scan: result of the scan, if one was requested.
+        noted: notes on the batches.
     """
 
     files: tuple[RowFile, ...] = ()
@@ -81,24 +79,23 @@ class KeysResult(Result, frozen=True, kw_only=True):
 
     @property
     def found(self) -> bool:
-        """Whether the keys were looked for to the end, with this result or with a problem."""
+        """True if the search for keys was completed, with this result or with a problem."""
         return bool(self.buckets or self.failure or self.problem)
 
 
 class JoinItem(Struct, frozen=True, kw_only=True):
-    """Join the rows of some buckets of one partition: of each key the last offset of all.
+    """Item that joins the rows of some buckets of one partition: the last offset of each key.
 
     Attributes:
-        place: where, for the host.
-        files: of all segments.
-        first_bucket: of those joined.
-        after_bucket: after the last of them.
-        rows: how many there are in them.
-        offsets_inline: the result holds at most so many offsets; more go to the scratch folder.
+        files: rows of all segments.
+        first_bucket: first of the joined buckets.
+        after_bucket: bucket after the last joined one.
+        rows: number of rows in these buckets.
+        offsets_inline: largest number of offsets in the result; more go to the scratch folder.
         scratch: path of the scratch folder, empty if there is none.
-        elsewhere: rows of records that stay, here or in other replicas: of each key the lowest offset, see
+        elsewhere: rows of records that stay, here or in other replicas, with the lowest offset of each key, see
             ``compact_keys.LARGEST``.
-        elsewhere_rows: how many of them there are in these buckets.
+        elsewhere_rows: number of those rows in these buckets.
     """
 
     place: Place
@@ -113,17 +110,17 @@ class JoinItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The rows."""
+        """Size of the rows in bytes."""
         return self.rows * ROW_BYTES
 
 
 class OffsetFile(Struct, frozen=True, kw_only=True):
-    """Offsets, int64[N] ascending.
+    """Offsets, int64[N] ascending, in memory or in a file.
 
     Attributes:
-        path: in the scratch folder; empty: ``data`` or ``packed`` holds them.
-        data: their bytes.
-        packed: those of one segment, see ``krepair.formats.offset_set``.
+        path: path of the file in the scratch folder; empty if ``data`` or ``packed`` holds them.
+        data: bytes of the offsets.
+        packed: encoded offsets of one segment, see ``krepair.formats.offset_set``.
     """
 
     path: str = ""
@@ -132,12 +129,12 @@ class OffsetFile(Struct, frozen=True, kw_only=True):
 
 
 class JoinResult(Result, frozen=True, kw_only=True):
-    """The last offset of each key of some buckets.
+    """Last offset of each key in some buckets.
 
     Attributes:
-        offsets: of them.
-        keys: how many.
-        held: of those keys of which an older record stays elsewhere.
+        offsets: last offsets of the keys.
+        keys: number of keys.
+        held: last offsets of the keys of which an older record stays elsewhere.
     """
 
     offsets: OffsetFile = OffsetFile()
@@ -146,26 +143,24 @@ class JoinResult(Result, frozen=True, kw_only=True):
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
-    """Read one segment as compaction leaves it, and scan that for the rules of markers.
+    """Item that reads one segment as compaction leaves it, and scans that for the rules of markers.
 
     Attributes:
-        place: where.
-        base_offset: of the segment.
-        next_base: of the following segment.
-        size: bytes of its ``.log``.
-        now_ms: the clock for stamps.
+        next_base: base offset of the following segment.
+        size: size of the ``.log`` in bytes.
+        now_ms: current time in epoch milliseconds, compared with delete horizons.
         high_watermark: see ``ScanInputs``.
         protected: sorted (producer id, epoch) whose markers stay.
-        drop_unstamped: whether the horizon has passed for tombstones without a stamp.
-        aborted: int64[N, 3], see ``find_aborted``, of what may touch the segment.
-        stays: offsets of the last record of each key, of this segment or of more.
-        keyless: whether there are records without a key.
-        noted: see ``KeysResult``; batches of which that tells enough are not read.
-        keeps_all: whether markers and tombstones stay whatever their time.
-        held: offsets of tombstones that stay whatever their time, of this segment or of more.
-        held_markers: int64[H], ascending offsets of markers that stay for other replicas.
-        source_headers: digest of the log's headers, where it is to be written anew.
-        most_packed: above 0, the result holds ``stays``, if that is at most so many bytes.
+        drop_unstamped: True if tombstones without a delete horizon in their batch are old enough to go.
+        aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.
+        stays: offsets of the last record of each key, for this segment or for more.
+        keyless: True if there are records without a key.
+        noted: notes from ``KeysResult``; batches for which they suffice are not read.
+        keeps_all: True if transaction markers and tombstones stay whatever their age.
+        held: offsets of tombstones that stay whatever their age, for this segment or for more.
+        held_markers: int64[H], ascending offsets of transaction markers that stay for other replicas.
+        source_headers: digest of the log's headers, if it is to be rewritten.
+        most_packed: above 0, the result holds ``stays`` encoded, if that needs at most this many bytes.
     """
 
     place: Place
@@ -188,7 +183,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The log."""
+        """Size of the log in bytes."""
         return self.size
 
 
@@ -196,10 +191,10 @@ class CompactResult(Result, frozen=True, kw_only=True):
     """One segment as compaction leaves it.
 
     Attributes:
-        summary: of the scan; None on failure.
-        entries: bytes of the ``.txnindex`` as they were read.
+        summary: summary of the scan; None on failure.
+        entries: content of the ``.txnindex``.
         tallies: int64[TALLY_COUNT], see ``compact_filter``.
-        stays: offsets of the last record of each key, packed; None if that was not asked for, or has no room.
+        stays: encoded offsets of the last record of each key; None if not requested, or too large.
     """
 
     summary: SegmentSummary | None = None
@@ -209,12 +204,12 @@ class CompactResult(Result, frozen=True, kw_only=True):
 
 
 def ranges_of(data: bytes) -> Int64s:
-    """int64[N, 3] of what ``find_aborted`` gives."""
+    """View the result of ``find_aborted`` as int64[N, 3]."""
     return np.frombuffer(data, np.int64).reshape(-1, 3)
 
 
 def touching(ranges: Int64s, first: int, after: int) -> bytes:
-    """The aborted ranges that touch offsets from ``first`` up to before ``after``, as bytes."""
+    """Return the bytes of the aborted ranges that touch offsets from ``first`` to before ``after``."""
     touches: Any = (ranges[:, 1] < after) & (ranges[:, 2] >= first)
     return np.ascontiguousarray(ranges[touches]).tobytes()
 
@@ -223,10 +218,9 @@ class CheckedSource(Struct, frozen=True, kw_only=True):
     """One source of a group.
 
     Attributes:
-        base_offset: of the segment.
-        path: absolute path of its ``.log``, where it is now.
-        size: bytes of it.
-        horizon_passed: whether tombstones without a stamp may go.
+        path: absolute path of the ``.log`` at present.
+        size: size of the ``.log`` in bytes.
+        horizon_passed: True if tombstones without a delete horizon in their batch may go.
     """
 
     base_offset: int
@@ -236,18 +230,17 @@ class CheckedSource(Struct, frozen=True, kw_only=True):
 
 
 class CheckItem(Struct, frozen=True, kw_only=True):
-    """Hold one new segment against its sources.
+    """Item that compares one new segment with its sources.
 
     Attributes:
-        place: where.
-        sources: of the group, ascending.
-        result: absolute path of the new ``.log``; of a segment that does not change its own.
-        now_ms: the clock for stamps.
-        aborted: see ``compaction.tasks.find_aborted``.
-        transactions: whether there may be any; if not, a batch of one is wrong.
-        elsewhere: the sources are logs of another replica: their records only hold tombstones back.
-        points: 16 bytes, drawn for this verification.
-        rows_inline: the result holds at most so many rows.
+        sources: sources of the group, ascending.
+        result: absolute path of the new ``.log``; of the present one for a segment that does not change.
+        now_ms: current time in epoch milliseconds, compared with delete horizons.
+        aborted: aborted transactions, see ``compaction.tasks.find_aborted``.
+        transactions: True if there may be transactions; if not, a batch of one is an error.
+        elsewhere: True if the sources are logs of another replica: their records only keep tombstones.
+        points: 16 random bytes for this verification.
+        rows_inline: largest number of rows in the result.
         scratch: path of the scratch folder, empty if there is none.
     """
 
@@ -264,17 +257,17 @@ class CheckItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The sources; the new log is at most as large, and is not counted."""
+        """Size of the sources in bytes; the new log is at most as large, and does not count."""
         return sum(source.size for source in self.sources)
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
-    """A group in which nothing is wrong by itself.
+    """Group in which nothing is wrong so far.
 
     Attributes:
-        rows: for the join.
-        records: of the sources.
-        kept: of the result.
+        rows: rows for the join.
+        records: number of records in the sources.
+        kept: number of records in the result.
     """
 
     rows: tuple[RowFile, ...] = ()
@@ -283,14 +276,13 @@ class CheckResult(Struct, frozen=True, kw_only=True):
 
 
 class CheckJoinItem(Struct, frozen=True, kw_only=True):
-    """Judge the keys of some parts of a partition.
+    """Item that judges the keys of some parts of a partition.
 
     Attributes:
-        place: where, for the host.
-        rows: of all its groups.
-        first: part.
-        after: the last of them.
-        count: rows in them.
+        rows: rows of all its groups.
+        first: first of the judged parts.
+        after: part after the last judged one.
+        count: number of rows in these parts.
     """
 
     place: Place
@@ -301,20 +293,20 @@ class CheckJoinItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The rows."""
+        """Size of the rows in bytes."""
         return self.count * 8 * ROW_WORDS
 
 
 class CompactStageItem(Struct, frozen=True, kw_only=True):
-    """Write what stays of one segment to its place in the new ``.log``.
+    """Item that writes what stays of one segment into the new ``.log``.
 
     Attributes:
-        compact: how the segment is read.
+        compact: item that reads the segment.
         target: absolute path of the new ``.log``; several tasks write into it, each its own bytes.
-        out_position: first byte of this segment's part.
-        source: its part of the plan; positions are in the compacted stream.
-        headers: digest of the compacted stream that the plan has.
-        check: what proves the source beside it; its ``result`` is not read. None: it is proven later.
+        out_position: byte of the new log at which this segment's part starts.
+        source: the segment's part of the plan; positions are in the compacted stream.
+        headers: digest of the compacted stream in the plan.
+        check: item that proves the source while it is written; its ``result`` is not read. None: it is proven later.
     """
 
     compact: CompactItem
@@ -326,7 +318,7 @@ class CompactStageItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """The source."""
+        """Size of the source in bytes."""
         return self.compact.bytes_to_read
 
 
@@ -334,9 +326,9 @@ class CompactStageResult(CompactResult, frozen=True, kw_only=True):
     """One source of a new log.
 
     Attributes:
-        written_crc: CRC-32C of the fronts of what it gave to the new log, see ``krepair.checks.parts``.
-        checked: the result of the proof; None if it was not made, so that the files have to be read for it.
-        source: the scan of the source, with all its CRCs.
+        written_crc: CRC-32C over the headers of what it contributed to the new log, see ``krepair.checks.parts``.
+        checked: result of the proof; None if it was not made, so that the files have to be read for it.
+        source: scan of the source, with all its CRCs.
     """
 
     written_crc: int = 0

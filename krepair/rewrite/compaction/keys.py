@@ -1,7 +1,7 @@
-"""The keys of one segment: for each, its hash and the offset of its last record of committed data.
+"""The keys of one segment: the hash of each, and the offset of its last committed data record.
 
-Memory is one window, one table and one buffer, whatever the segment holds: a full table is handed to ``Rows`` and begun
-anew.
+Memory is one window, one table and one buffer, whatever the segment holds: a full table is passed to ``on_rows`` and
+emptied.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ half, and int64[BUCKETS + 1]: rows before each bucket."""
 
 
 class TransactionError(Exception):
-    """There is a batch of a transaction, and nobody has looked for the aborted ones."""
+    """A batch belongs to a transaction, and the aborted ones are unknown."""
 
 
 @dataclass
 class KeyWalk:
-    """Walks one ``.log``.
+    """Walk over one ``.log`` that collects its keys.
 
     Attributes:
-        read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        file_size: bytes of the log; all of it must be valid batches.
+        read_into: function that fills a buffer from a file position and returns the bytes read, 0 at the end. It may
+            raise ``OSError``.
+        file_size: size of the log in bytes; all of it must be valid batches.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
-        secret: uint64[2], the key of the hash.
-        on_rows: takes the rows of a table before it is begun anew.
-        table_rows: size of the largest table, a power of two.
-        notes: takes the headers, and a word of each record.
-        aborted_known: whether ``aborted`` was looked for.
-        lowest: whether the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
+        secret: uint64[2], key of the hash.
+        on_rows: function that takes the rows of a table before it is emptied.
+        table_rows: size of the largest table in rows, a power of two.
+        notes: taker of notes on headers and records.
+        aborted_known: True if ``aborted`` was determined.
+        lowest: True if the rows hold the lowest offset of each key, see ``kernels.compact_keys.LARGEST``.
     """
 
     read_into: ReadInto
@@ -69,11 +70,11 @@ class KeyWalk:
     _buffer: ContentBuffer = field(default_factory=ContentBuffer)
 
     def run(self) -> int:
-        """Walk the whole log; gives how many records have no key.
+        """Walk the whole log; return the number of records without a key.
 
         Raises:
             ContentError: a record cannot be read.
-            OSError: the file cannot be.
+            OSError: the file cannot be read.
         """
         self.begin()
         window: Uint8s = np.empty(WINDOW_BYTES + SLACK, np.uint8)[:WINDOW_BYTES]
@@ -90,7 +91,7 @@ class KeyWalk:
         return self.end()
 
     def begin(self) -> None:
-        """Make the tables; then give all windows to ``take``."""
+        """Create the tables; all windows must then be passed to ``take``."""
         self._table = np.zeros((min(_FIRST_ROWS, self.table_rows), k.ROW_WORDS), np.uint64)
         self._rows: Rows = np.empty((min(_NOTED_ROWS, self.table_rows // 2), k.ROW_WORDS), np.uint64)
         self._sizes: Words = np.empty(len(self._rows), np.uint64)
@@ -102,16 +103,16 @@ class KeyWalk:
         self._position = 0
 
     def take(self, window: Uint8s, end: int) -> None:
-        """Enter the keys of the next window of batches that somebody else has read.
+        """Enter the keys of the next window of batches, which another reader has read.
 
         Args:
-            window: uint8[W], with ``SLACK`` bytes behind it.
-            end: place after its last batch; more than W if it holds the front of one larger batch.
+            window: uint8[W], with ``SLACK`` bytes after it.
+            end: position after its last batch; more than W if it holds the start of one larger batch.
 
         Raises:
             ContentError: a record cannot be read.
-            TransactionError: there is a batch of a transaction, and what is aborted is not known.
-            OSError: the file cannot be.
+            TransactionError: a batch belongs to a transaction, and the aborted ones are unknown.
+            OSError: the file cannot be read.
         """
         self._state[k.K_PLACE] = 0
         while self._step(window, min(end, len(window)), self._position):
@@ -123,16 +124,16 @@ class KeyWalk:
 
     @property
     def noted(self) -> Noted:
-        """What was noted of the whole log."""
+        """Notes on the whole log."""
         return self.notes.found(sizes=bool(self._state[k.K_SIZES]))
 
     def end(self) -> int:
-        """The rest of the rows goes to ``on_rows``; gives how many records have no key."""
+        """Pass the remaining rows to ``on_rows``; return the number of records without a key."""
         self._drain()
         return int(self._state[k.K_KEYLESS])
 
     def _step(self, window: Uint8s, filled: int, position: int) -> bool:
-        """Go on in a window; whether there is more to do in it."""
+        """Continue in a window; return whether there is more to do in it."""
         state = self._state
         status = k.keys_window(
             window,
@@ -164,7 +165,7 @@ class KeyWalk:
         return False
 
     def _unpack(self, window: Uint8s, filled: int, position: int) -> None:
-        """Read the compressed batches that the kernel has noted, many in one call of it."""
+        """Decompress the batches that the kernel has noted, many in one call of it."""
         state, there = self._state, int(self._state[k.K_PLACE])
         count = int(state[k.K_PACKED])
         state[k.K_PACKED] = 0
@@ -180,7 +181,7 @@ class KeyWalk:
         state[k.K_PLACE] = there
 
     def _enter(self, window: Uint8s, first: int, after: int, position: int) -> None:
-        """Enter the keys of batches that were unpacked."""
+        """Enter the keys of batches that were decompressed."""
         while first < after:
             status, first = k.keys_of_packed(
                 window, self._packed, first, after, self._unpacked.bytes, self.secret, self._rows, self._state
@@ -190,7 +191,7 @@ class KeyWalk:
                 raise ContentError(position + int(self._packed[first, k.P_PLACE]), record_problem(status))
 
     def _enter_rows(self) -> None:
-        """Enter the keys that were noted, and take the words of their records."""
+        """Enter the collected keys, and note the words of their records."""
         while 2 * int(self._state[k.K_KEYS] + self._state[k.K_NOTED]) > len(self._table):
             self._make_room()
         k.merge_rows(self._rows[: self._state[k.K_NOTED]], self._table, self._state)
@@ -200,7 +201,7 @@ class KeyWalk:
         self._state[k.K_NOTED] = self._state[k.K_SIZED] = 0
 
     def _make_room(self) -> None:
-        """A larger table, or the same one emptied."""
+        """Switch to a larger table, or empty the largest one."""
         if len(self._table) >= self.table_rows:
             self._drain()
             return
@@ -219,7 +220,7 @@ class KeyWalk:
         self._state[k.K_KEYS] = 0
 
     def _one(self, window: Uint8s, filled: int, position: int) -> None:
-        """A batch that is compressed, or passes the window."""
+        """Enter the keys of a batch that is compressed, or exceeds the window."""
         place = int(self._state[k.K_PLACE])
         here = position + place
         front = batch_front(window.data, place)
@@ -254,7 +255,7 @@ class KeyWalk:
 def whole_batch(
     window: Uint8s, place: int, size: int, filled: int, read_into: ReadInto, position: int
 ) -> bytes:
-    """The bytes of a batch, from the window or, where it passes that, from the file.
+    """Return the bytes of a batch, from the window or, if it exceeds that, from the file.
 
     Raises:
         ContentError: the file ends inside it.

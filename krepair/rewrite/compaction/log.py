@@ -1,7 +1,7 @@
-"""One segment's ``.log`` without the records that compaction takes away, as a stream: nothing is stored.
+"""One segment's ``.log`` without the records that compaction removes, as a stream: nothing is stored.
 
-Emptied batches and all markers are still in it. What becomes of those, the rules of markers say, from a scan of this
-very stream: so the second wave is run once to know the exact bytes, and again to write them.
+Empty batches and all markers are still in it. The rules of markers decide on those, from a scan of this same stream: so
+the second wave runs once to learn the exact bytes, and again to write them.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ WINDOW_BYTES: Final = 1 << 20
 _HELD_BYTES: Final = 16 << 20
 _PIECE_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20
-"""A content of no more is unpacked and packed in one go."""
+"""Largest content in bytes that is decompressed and compressed in one call."""
 _LARGEST_PACKED_BYTES: Final = _SMALL_BYTES + (_SMALL_BYTES >> 2)
-"""Of such a content what stays is never compressed to more."""
+"""Upper bound in bytes for the compressed remains of such a content."""
 _PACKED_ROWS: Final = 1 << 12
 _ALONE: Final = -1
 _NONE: Final = -1
 _ALL: Final = 1 << 62
 
 Piece = Any
-"""uint8[] or bytes."""
+"""Piece of the stream, uint8[] or bytes."""
 OnSource = Callable[[Uint8s, int], None]
 """Takes a window, uint8[W] with ``SLACK`` bytes behind it, and the place after its last batch: more than W if that
 passes the window."""
@@ -51,16 +51,16 @@ _END_OF_WINDOW: Final = b""
 
 @dataclass(frozen=True)
 class Stay:
-    """What decides which records of one segment stay.
+    """Facts that decide which records of one segment stay.
 
     Attributes:
-        offsets: int64[N] of the last record of each key in this segment, ascending.
+        offsets: int64[N], offsets of the last record of each key in this segment, ascending.
         aborted: int64[M, 3] (producer id, first offset, offset of the marker), ascending by the first two.
-        now_ms: the clock, for stamps.
-        drop_unstamped: whether tombstones without a stamp may go.
-        keyless: whether there may be records without a key; they stay.
-        drop_stamped: whether tombstones whose stamp is past may go.
-        held: int64[H] of tombstones that stay whatever their time, ascending.
+        now_ms: current time in epoch milliseconds, compared with delete horizons.
+        drop_unstamped: True if tombstones without a delete horizon in their batch may go.
+        keyless: True if there may be records without a key; they stay.
+        drop_stamped: True if tombstones past their batch's delete horizon may go.
+        held: int64[H], ascending offsets of tombstones that stay whatever their age.
     """
 
     offsets: Int64s
@@ -74,7 +74,7 @@ class Stay:
 
 @dataclass
 class _RecordsLeft:
-    """What is left of the records of one batch."""
+    """Remaining records of one batch."""
 
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
@@ -85,21 +85,22 @@ class _RecordsLeft:
 
 
 class CompactedLog:
-    """The stream of one segment.
+    """Stream of one compacted segment.
 
     Args:
-        read_into: fills a buffer from a position of the source; returns bytes read. It may raise ``OSError``.
-        file_size: bytes of the source; all of it must be valid batches.
-        stay: what decides.
-        noted: of it; then batches of which that tells enough are not read, and what is in the place of their records
-            means nothing.
-        sums: whether new batches get their CRC.
+        read_into: function that fills a buffer from a position of the source and returns the bytes read. It may raise
+            ``OSError``.
+        file_size: size of the source in bytes; all of it must be valid batches.
+        stay: facts that decide which records stay.
+        noted: notes on the source; batches for which they suffice are not read, and the bytes in place of their records
+            are meaningless.
+        sums: True to give new batches their CRC.
 
     Attributes:
-        tallies: int64[TALLY_COUNT], of what was streamed so far.
-        size: bytes streamed so far.
-        on_source: takes each window that was read of the source, once what stays of it was read from the stream and
-            looked at. Where nothing was noted it gets every batch once.
+        tallies: int64[TALLY_COUNT], counts of what was streamed so far.
+        size: number of bytes streamed so far.
+        on_source: function that takes each window of the source, after everything that stays of it was read from the
+            stream and examined. Without notes it gets every batch once.
     """
 
     def __init__(
@@ -141,14 +142,14 @@ class CompactedLog:
 
     # -- as a file that is read forward -----------------------------------------------------------
     def read_into(self, buffer: memoryview, position: int) -> int:
-        """Fill a buffer from a position of the stream, which is never before what was read already.
+        """Fill a buffer from a position of the stream, which never lies before what was already read.
 
-        It gives what stays of at most one window of the source, whole batches. When it is asked for more, all of that
-        was looked at.
+        It returns what stays of at most one source window, in whole batches. A call for more means that all of that was
+        examined.
 
         Raises:
             ContentError: a batch of the source cannot be read.
-            OSError: the source cannot be.
+            OSError: the source cannot be read.
         """
         filled = 0
         while filled < len(buffer):
@@ -172,17 +173,17 @@ class CompactedLog:
         return filled
 
     def _lend(self, buffer: memoryview) -> None:
-        """Let what stays of the next window be written where it is read to, if there is room for all of it."""
+        """Let what stays of the next window be written directly into the caller's buffer, if it is large enough."""
         self._in_place = False
         self._lent = np.frombuffer(buffer, np.uint8) if len(buffer) >= len(self._window) else None
 
     # -- the stream -------------------------------------------------------------------------------
     def pieces(self) -> Iterator[Piece]:
-        """The stream in pieces; each is valid until the next one is asked for. One of no bytes ends a window.
+        """Yield the stream in pieces, each valid until the next is requested. An empty piece ends a window.
 
         Raises:
             ContentError: a batch of the source cannot be read.
-            OSError: the source cannot be.
+            OSError: the source cannot be read.
         """
         if self._noted_of_it.headers:
             yield from self._beside_headers()
@@ -198,7 +199,7 @@ class CompactedLog:
             position += int(self._state[f.F_PLACE])
 
     def _beside_headers(self) -> Iterator[Piece]:
-        """What was noted tells what is left of most batches; the others are read in runs."""
+        """Yield what is left by the notes, which suffice for most batches; read the others in runs."""
         heads, state = np.frombuffer(self._noted_of_it.headers, np.uint8), self._state
         sizes = np.frombuffer(self._noted_of_it.sizes, np.uint64)
         status = k.OUTPUT_FULL
@@ -222,7 +223,7 @@ class CompactedLog:
             raise ContentError(int(state[f.F_POSITION]), "batches up to the end were expected, found none")
 
     def _run(self, position: int, end: int) -> Iterator[Piece]:
-        """Batches that are read together, or one that passes the window."""
+        """Yield batches that are read together, or one that exceeds the window."""
         yield from self._from_window(self._fill(position, end), position)
         if self._state[f.F_PLACE] != end - position:
             text = "batches of the sizes that they had in the first reading were expected, found others"
@@ -232,7 +233,7 @@ class CompactedLog:
         return fill(self._read_into, self._window.data, position, end)
 
     def _from_window(self, filled: int, position: int) -> Iterator[Piece]:
-        """What stays of the batches at the front of the window; ``F_PLACE`` is the place after them."""
+        """Yield what stays of the batches at the start of the window; ``F_PLACE`` is the position after them."""
         state = self._state
         state[f.F_PLACE] = state[f.F_NEXT] = state[f.F_READY] = self._noted = 0
         status = k.OUTPUT_FULL
@@ -255,7 +256,7 @@ class CompactedLog:
                 status = k.OUTPUT_FULL if state[f.F_PLACE] < filled else k.NEED_BYTES
 
     def _begin_output(self) -> Uint8s:
-        """Where the next piece is written to."""
+        """Return the buffer for the next piece."""
         self._state[f.F_OUT] = 0
         lent, self._lent = self._lent, None  # for one piece
         return self._out if lent is None else lent
@@ -267,7 +268,7 @@ class CompactedLog:
         raise ContentError(here, record_problem(status))
 
     def _one(self, filled: int, position: int) -> Iterator[Piece]:
-        """A batch that is compressed, or passes the window."""
+        """Yield a batch that is compressed, or exceeds the window."""
         window, place = self._window, int(self._state[f.F_PLACE])
         front = batch_front(window.data, place)
         assert front is not None  # a kernel has found it
@@ -287,7 +288,7 @@ class CompactedLog:
 
     # -- compressed batches, many at a time ---------------------------------------------------------
     def _prepare(self, filled: int) -> None:
-        """Work out what stays of the next compressed batches of the window, as many as are unpacked in one go."""
+        """Compute what stays of the window's next compressed batches, as many as are decompressed in one go."""
         state, stay, packed = self._state, self._stay, self._packed
         first = int(state[f.F_READY])
         if first == self._noted:
@@ -304,7 +305,7 @@ class CompactedLog:
         state[f.F_READY] = after
 
     def _filter(self, first: int, after: int) -> int:
-        """Copy what stays of batches that were unpacked, and compress it; gives the row after the last."""
+        """Copy what stays of decompressed batches, and compress it; return the row after the last."""
         if len(self._kept) < len(self._unpacked.bytes):
             self._kept = np.empty(len(self._unpacked.bytes), np.uint8)
         after = filter_packed(
@@ -357,7 +358,7 @@ class CompactedLog:
                 yield batch_v2.HEADER.pack(new._replace(crc=crc))
                 yield from content.parts
                 return
-            # too much to hold: the same bytes once more for their sum, and once more
+            # Too much to hold: compute the same bytes once for their sum, and once more to yield them.
             uncounted = np.zeros_like(self.tallies)
             for _ in pieces(summed, uncounted, _NONE):
                 pass
@@ -391,7 +392,7 @@ class CompactedLog:
         tallies: Int64s,
         hold: int,
     ) -> Iterator[bytes]:
-        """The compressed records that stay. What passes ``hold`` bytes is counted and summed but not given."""
+        """Yield the compressed records that stay; beyond ``hold`` bytes only count and sum them."""
         state = self._state
         state[f.F_LAST_OFFSET] = header.base_offset - 1
         state[f.F_KEPT] = 0
@@ -419,7 +420,7 @@ class CompactedLog:
             return status, read, after
 
         source = content_of(header.codec, self._window, place, size, filled, self._read_into, position)
-        # what is ready goes out piece by piece of the source, so that no batch is held whole
+        # Finished bytes are yielded after each piece of the source, so that no batch is held whole.
         reading = self._buffer.reading(source, header.codec, header.record_count, position, take)
         for _ in reading:
             yield from _given(ready, content, hold)
@@ -439,7 +440,7 @@ def _given(ready: list[bytes], content: _RecordsLeft, hold: int) -> Iterator[byt
 
 
 def _new_header(header: BatchHeader, content: _RecordsLeft) -> BatchHeader:
-    """The header of a batch with fewer records, all but its CRC."""
+    """Build the header of a batch with fewer records, except its CRC."""
     return header._replace(
         batch_length=batch_v2.HEADER_SIZE - batch_v2.LOG_OVERHEAD + content.size,
         record_count=content.kept,

@@ -1,8 +1,8 @@
-"""Key compaction of partitions: what is decided, staged and known of it, on any engine.
+"""Key compaction of partitions on any engine: decisions and staging.
 
-Three waves over the segments below the bound: the keys of each segment, the join of each partition's keys, and each
-segment as it is left. ``Prepared`` holds what the third wave needs; planning runs that wave once to know its exact
-bytes, and applying makes ``Prepared`` anew and runs it again to write them.
+It takes three waves over the segments in the compaction range: the keys of each segment, the join of each partition's
+keys, and each segment as it is left. ``Prepared`` holds what the third wave needs; planning runs that wave once to
+learn its exact bytes, and applying computes ``Prepared`` again and runs the wave again to write them.
 """
 
 from __future__ import annotations
@@ -60,22 +60,21 @@ _INLINE_BYTES: Final = 64 << 20
 _ROWS_INLINE_AT_LEAST: Final = 1 << 10
 _JOIN_ROWS: Final = 1 << 21
 _MOST_PACKED: Final = 6 << 20
-"""Bytes of the offsets that stay, of all partitions of a plan, in which they take a third more."""
+"""Bytes of the encoded offsets that stay, over all partitions of a plan; base64 adds a third."""
 _NO_RANGES: Final = np.empty((0, 3), np.int64)
 
 
 @dataclass(frozen=True)
 class CompactionInput:
-    """One partition that is to be compacted.
+    """Partition that is to be compacted.
 
     Attributes:
-        place: where.
-        segments: all of it, scanned with checksums, ascending; the last one is active.
+        segments: all segments of the partition, scanned with checksums, ascending; the last one is active.
         policy: inputs that do not come from the log.
-        secret: 16 bytes, see ``rules.compaction.secret_of``.
-        keys: base offset -> keys that were found with this secret when the segment was scanned.
-        elsewhere: rows of the records that other replicas hold, hashed with this secret: of each key the lowest offset,
-            see ``kernels.compact_keys.LARGEST``.
+        secret: 16 bytes, key of the hash, see ``rules.compaction.secret_of``.
+        keys: keys by base offset that were found with this secret when the segment was scanned.
+        elsewhere: rows of the records that other replicas hold, hashed with this secret, with the lowest offset of each
+            key, see ``kernels.compact_keys.LARGEST``.
     """
 
     place: Place
@@ -88,21 +87,20 @@ class CompactionInput:
 
 @dataclass
 class Prepared:
-    """What the third wave needs of one partition.
+    """Input of the third wave for one partition.
 
     Attributes:
-        partition: it.
-        bound: up to where, and what follows from the whole partition.
-        aborted: int64[N, 3] of aborted transactions.
+        bound: compaction range, with what follows from the whole partition.
+        aborted: int64[N, 3], aborted transactions.
         stays: offsets of the last record of each key.
-        held: those of them at which a tombstone stays: an older record of its key stays, here or in another replica; or
-            the log has to end with records.
-        found: base offset -> keys of the segment.
-        keys: how many distinct keys there are.
-        keyless: base offset -> records without a key.
-        planned: base offset -> offsets of the last record of each key as a plan has them; no others are known then.
-        noted: base offset -> what was noted of its batches.
-        problem: why it is left alone, None if it is not.
+        held: those offsets whose key has an older record that stays, here or in another replica. A tombstone there
+            stays.
+        found: keys of each segment, by base offset.
+        keys: number of distinct keys.
+        keyless: number of records without a key, by base offset.
+        planned: offsets of the last record of each key from a plan, by base offset; no others are known then.
+        noted: notes on the batches, by base offset.
+        problem: reason for skipping the partition, None if there is none.
         scratch: path of the scratch folder, empty if there is none.
     """
 
@@ -121,12 +119,12 @@ class Prepared:
 
     @property
     def span(self) -> tuple[SegmentFacts, ...]:
-        """The segments below the bound."""
+        """Segments in the compaction range."""
         return self.partition.segments[: self.bound.span.segments] if self.bound is not None else ()
 
     @property
     def follows_from_keys(self) -> bool:
-        """Whether the last record of each key, and nothing else that is not in every log, decides on its records."""
+        """True if nothing but the last record of each key, which every log shows, decides on its records."""
         return (
             self.bound is not None
             and not self.bound.transactions
@@ -138,15 +136,15 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Compaction:
-    """What was decided for one partition.
+    """Decisions for one partition.
 
     Attributes:
-        decision: the rules of markers over the compacted segments: groups, sizes, reasons; its outcomes' ``log_bytes``
-            are those of the compacted streams.
-        sources: base offset -> what a plan says of each source.
-        tallies: base offset -> what becomes of its records.
-        keys: distinct keys below the bound.
-        horizons: what each horizon would do to tombstones.
+        decision: decision by the rules of markers over the compacted segments: groups, sizes, reasons; its outcomes'
+            ``log_bytes`` are those of the compacted streams.
+        sources: entry of each source in a plan, by base offset.
+        tallies: counts of the records' fates, by base offset.
+        keys: number of distinct keys in the compaction range.
+        horizons: effect of each horizon on tombstones.
         changed: base offsets of the first source of each group that changes.
     """
 
@@ -159,18 +157,17 @@ class Compaction:
 
     @property
     def total(self) -> RecordTally:
-        """What becomes of all records below the bound."""
+        """Counts of the fates of all records in the compaction range."""
         return sum(self.tallies.values(), RecordTally())
 
 
 # -- the first two waves ----------------------------------------------------------------------------
 def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str) -> list[Prepared]:
-    """Find the bound, the aborted transactions and the last offset of each key of every partition.
+    """Determine the compaction range, the aborted transactions and the last offset of each key of every partition.
 
     Args:
-        engine: where tasks run.
-        partitions: scanned.
-        scratch: path of a scratch folder on their hosts, empty if there is none.
+        partitions: scanned partitions.
+        scratch: path of a scratch folder on the hosts of the tasks, empty if there is none.
     """
     prepared = [Prepared(partition) for partition in partitions]
     for each in prepared:
@@ -215,7 +212,7 @@ def _find_aborted(engine: Engine, prepared: Sequence[Prepared]) -> None:
 
 
 def rows_inline_of(segments: int) -> int:
-    """How many rows each of so many segments may give without a scratch folder."""
+    """Return how many rows each of ``segments`` segments may return without a scratch folder."""
     return max(_INLINE_BYTES // ROW_BYTES // max(segments, 1), _ROWS_INLINE_AT_LEAST)
 
 
@@ -234,7 +231,7 @@ def _find_keys(engine: Engine, prepared: Sequence[Prepared], scratch: str) -> No
     work = []
     for each, facts in every:
         known = each.partition.keys.get(facts.base_offset, KeysResult())
-        # keys that had no room beside those above the bound may have it now
+        # Keys that did not fit together with those above the range may fit now.
         if known.found and known.failure != "disk":
             take(each, facts.base_offset, known)
         else:
@@ -312,7 +309,7 @@ def _join_items(each: Prepared) -> Iterator[JoinItem]:
         files += result.files
     for file in elsewhere:
         others += np.diff(file.starts())
-    counts = np.where(mine > 0, mine + others, 0)  # a key that is not here has no tombstone here
+    counts = np.where(mine > 0, mine + others, 0)  # a key without rows here has no tombstone here
     for first, after in cut(counts, _JOIN_ROWS):
         rows = int(mine[first:after].sum())
         if rows:
@@ -343,14 +340,14 @@ def _problem(result: Result, name: str, each: Prepared) -> LeftAlone | None:
 
 
 def _failed(kind: FailureKind, why: str) -> LeftAlone:
-    # Made anew, the index would call all those records aborted.
+    # A rebuilt index would call all those records aborted.
     command = COMPARE_REPLICAS if kind == "txnindex-disagrees" else NOTHING
     return LeftAlone(kind, why, command, damaged=kind == "unreadable")
 
 
 # -- the third wave ---------------------------------------------------------------------------------
 def compact_item(each: Prepared, number: int, most_packed: int = 0) -> CompactItem:
-    """How segment ``number`` of the span is read."""
+    """Build the item that reads segment ``number`` of the range."""
     assert each.bound is not None
     facts, policy = each.partition.segments[number], each.partition.policy
     next_base = each.partition.segments[number + 1].base_offset
@@ -404,51 +401,59 @@ class _Deciding:
 
 
 def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Compaction | LeftAlone]:
-    """Decide on partitions that were prepared: exact sizes, groups, tallies.
+    """Decide on prepared partitions: exact sizes, groups, tallies.
 
     Args:
-        engine: where tasks run.
-        prepared: see ``prepare``.
+        prepared: results of ``prepare``.
 
     Returns:
-        For each the decisions, or why it is left alone.
+        The decisions for each partition, or the reason for skipping it.
     """
     work = [_Deciding(partition, outcome=partition.problem) for partition in prepared]
     _read(engine, work)
-    return [one.outcome or _decide(one) for one in work]
+    return [deciding.outcome or _decide(deciding) for deciding in work]
 
 
 def _read(engine: Engine, work: Sequence[_Deciding]) -> None:
     from krepair.rewrite.compaction.tasks import compact
 
-    todo = [(one, number) for one in work if one.outcome is None for number in range(len(one.prepared.span))]
+    todo = [
+        (deciding, number)
+        for deciding in work
+        if deciding.outcome is None
+        for number in range(len(deciding.prepared.span))
+    ]
     most_packed = _most_packed(len(work))
     items = [
         compact_item(
-            one.prepared,
+            deciding.prepared,
             number,
-            most_packed if one.prepared.follows_from_keys else 0,
+            most_packed if deciding.prepared.follows_from_keys else 0,
         )
-        for one, number in todo
+        for deciding, number in todo
     ]
     for index, result in engine.map(compact, items):
-        one, _ = todo[index]
+        deciding, _ = todo[index]
         base_offset = items[index].base_offset
-        one.outcome = one.outcome or _problem(result, log_name(base_offset), one.prepared)
-        one.packed += len(result.stays or b"")
-        one.results[base_offset] = replace(result, stays=None) if one.packed > most_packed else result
+        deciding.outcome = deciding.outcome or _problem(result, log_name(base_offset), deciding.prepared)
+        deciding.packed += len(result.stays or b"")
+        deciding.results[base_offset] = (
+            replace(result, stays=None) if deciding.packed > most_packed else result
+        )
 
 
 def _most_packed(partitions: int) -> int:
-    """How many bytes the offsets that stay may take in a plan, of each of so many partitions."""
+    """Return how many bytes the offsets that stay may take in a plan, for each of ``partitions`` partitions."""
     return min(MOST_BYTES, _MOST_PACKED // max(partitions, 1))
 
 
-def _decide(one: _Deciding) -> Compaction | LeftAlone:
-    each = one.prepared
+def _decide(deciding: _Deciding) -> Compaction | LeftAlone:
+    each = deciding.prepared
     assert each.bound is not None
     segments = tuple(
-        _as_compacted(facts, one.results[facts.base_offset]) if facts.base_offset in one.results else facts
+        _as_compacted(facts, deciding.results[facts.base_offset])
+        if facts.base_offset in deciding.results
+        else facts
         for facts in each.partition.segments
     )
     policy = each.partition.policy
@@ -462,7 +467,7 @@ def _decide(one: _Deciding) -> Compaction | LeftAlone:
         )
     if isinstance(decision, LeftAlone):
         return decision
-    return too_large(decision) or _compaction(one, decision)
+    return too_large(decision) or _compaction(deciding, decision)
 
 
 def _as_compacted(facts: SegmentFacts, result: CompactResult) -> SegmentFacts:
@@ -477,13 +482,13 @@ def _summary(result: CompactResult) -> SegmentSummary:
     return result.summary
 
 
-def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
-    each = one.prepared
+def _compaction(deciding: _Deciding, decision: PartitionDecision) -> Compaction:
+    each = deciding.prepared
     assert each.bound is not None
     tallies: dict[int, RecordTally] = {}
     sources: dict[int, CompactedSource] = {}
     for facts in each.span:
-        base, result = facts.base_offset, one.results[facts.base_offset]
+        base, result = facts.base_offset, deciding.results[facts.base_offset]
         tallies[base] = tally_of(np.frombuffer(result.tallies, np.int64))
         sources[base] = CompactedSource(
             file_bytes=facts.summary.file_size,
@@ -503,7 +508,7 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
     )
     return Compaction(
         decision=decision,
-        sources=_with_stays(one, sources),
+        sources=_with_stays(deciding, sources),
         tallies=tallies,
         keys=each.keys,
         horizons=tombstone_horizons(
@@ -513,21 +518,21 @@ def _compaction(one: _Deciding, decision: PartitionDecision) -> Compaction:
     )
 
 
-def _with_stays(one: _Deciding, sources: dict[int, CompactedSource]) -> dict[int, CompactedSource]:
-    """With the offsets that stay, if those of all segments have room, and nothing else decides on records."""
-    packed = {base: one.results[base].stays for base in sources}
-    if None in packed.values() or not one.prepared.follows_from_keys:
+def _with_stays(deciding: _Deciding, sources: dict[int, CompactedSource]) -> dict[int, CompactedSource]:
+    """Add the offsets that stay, if those of all segments fit and nothing else decides on records."""
+    packed = {base: deciding.results[base].stays for base in sources}
+    if None in packed.values() or not deciding.prepared.follows_from_keys:
         return sources
     return {base: replace(source, stays=as_text(packed[base] or b"")) for base, source in sources.items()}
 
 
 # -- applying ---------------------------------------------------------------------------------------
 def readings_of(each: Prepared, compacted: Mapping[int, CompactedSource]) -> dict[int, CompactItem]:
-    """Base offset -> how it is read, of the sources of which a plan says more.
+    """Build the item that reads each source with an entry in the plan, by base offset.
 
     Args:
-        each: prepared anew, from the files as they are now.
-        compacted: base offset -> what the plan says of its keys.
+        each: partition prepared again from the present files.
+        compacted: entry of each source in the plan, by base offset.
     """
     return {
         facts.base_offset: replace(compact_item(each, number), source_headers=facts.summary.headers)
@@ -543,14 +548,15 @@ def stage_items(
     target: str,
     checks: Mapping[int, CheckItem] = MappingProxyType({}),
 ) -> list[CompactStageItem]:
-    """The items that write one group.
+    """Build the items that write one group.
 
     Args:
-        readings: base offset -> how it is read.
-        sources: of the group, from the plan.
-        compacted: base offset -> what the plan says on top.
-        target: absolute path of the new ``.log``, which is there.
-        checks: base offset -> what proves the source while it is written; without it the source is read again for that.
+        readings: item that reads each source, by base offset.
+        sources: sources of the group, from the plan.
+        compacted: entry of key compaction in the plan, by base offset.
+        target: absolute path of the new ``.log``, which exists.
+        checks: item that proves each source while it is written, by base offset; without it the source is read again
+            for the proof.
     """
     positions = accumulate((source.kept_bytes for source in sources), initial=0)
     return [
@@ -567,10 +573,10 @@ def stage_items(
 
 
 def scratch_bytes_at_most(partitions: Sequence[CompactionInput]) -> int:
-    """What a scratch folder may have to hold: of each record its hash and offset, and its offset once more.
+    """Bound the size in bytes of the scratch folder: the hash and offset of each record, and its offset once more.
 
-    A record of v2 takes at least 7 bytes in a log, and a key that occurs twice in a table is in it once; so this is
-    much more than is commonly needed. It is known before anything is read.
+    A v2 record takes at least 7 bytes in a log, and a key that occurs twice in a table is in it once; so this is
+    usually far more than needed. It is known before anything is read.
     """
     records = 0
     for partition in partitions:

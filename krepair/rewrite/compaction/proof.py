@@ -22,11 +22,11 @@ _ROWS_INLINE_AT_LEAST = 1 << 9
 
 @dataclass(frozen=True)
 class GroupToProve:
-    """One group below the bound, changed or not.
+    """Group in the compaction range, changed or not.
 
     Attributes:
-        sources: ascending, where they are now.
-        result: absolute path of the new ``.log``; of a segment that does not change the path of its source.
+        sources: sources of the group at their present paths, ascending.
+        result: absolute path of the new ``.log``; the path of its source for a segment that does not change.
     """
 
     sources: tuple[CheckedSource, ...]
@@ -35,21 +35,20 @@ class GroupToProve:
 
 @dataclass
 class PartitionToProve:
-    """One partition: every group below the bound, since a key's last record may lie in any of them.
+    """Partition with every group in the compaction range, since any may hold a key's last record.
 
     Attributes:
-        place: where.
-        groups: ascending.
-        logs: the valid batches of all segments as they were.
-        now_ms: the clock for stamps.
-        elsewhere: logs of other replicas: their records hold tombstones back.
-        failure: kind of failure, empty if all is right.
-        why: file, position, what was expected.
-        records: read of the sources.
-        kept: in the results.
-        keys: distinct ones.
-        aborted: see ``find_aborted``; None: there are no transactions.
-        beside: result of a group -> what came of those of its sources that were proven while they were written.
+        groups: groups of the partition, ascending.
+        logs: valid batches of all original segments.
+        now_ms: current time in epoch milliseconds, compared with delete horizons.
+        elsewhere: logs of other replicas, whose records keep tombstones.
+        failure: kind of failure, empty if nothing is wrong.
+        why: file, position and expectation of the failure.
+        records: number of records read of the sources.
+        kept: number of records in the results.
+        keys: number of distinct keys.
+        aborted: aborted transactions, see ``find_aborted``; None if there are no transactions.
+        beside: results of the sources that were proven while they were written, by the result path of their group.
     """
 
     place: Place
@@ -67,12 +66,12 @@ class PartitionToProve:
     beside: dict[str, list[CheckResult | Failed]] = field(default_factory=dict)
 
     def take_failed(self, failed: Failed) -> None:
-        """Note what is wrong; the first thing counts."""
+        """Note a failure; the first one counts."""
         if not self.failure:
             self.failure, self.why = failed.kind, f"{self.place.folder}: {failed.why}"
 
     def take_checked(self, result: CheckResult | Failed) -> None:
-        """Note what came of a group or a source."""
+        """Note the result of a group or a source."""
         if isinstance(result, Failed):
             self.take_failed(result)
             return
@@ -82,59 +81,61 @@ class PartitionToProve:
 
 
 class Verification:
-    """One verification of partitions. What is written while it lasts may be proven beside it, source by source.
+    """One verification of partitions. What is written meanwhile may be proven at once, source by source.
 
     Args:
-        engine: where tasks run.
-        partitions: with results that are staged, applied, or about to be written.
-        scratch: path of a scratch folder on their hosts, empty if there is none.
+        partitions: partitions whose results are staged, applied, or about to be written.
+        scratch: path of a scratch folder on the hosts of the tasks, empty if there is none.
     """
 
     def __init__(self, engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
         self._engine = engine
         self._scratch = scratch
         self._points = secrets.token_bytes(16)
-        sources = sum(len(group.sources) for one in partitions for group in one.groups)
+        sources = sum(len(group.sources) for partition in partitions for group in partition.groups)
         self._rows_inline = max(_INLINE_BYTES // (8 * ROW_WORDS) // max(sources, 1), _ROWS_INLINE_AT_LEAST)
 
-    def item(self, one: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
-        """The item that checks sources of a partition."""
+    def item(self, partition: PartitionToProve, sources: Sequence[CheckedSource], result: str) -> CheckItem:
+        """Build the item that checks sources of a partition."""
         return CheckItem(
-            place=one.place,
+            place=partition.place,
             sources=tuple(sources),
             result=result,
-            now_ms=one.now_ms,
-            aborted=one.aborted or b"",
-            transactions=one.aborted is not None,
+            now_ms=partition.now_ms,
+            aborted=partition.aborted or b"",
+            transactions=partition.aborted is not None,
             points=self._points,
             rows_inline=self._rows_inline,
             scratch=self._scratch,
         )
 
     def finish(self, partitions: Sequence[PartitionToProve]) -> None:
-        """Check all that was not proven while it was written, then the keys of all; it is put into each partition.
+        """Check everything that was not proven during writing, then the keys; note results in the partitions.
 
         Args:
-            partitions: those that are there to the end.
+            partitions: partitions that have not failed or ended earlier.
         """
         from krepair.rewrite.compaction.check import check_group, check_join
 
         todo: list[tuple[PartitionToProve, GroupToProve]] = []
-        for one in partitions:
-            for group in one.groups:
-                known = one.beside.get(group.result, [])
+        for partition in partitions:
+            for group in partition.groups:
+                known = partition.beside.get(group.result, [])
                 if len(known) < len(group.sources):
-                    todo.append((one, group))
+                    todo.append((partition, group))
                     continue
                 for result in known:
-                    one.take_checked(result)
+                    partition.take_checked(result)
         todo = [each for each in todo if not each[0].failure]
-        items = [self.item(one, group.sources, group.result) for one, group in todo]
+        items = [self.item(partition, group.sources, group.result) for partition, group in todo]
         for index, result in self._engine.map(check_group, items):
             todo[index][0].take_checked(result)
         _read_elsewhere(self._engine, partitions, self._points, self._rows_inline, self._scratch)
         joins = [
-            (one, item) for one in partitions if not one.failure for item in join_items(one.place, one.rows)
+            (partition, item)
+            for partition in partitions
+            if not partition.failure
+            for item in join_items(partition.place, partition.rows)
         ]
         for index, joined in self._engine.map(check_join, [item for _, item in joins]):
             if isinstance(joined, Failed):
@@ -144,14 +145,14 @@ class Verification:
 
 
 def prove(engine: Engine, partitions: Sequence[PartitionToProve], scratch: str) -> None:
-    """Verify partitions whose results are all there, see ``Verification``."""
+    """Verify partitions whose results all exist, see ``Verification``."""
     Verification(engine, partitions, scratch).finish(partitions)
 
 
 def _read_elsewhere(
     engine: Engine, partitions: Sequence[PartitionToProve], points: bytes, rows_inline: int, scratch: str
 ) -> None:
-    """Enter the committed records that other replicas hold; without markers none of theirs counts as aborted."""
+    """Enter the committed records that other replicas hold; without markers none counts as aborted."""
     from krepair.rewrite.compaction.check import check_group
     from krepair.rewrite.compaction.tasks import find_aborted
 
@@ -159,11 +160,11 @@ def _read_elsewhere(
         (partition, log) for partition in partitions if not partition.failure for log in partition.elsewhere
     ]
     aborted: dict[int, bytes] = {}
-    for index, found in engine.map(find_aborted, [log for _, log in logs]):
-        if isinstance(found, Failed):
-            logs[index][0].take_failed(found)
+    for index, ranges in engine.map(find_aborted, [log for _, log in logs]):
+        if isinstance(ranges, Failed):
+            logs[index][0].take_failed(ranges)
         else:
-            aborted[index] = found
+            aborted[index] = ranges
     work = [
         (each, log, index, base, size)
         for index, (each, log) in enumerate(logs)

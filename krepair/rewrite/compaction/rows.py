@@ -1,4 +1,4 @@
-"""Rows of a table of keys, by bucket: the highest bits of their first word. In memory, or in the scratch folder."""
+"""Rows of a table of keys, by bucket (the highest bits of their first word), in memory or in the scratch folder."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Rows = np.ndarray[Any, np.dtype[np.uint64]]
 
 
 class NoScratchError(Exception):
-    """Rows that must be spilled, and nowhere to spill them to."""
+    """Rows must be spilled, and there is no scratch folder."""
 
 
 class RowFile(Struct, frozen=True, kw_only=True):
     """Rows of one table: int64[buckets + 1] rows before each bucket, then uint64[N, words].
 
     Attributes:
-        path: in the scratch folder; empty: ``data`` holds them.
-        data: the same bytes.
-        buckets: how many.
-        words: of a row.
+        path: path of the file in the scratch folder; empty if ``data`` holds the rows.
+        data: bytes of the rows.
+        buckets: number of buckets.
+        words: number of words in a row.
     """
 
     path: str = ""
@@ -39,10 +39,10 @@ class RowFile(Struct, frozen=True, kw_only=True):
     words: int = ROW_WORDS
 
     def starts(self) -> Int64s:
-        """Rows before each bucket.
+        """Return the number of rows before each bucket.
 
         Raises:
-            OSError: its file cannot be read.
+            OSError: the file cannot be read.
         """
         if not self.path:
             return np.frombuffer(self.data, np.int64, self.buckets + 1)
@@ -50,10 +50,10 @@ class RowFile(Struct, frozen=True, kw_only=True):
             return np.fromfile(opened, np.int64, self.buckets + 1)
 
     def rows(self, first: int, after: int) -> Rows:
-        """The rows of some buckets.
+        """Return the rows of some buckets.
 
         Raises:
-            OSError: its file cannot be read.
+            OSError: the file cannot be read.
         """
         front, starts = 8 * (self.buckets + 1), self.starts()
         if not self.path:
@@ -70,7 +70,7 @@ class RowFile(Struct, frozen=True, kw_only=True):
         return rows.reshape(-1, self.words)
 
     def part(self, first: int, after: int) -> RowFile:
-        """Of rows that travel, only those of some buckets."""
+        """Reduce rows that travel to those of some buckets."""
         if self.path or (first == 0 and after == self.buckets):
             return self
         starts = self.starts()
@@ -80,17 +80,17 @@ class RowFile(Struct, frozen=True, kw_only=True):
 
 
 def put_rows(rows: Rows, starts: Int64s, name: str, scratch: str, *, inline: bool) -> RowFile:
-    """The rows of one table, in memory or in a new file.
+    """Store the rows of one table in memory or in a new file.
 
     Args:
         rows: uint64[N, words], by bucket.
         starts: int64[buckets + 1], rows before each bucket.
         name: first part of the file name.
         scratch: path of the scratch folder, empty if there is none.
-        inline: whether they are held in memory.
+        inline: True to keep the rows in memory.
 
     Raises:
-        NoScratchError: they are not, and there is no scratch folder.
+        NoScratchError: the rows need a file, and there is no scratch folder.
         OSError: the file cannot be written.
     """
     buckets, words = len(starts) - 1, rows.shape[1]
@@ -102,7 +102,7 @@ def put_rows(rows: Rows, starts: Int64s, name: str, scratch: str, *, inline: boo
 
 
 def cut(counts: Int64s, at_once: int) -> Iterator[tuple[int, int]]:
-    """Ranges of buckets, first and after the last, that hold about so many rows each, or are one bucket."""
+    """Yield ranges of buckets (first, after) that hold about ``at_once`` rows each, or are one bucket."""
     before = np.append(0, np.cumsum(counts))
     first = 0
     while first < len(counts):

@@ -1,4 +1,4 @@
-"""What one task of key compaction does: aborted transactions, keys, join, the compacted segment read or written.
+"""The tasks of key compaction: aborted transactions, keys, join, the compacted segment read or written.
 
 The same functions run inline and on Spark. Each opens the files itself and returns its failure as a value.
 """
@@ -62,19 +62,19 @@ from krepair.scan.segment_files import aborts_in, entry_pairs, pairs, sound_entr
 
 _ANY_SIZE: Final = 1 << 40
 _CLOSE: Final = 4
-"""Marks for so many offsets take less memory than the offsets themselves."""
+"""Number of offsets per mark up to which marks take less memory than the offsets themselves."""
 
 
 @shown("transactions")
 @in_its_place
 def find_aborted(item: LogsItem, tree: Tree) -> bytes:
-    """Replay the markers of all segments in offset order; their bytes are those of valid batches.
+    """Replay the markers of all segments in offset order; the items' sizes are those of valid batches.
 
-    Where the commit marker of an earlier transaction may be gone (``krepair.kernels.transactions``), an aborted one
-    begins where the ``.txnindex`` says.
+    If the COMMIT marker of an earlier transaction may be gone (``krepair.kernels.transactions``), an aborted one begins
+    where the ``.txnindex`` says.
 
     Returns:
-        int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two, as bytes.
+        int64[N, 3] (producer id, first offset, offset of the ABORT marker), ascending by the first two, as bytes.
     """
     return _aborted(item, tree)[0]
 
@@ -82,27 +82,27 @@ def find_aborted(item: LogsItem, tree: Tree) -> bytes:
 @shown("transactions")
 @in_its_place
 def find_aborted_for_certain(item: LogsItem, tree: Tree) -> bytes | Failed:
-    """As ``find_aborted``, if a ``.txnindex`` tells where each one begins of which the log does not."""
-    found, unclear = _aborted(item, tree)
-    return Failed("txnindex-disagrees", unclear) if unclear else found
+    """Replay like ``find_aborted``, but fail if neither log nor ``.txnindex`` shows where one begins."""
+    aborted, unclear = _aborted(item, tree)
+    return Failed("txnindex-disagrees", unclear) if unclear else aborted
 
 
 def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
-    """See ``find_aborted``; and of the first transaction whose begin nothing tells what is not known, or empty."""
+    """Return the result of ``find_aborted``, and a description of the first transaction with an unknown start."""
     first, unclear = item.segments[0][0] if item.segments else 0, ""
     replay = TransactionReplay(first)
-    found: list[Int64s] = []
+    parts: list[Int64s] = []
     for base_offset, size in item.segments:
         with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
             entries = replay.segment(size, read_into_from(descriptor)).entries
         entries = entries[entries[:, E_HAS_DATA] == 1]
-        asked = entries[entries[:, E_FIRST] < entries[:, E_LATEST]]
-        if len(asked):
-            said = aborts_in(sound_entries(item.place, base_offset, tree)[0])
+        ambiguous = entries[entries[:, E_FIRST] < entries[:, E_LATEST]]
+        if len(ambiguous):
+            indexed = aborts_in(sound_entries(item.place, base_offset, tree)[0])
             aborted = entries[:, [E_PRODUCER, E_FIRST, E_LAST]]
-            entries[:, E_FIRST] = begins_as_indexed(aborted, entries[:, E_LATEST], said)
-            named = set(map(tuple, said[:, [0, 2]].tolist()))
-            missing = [row for row in asked[:, [E_PRODUCER, E_LAST]].tolist() if tuple(row) not in named]
+            entries[:, E_FIRST] = begins_as_indexed(aborted, entries[:, E_LATEST], indexed)
+            named = set(map(tuple, indexed[:, [0, 2]].tolist()))
+            missing = [row for row in ambiguous[:, [E_PRODUCER, E_LAST]].tolist() if tuple(row) not in named]
             if missing and not unclear:
                 producer, marker = missing[0]
                 unclear = (
@@ -110,8 +110,8 @@ def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
                     f"at offset {marker}, and the log does not show where that transaction begins: a cleaner up to "
                     "2.2.1 may have removed a commit marker before it"
                 )
-        found.append(entries[:, [E_PRODUCER, E_FIRST, E_LAST]])
-    ranges = np.concatenate(found) if found else np.empty((0, 3), np.int64)
+        parts.append(entries[:, [E_PRODUCER, E_FIRST, E_LAST]])
+    ranges = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
     ranges = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
     return np.ascontiguousarray(ranges).tobytes(), unclear
 
@@ -148,7 +148,7 @@ def find_last_records(item: LogsItem, tree: Tree) -> tuple[int, int]:
 @shown("keys")
 @at_its_place(KeysResult)
 def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
-    """The keys of one segment."""
+    """Find the keys of one segment."""
     name = log_name(item.base_offset)
     files: list[RowFile] = []
     buckets = np.zeros(BUCKETS, np.int64)
@@ -193,7 +193,7 @@ def find_keys(item: KeysItem, tree: Tree) -> KeysResult:
 
 
 class _KeysBesideScan:
-    """Takes the windows of a scan until there is a batch of a transaction: what is aborted is not known yet."""
+    """Collector of keys from a scan's windows, up to the first transaction, since aborts are unknown then."""
 
     def __init__(self, walk: KeyWalk) -> None:
         self._walk = walk
@@ -211,14 +211,14 @@ class _KeysBesideScan:
         except TransactionError:
             self._ended = True
         except (ContentError, OSError, NoScratchError) as problem:
-            # the scan is not to blame, and goes on
+            # the scan is not affected, and continues
             self._problem, self._ended = problem, True
 
     def end(self) -> int | None:
-        """The result, None if there was such a batch.
+        """Return the result, None if there was a batch of a transaction.
 
         Raises:
-            Exception: what went wrong on the way.
+            Exception: the error that occurred on the way.
         """
         if self._problem is not None:
             raise self._problem
@@ -231,7 +231,7 @@ def _where(error: OSError, name: str) -> str:
 
 @shown("join")
 def join_keys(item: JoinItem) -> JoinResult:
-    """Of each key of some buckets the last offset of all segments."""
+    """Find the last offset over all segments of each key in some buckets."""
     try:
         table = _joined(item, item.files, item.rows)
         offsets = _offsets_in(table)
@@ -248,7 +248,7 @@ def join_keys(item: JoinItem) -> JoinResult:
 
 
 def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
-    """The rows of some buckets in one table: of each hash the greatest number."""
+    """Join the rows of some buckets in one table, with the greatest number for each hash."""
     size = 1 << 10
     while size < 2 * rows:
         size *= 2
@@ -260,7 +260,7 @@ def _joined(item: JoinItem, files: Sequence[RowFile], rows: int) -> Rows:
 
 
 def _offsets_in(table: Rows) -> Int64s:
-    """The offsets in a table, ascending. Where they lie close, marks take a quarter of the time of a sort."""
+    """Return the offsets in a table, ascending. For dense offsets, marks take a quarter of the time of a sort."""
     numbers = table[:, 2]
     offsets: Int64s = numbers[numbers != 0].view(np.int64)
     offsets -= 1
@@ -271,13 +271,13 @@ def _offsets_in(table: Rows) -> Int64s:
     offsets -= first
     marks = np.zeros(last - first + 1, np.bool_)
     marks[offsets] = True
-    found: Int64s = np.flatnonzero(marks)
-    found += first
-    return found
+    ascending: Int64s = np.flatnonzero(marks)
+    ascending += first
+    return ascending
 
 
 def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
-    """Offsets in memory, or in the scratch folder."""
+    """Store offsets in memory, or in the scratch folder."""
     if len(offsets) <= item.offsets_inline:
         return OffsetFile(data=offsets.tobytes())
     if not item.scratch:
@@ -288,7 +288,7 @@ def _offset_file(item: JoinItem, name: str, offsets: Int64s) -> OffsetFile:
 @shown("records")
 @at_its_place(CompactResult)
 def compact(item: CompactItem, tree: Tree) -> CompactResult:
-    """Read one segment as compaction leaves it: exact sizes, digests and what the rules of markers must know."""
+    """Read one segment as compaction leaves it: exact sizes, digests and the input of the rules of markers."""
     try:
         with _opened(item, tree) as read_into:
             stay = stay_of(item)
@@ -310,23 +310,23 @@ def _has_room(item: CompactItem, stay: Stay) -> bool:
 
 @shown("stage")
 def stage_compacted(item: CompactStageItem) -> CompactStageResult:
-    """Write what stays of one segment, and prove it; the decisions are made anew and must be the plan's.
+    """Write what stays of one segment, and prove it; the decisions are recomputed and must equal the plan's.
 
-    The CRC of every batch and the digest of the headers are checked on the bytes that are written and proven.
+    The CRC of every batch and the digest of the headers are checked on the very bytes that are written and proven.
     """
     tree, wrong = reached(item.compact.place)
     if wrong:
         return CompactStageResult(failure="elsewhere", why=wrong)
     proof = SourceProof(item.check, tree) if item.check else None
     try:
-        found, source, copy = _staged(item, tree, proof)
+        result, source, copy = _staged(item, tree, proof)
     except (ContentError, OffsetSetError, OSError) as problem:
         return CompactStageResult(**_failure(item.compact, problem))
     if source.summary.headers != item.compact.source_headers or not source.summary.is_whole:
         why = f"{_name(item.compact)}{not_as_planned(source.summary)}"
         return CompactStageResult(failure="changed", why=why)
     return CompactStageResult(
-        **asdict(found),
+        **asdict(result),
         written_crc=copy.crc,
         checked=proof.end() if proof else None,
         source=source,
@@ -336,11 +336,11 @@ def stage_compacted(item: CompactStageItem) -> CompactStageResult:
 def _staged(
     item: CompactStageItem, tree: Tree, proof: SourceProof | None
 ) -> tuple[CompactResult, ScanResult, ProvenBytes]:
-    """What is left of a source, once it was written; the scan of the source; what wrote it.
+    """Write what is left of a source; return its result, the scan of the source, and the writer.
 
     Raises:
         ContentError: a batch cannot be read.
-        OffsetSetError: the offsets that a plan has are none.
+        OffsetSetError: the offsets in the plan are not a valid set.
         OSError: a file cannot be read or written.
     """
     compact = item.compact
@@ -369,13 +369,13 @@ def _staged(
         try:
             summary = scan_segment(inputs, log.read_into, on_window=copy.hold_kept)
         finally:
-            log.on_source = None  # they know each other, and would keep their buffers after this
+            log.on_source = None  # the two refer to each other, and would keep their buffers alive
         copy.finish()
-    found, summary = _as_left(compact, entries, log, summary)
-    if not found.failure:
+    result, summary = _as_left(compact, entries, log, summary)
+    if not result.failure:
         kind, text = _stage_problem(item, summary)
-        found = replace(found, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
-    return found, ScanResult(summary=source.summary(), entries=entries, txn_damage=damage), copy
+        result = replace(result, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
+    return result, ScanResult(summary=source.summary(), entries=entries, txn_damage=damage), copy
 
 
 def _name(item: CompactItem) -> str:
@@ -399,7 +399,7 @@ def _opened(item: CompactItem, tree: Tree) -> Iterator[ReadInto]:
 
 
 def _inputs(item: CompactItem, entries: bytes) -> ScanInputs:
-    """The inputs of the scan of a compacted log, with the entries of its transaction index."""
+    """Build the inputs for the scan of a compacted log, with the entries of its transaction index."""
     return ScanInputs(
         base_offset=item.base_offset,
         file_size=_ANY_SIZE,
@@ -416,11 +416,11 @@ def _inputs(item: CompactItem, entries: bytes) -> ScanInputs:
 def _as_left(
     item: CompactItem, entries: bytes, log: CompactedLog, summary: SegmentSummary
 ) -> tuple[CompactResult, SegmentSummary]:
-    """A segment as compaction leaves it, with the scan of that."""
+    """Return a segment as compaction leaves it, with the scan of that."""
     if summary.valid_bytes != log.size:
         text = f"the compacted log is not valid at position {summary.valid_bytes}: {summary.damage_text}"
         return CompactResult(failure="verify", why=f"{_name(item)}: {text}"), summary
-    # the scan was not told where the stream ends, so it took the end for a torn batch
+    # The scan does not know where the stream ends, so it took the end for a torn batch.
     summary = replace(summary, file_size=log.size, damage=0, damage_text="")
     return CompactResult(summary=summary, entries=entries, tallies=log.tallies.tobytes()), summary
 
@@ -432,11 +432,11 @@ def _stage_problem(item: CompactStageItem, summary: SegmentSummary) -> tuple[Fai
 
 
 def stay_of(item: CompactItem) -> Stay:
-    """What decides which records of a segment stay.
+    """Build the facts that decide which records of a segment stay.
 
     Raises:
         OSError: a file of the scratch folder cannot be read.
-        OffsetSetError: offsets that a plan has are none.
+        OffsetSetError: the offsets in a plan are not a valid set.
     """
     return Stay(
         offsets=offsets_between(item.stays, item.base_offset, item.next_base),
@@ -450,11 +450,11 @@ def stay_of(item: CompactItem) -> Stay:
 
 
 def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int64s:
-    """The offsets of some files that lie in a segment, ascending.
+    """Collect the offsets of some files that lie in a segment, ascending.
 
     Raises:
         OSError: a file cannot be read.
-        OffsetSetError: packed offsets are none.
+        OffsetSetError: encoded offsets are not a valid set.
     """
     parts: list[Int64s] = []
     for file in files:
@@ -466,7 +466,7 @@ def offsets_between(files: Sequence[OffsetFile], first: int, after: int) -> Int6
             every = np.memmap(file.path, np.int64, "r") if file.path else np.frombuffer(file.data, np.int64)
         start, end = np.searchsorted(every, [first, after])
         parts.append(np.array(every[start:end]))
-    found: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    offsets: Int64s = np.concatenate(parts) if parts else np.empty(0, np.int64)
     if len(parts) > 1:
-        found.sort()
-    return found
+        offsets.sort()
+    return offsets

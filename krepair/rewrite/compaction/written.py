@@ -1,4 +1,4 @@
-"""Writes what stays of one source to its place in the new log, and has it proven before the next window is read."""
+"""Writing of what stays of one source into the new log, proven before the next window is read."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from krepair.rewrite.segments.stage import KeptBytes
 
 
 class ProvenBytes(KeptBytes):
-    """Holds the kept batches of a compacted log, and writes them once they are proven. Nothing else is audited.
+    """Writer of a compacted log's kept batches, once they are proven. Nothing else is audited.
 
     Args:
-        item: the source.
-        read_into: reads the compacted log, forward only.
-        disk: writes the new log.
-        proof: of the source, None if it is made later.
+        item: item of the source.
+        read_into: reader of the compacted log, forward only.
+        proof: proof of the source, None if it is made later.
         source: scan of the source, with its CRCs.
     """
 
@@ -38,15 +37,16 @@ class ProvenBytes(KeptBytes):
         self._proven = 0
 
     def take_source(self, window: Uint8s, end: int) -> None:
-        """Take one window of the source, once all that stays of it is held; see ``CompactedLog``."""
+        """Take one source window after everything that stays of it is buffered; see ``CompactedLog``."""
         if self._proof:
             self._proof.take(window, end, self.held[self._proven :], self.holds - self._proven)
-        self._source.take(window, end)  # last: so it covers all that was done with these bytes
+        # The source's CRCs are checked last, so they cover every use of these bytes.
+        self._source.take(window, end)
         self._proven = self.holds
         self.write_front()
 
     def write(self, count: int) -> None:
-        """Write the front of what is held. The proof needs all that stays of a window, else it is made later."""
+        """Write the start of the buffer; if a window's remains are not complete, the proof is made later."""
         if self._proof and self._proven < self.holds:
             self._proof.give_up()
         super().write(count)
