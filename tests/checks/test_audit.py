@@ -1,4 +1,4 @@
-"""The audit of a rewrite: what may go and what was gathered; each against a plain loop."""
+"""The audit of a rewrite: what may go and what was collected, each against a plain loop."""
 
 from __future__ import annotations
 

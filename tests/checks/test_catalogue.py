@@ -1,4 +1,4 @@
-"""The table of rules is complete, ordered and honest about what is built."""
+"""The table of rules is complete and in order, and says truly which rules are built."""
 
 from __future__ import annotations
 

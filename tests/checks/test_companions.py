@@ -1,4 +1,4 @@
-"""Indexes held against their log: what a broker writes is true, what misleads is named with its byte."""
+"""Indexes compared with their log: what a broker writes is accepted, a misleading entry is named with its byte."""
 
 from __future__ import annotations
 

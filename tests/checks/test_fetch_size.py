@@ -1,4 +1,4 @@
-"""When the answer to an old client cannot be sent."""
+"""Cases in which the answer to an old client cannot be sent."""
 
 from __future__ import annotations
 

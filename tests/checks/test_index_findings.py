@@ -1,4 +1,4 @@
-"""Entries that lie are found; what is true though not what a rebuild gives is not."""
+"""Wrong index entries are found; valid entries that a rebuild would not write are accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index entry is wrong exactly if a fetch or a search through it gets another answer than from the log alone.
+"""An index entry is wrong exactly if a fetch or a search through it gives another answer than the log alone.
 
 Judges of the judge: a slow twin that answers both questions entry by entry, and Kafka's own classes.
 """

@@ -1,4 +1,4 @@
-"""What each source gave to a new log is found again, whatever the windows are and whatever else its batches hold."""
+"""The part that each source gave to a new log is found again, whatever the windows and the batches' other content."""
 
 from __future__ import annotations
 

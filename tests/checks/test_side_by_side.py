@@ -1,4 +1,4 @@
-"""Two logs beside each other: what both have, what one lacks, where they part, whatever the windows."""
+"""Two logs side by side: common parts, missing parts, and where they diverge, whatever the windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a page as a strict stranger would: every tag closed, nothing that runs, nothing that is fetched."""
+"""Strict reader of a page: every tag is closed, nothing runs, nothing is fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of reports with the usual figures, for what a page shows of them."""
+"""Parts of reports with typical figures, for tests of what a page shows of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a real browser: narrow and wide windows, light and dark, paper."""
+"""The page in a real browser: narrow and wide windows, light and dark, print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Originals are never orphaned: an applied plan is not overwritten, and what it keeps is found without its file."""
+"""Originals are never orphaned: an applied plan is not overwritten, and its originals are found without its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next command carries what was typed, and never widens what it is about."""
+"""The next command repeats the typed options, and never covers more than they do."""
 
 from __future__ import annotations
 

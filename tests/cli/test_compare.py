@@ -1,4 +1,4 @@
-"""What is typed, what comes out, and every exit code of compare and facts."""
+"""Command line, output and every exit code of compare and facts."""
 
 from __future__ import annotations
 

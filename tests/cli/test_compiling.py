@@ -1,4 +1,4 @@
-"""A person who waits for the compiler is told so: at once, in one line, and not where silence was asked for."""
+"""While the user waits for the compiler, one line says so, at once, except where silence was requested."""
 
 from __future__ import annotations
 

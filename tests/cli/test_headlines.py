@@ -1,4 +1,4 @@
-"""The first line of a page is what is read at night: it claims nothing that is not so of every result."""
+"""The first line of a page is what is read at night: it claims nothing that some result contradicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every end of a run has its exit code, its words and, for programs, its document."""
+"""Every end of a run has its exit code, its message and, for programs, its document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--metrics``: what is written can be parsed by the rules of the text format, whole, and says what the run said."""
+"""``--metrics``: the file is complete, follows the rules of the text format, and agrees with the run's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a verb of a plan ends before it begins, the next command leads on."""
+"""If a verb of a plan ends before it begins, its next command leads on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is typed becomes typed values, or a message of wrong use."""
+"""The command line becomes typed values, or a usage message."""
 
 from __future__ import annotations
 

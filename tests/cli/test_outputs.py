@@ -1,4 +1,4 @@
-"""Outputs that take nothing are errors of writing, told as such; what a verb did is done."""
+"""An output that cannot be written is reported as a write error; what the verb did stays done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page for a browser is one file that fetches nothing, runs nothing, and shows what the plan and the report say."""
+"""The browser page is one file that fetches and runs nothing, and shows the content of the plan and the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page draws of a plan, or of what was found, adds up to the figures of the plan or the report."""
+"""The pictures of a page add up to the figures of the plan or the report."""
 
 from __future__ import annotations
 

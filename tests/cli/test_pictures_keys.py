@@ -1,4 +1,4 @@
-"""The pictures of a plan that takes records by key are as long as the files are, before and after."""
+"""The pictures of a plan that removes records by key are as long as the files are, before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Screens of the verbs, kept as text as 80 columns show them; KREPAIR_WRITE_SCREENS=1 writes them anew.
+"""Screens of the verbs, stored as text of 80 columns; KREPAIR_WRITE_SCREENS=1 writes them again.
 
 ``check``, ``plan``, ``verify``, ``apply``, ``undo`` and ``purge`` fit 24 lines for any number of partitions, and 12
 where all went well.

@@ -1,4 +1,4 @@
-"""On a terminal pages have colour and work has bars; elsewhere, and with NO_COLOR, they have none."""
+"""On a terminal, pages have colour and jobs have bars; elsewhere, and with NO_COLOR, they have none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every decoder of untrusted bytes, with what must hold for any bytes at all.
+"""Table of every decoder of untrusted bytes, with what must hold for any bytes at all.
 
 A decoder gives its documented result and raises nothing but its documented errors. What it has read is held against its
 own encoder where there is one. The table is used twice: by the gate (replayed inputs, and short random ones), and by

@@ -1,4 +1,4 @@
-"""Names, texts and sizes that break what is careless."""
+"""Names, texts and sizes that break careless code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log directory of three small partitions that a plan changes in every way, and each verb on it and its plan."""
+"""A log directory of three small partitions that a plan changes in every way, and runs of each verb on both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches with a right checksum whose records cannot be read: compare and facts name them, and end soon."""
+"""Batches with a valid checksum and unreadable records: compare and facts name them, and end soon."""
 
 from __future__ import annotations
 

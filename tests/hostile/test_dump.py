@@ -1,4 +1,4 @@
-"""``krepair dump`` on what nobody should have put there: names, texts, sizes, links, pipes, files of other formats."""
+"""``krepair dump`` on hostile input: names, texts, sizes, links, pipes, files of other formats."""
 
 from __future__ import annotations
 

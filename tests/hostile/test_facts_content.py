@@ -1,4 +1,4 @@
-"""A facts file of a right digest and of hostile content ends with the exit code of a damaged one, in little memory."""
+"""A facts file with a valid digest and hostile content ends like a damaged one, in little memory."""
 
 from __future__ import annotations
 

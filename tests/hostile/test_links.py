@@ -1,4 +1,4 @@
-"""Links in the place of everything in a log directory: no verb ever reads, changes or deletes what they point to.
+"""Links in place of everything in a log directory: no verb ever reads, changes or deletes their targets.
 
 What has a place is moved out of the log directory and linked from there: whoever followed the link would find all as it
 was. A sample runs here; all places: ``KREPAIR_EVERY_LINK=1``.

@@ -1,4 +1,4 @@
-"""Names and texts that steer a terminal or are no text: shown escaped or refused, whatever the verb."""
+"""Names and texts that control a terminal or are not text: escaped or refused by every verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts and lines without end, files of terabytes: every verb ends soon, in little memory, with a right exit code."""
+"""Endless counts and lines, files of terabytes: every verb ends soon, in little memory, with a correct exit code."""
 
 from __future__ import annotations
 

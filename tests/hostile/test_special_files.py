@@ -1,4 +1,4 @@
-"""Symlinks, FIFOs, sockets, devices, folders and files in each other's place: found or refused, never opened."""
+"""Symlinks, FIFOs, sockets, devices, folders and files in wrong places: found or refused, never opened."""
 
 from __future__ import annotations
 

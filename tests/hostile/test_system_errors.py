@@ -1,4 +1,4 @@
-"""Every call to the operating system fails once: each verb ends with a documented code that is no bug, and says where.
+"""Every system call fails once: each verb ends with a documented code that is no bug, and says where.
 
 The codes that promise that nothing was changed keep the promise. All calls in turn: ``KREPAIR_EVERY_CALL=1``.
 """

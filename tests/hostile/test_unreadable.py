@@ -1,4 +1,4 @@
-"""Files that the operating system does not give: told as such, never taken for damage, and nothing is changed."""
+"""Files that the operating system cannot read are reported as such, never taken for damage, and change nothing."""
 
 from __future__ import annotations
 

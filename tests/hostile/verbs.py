@@ -1,4 +1,4 @@
-"""Every verb of the command line, one after the other, on one log directory, and what must hold whatever is in it."""
+"""Runner of every verb in turn on one log directory, and what must hold whatever the directory contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compressed frames in batches, as the kernels take them; and lz4 frames made by hand, whole and damaged."""
+"""Compressed frames in batches, as the kernels take them, and hand-made lz4 frames, valid and damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the scan kernel on bytes and puts its answer into the twin's words, to compare the two."""
+"""Runner of the scan kernel on bytes; it translates the result into the twin's terms for comparison."""
 
 from __future__ import annotations
 

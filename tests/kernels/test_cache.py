@@ -1,4 +1,4 @@
-"""Compiled kernels are code: only one's own or root's are ever loaded, and nothing fails where none can be kept."""
+"""Compiled kernels are code: only those owned by the user or root are loaded, and a missing cache is no failure."""
 
 from __future__ import annotations
 

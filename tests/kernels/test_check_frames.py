@@ -1,4 +1,4 @@
-"""Of the frames that the proof unpacks by their only block, each gives what the library gives; others are not taken."""
+"""Frames of one block that the proof decompresses give the library's result; other frames are not taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents that the lz4 kernel unpacks are those of the library; what the library refuses it never takes."""
+"""The lz4 kernel decompresses to the library's bytes, and never takes what the library refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kernel is saved under what it is made of: a change compiles it and those that call it, and no other."""
+"""A kernel is cached under a digest of its sources: a change compiles it and its callers, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a batch ends: the kernels and the code in Python say the same of the same bytes, for every format."""
+"""The kernels and the Python code agree on where a batch ends, for every format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hashes of the kernel are those of plain steps, and do not depend on how a batch was packed or cleaned."""
+"""The kernel's hashes equal those of plain steps, however a batch was compressed or cleaned."""
 
 from __future__ import annotations
 

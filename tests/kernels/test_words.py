@@ -1,4 +1,4 @@
-"""CRC-32C by instruction, by table and by the crc32c package; loads at any place."""
+"""CRC-32C by instruction, by table and by the crc32c package; loads at any position."""
 
 from __future__ import annotations
 

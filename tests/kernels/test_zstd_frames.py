@@ -1,4 +1,4 @@
-"""What the kernel says that zstd frames can give is enough for the library, and no more than their blocks allow."""
+"""The kernel's size bound for zstd frames is enough for the library, and no more than their blocks allow."""
 
 from __future__ import annotations
 

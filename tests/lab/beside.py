@@ -1,4 +1,4 @@
-"""The files of a running broker, which it renames, swaps and removes while one looks.
+"""Simulation of a running broker that renames, swaps and removes files while they are read.
 
 Whoever lists a folder and then opens what was listed finds some of it gone: a cleaner puts a segment in the place of
 others by renames, retention renames and deletes, checkpoints are written as ``.tmp``. Here a folder is looked at again

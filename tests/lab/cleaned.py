@@ -1,4 +1,4 @@
-"""What is left of a random history: shapes of histories that each of Kafka's cleaners can judge, and what may differ.
+"""Results of cleaning random histories: shapes that each of Kafka's cleaners can judge, and allowed differences.
 
 2.2.1 judges transactions within a segment; its transaction metadata forgets at segment borders (KAFKA-8351), so 3.9.2
 judges longer ones.

@@ -1,4 +1,4 @@
-"""What a real client sees: records of a partition in both isolation levels, and committed group offsets."""
+"""View of a real client: records of a partition in both isolation levels, and committed group offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A KRaft cluster of several brokers: one that is the controller, too, and followers beside it.
+"""A KRaft cluster of several brokers: one that is also the controller, and followers beside it.
 
 with Broker("4.3.1", ...) as first, Follower(first, 1, ...) as second: ...
 """

@@ -1,4 +1,4 @@
-"""Seeded damages of one partition folder: what a power cut, a bad disk, a bad copy or a bad program leaves.
+"""Seeded damage to one partition folder, as a power cut, a bad disk, a bad copy or a bad program leaves it.
 
 ``damage(chance, folder)`` breaks one thing and says what. The same chance on the same folder breaks the same thing.
 """

@@ -1,4 +1,4 @@
-"""How a JVM of the lab is started: small heaps, quick start, the log on stderr in a readable form."""
+"""Options for starting a JVM of the lab: small heaps, quick start, the log on stderr in a readable form."""
 
 from __future__ import annotations
 

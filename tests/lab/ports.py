@@ -1,4 +1,4 @@
-"""Ports of this process alone: no other test process of this machine gets them, however long they stay unbound."""
+"""Ports reserved for this process: no other test process of this machine gets them, however long they stay unbound."""
 
 from __future__ import annotations
 

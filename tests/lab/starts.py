@@ -1,4 +1,4 @@
-"""Damaged partitions, each by a seed; and what a start does as the values that a forecast is compared by.
+"""Random damaged partitions by seed, and the results of a start as values that a forecast is compared with.
 
 A case is a partition (built, or out of ``fixtures/``), what is broken in it, how the broker stopped, and its lines in
 the checkpoints of the root.

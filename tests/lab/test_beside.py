@@ -1,4 +1,4 @@
-"""What is read beside a broker that swaps segments: always all of it, as of before or of after a swap."""
+"""A read beside a broker that swaps segments is always complete: the state before or after a swap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Kafka's own loaders say of transactions that a snapshot keeps open and the log has forgotten, and of the fix."""
+"""Kafka's own loaders on transactions that a snapshot keeps open and the log has forgotten, and on the fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which lines of a broker's log tell of a fault of its logs; said by brokers of 2.2.1, 3.9.2 and 4.3.1."""
+"""Lines of a broker's log that report a fault of its logs, as logged by 2.2.1, 3.9.2 and 4.3.1."""
 
 from __future__ import annotations
 

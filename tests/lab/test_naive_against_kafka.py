@@ -1,4 +1,4 @@
-"""The slow twin answers to Kafka's own classes: what both make of random histories, and of the real bloat."""
+"""The slow twin agrees with Kafka's own classes on random histories and on the real bloat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forecast of the next start is what Kafka's loader classes do, as a table by hand has it.
+"""The forecast of the next start equals Kafka's loader classes on a hand-made table.
 
 Random damages: ``tools/torture/truths.py``.
 """

@@ -1,4 +1,4 @@
-"""What the benchmark makes of its measurements; how long something takes is looked at nowhere."""
+"""The benchmark's evaluation of its measurements; no test measures time."""
 
 from __future__ import annotations
 

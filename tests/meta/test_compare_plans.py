@@ -1,4 +1,4 @@
-"""What tells the plans of two trees apart: everything but what no two runs have in common."""
+"""Comparison of the plans of two trees: everything but what differs between any two runs."""
 
 from __future__ import annotations
 

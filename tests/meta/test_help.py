@@ -1,4 +1,4 @@
-"""Help texts, and how many options there are: what nobody would miss is not among them."""
+"""Help texts and the number of options: no option that nobody would miss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of the architecture page for a new finding is code that works: check finds it and explain knows it."""
+"""The architecture page's example of a new finding works: check finds it and explain knows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worked example of the architecture page is code that works: it looks, finds, proposes, applies and verifies."""
+"""The architecture page's example of a new fix works: it reads, finds, proposes, applies and verifies."""
 
 from __future__ import annotations
 

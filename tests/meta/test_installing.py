@@ -1,4 +1,4 @@
-"""What is built works: the source archive gives the wheel, and the wheel's command runs in an empty environment."""
+"""The built packages work: the source archive gives the wheel, and the wheel's command runs in an empty environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The marks that ``make quick`` goes by: who starts Java says so, and a leak is an error."""
+"""The marks that ``make quick`` uses: a test that starts Java declares it, and a leak is an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as a mutant: one thing of the code is changed, and it stays valid Python. A test has to notice it."""
+"""Definition of a mutant: one thing of the code is changed, and it stays valid Python. A test has to notice it."""
 
 from __future__ import annotations
 

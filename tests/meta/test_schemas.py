@@ -1,4 +1,4 @@
-"""What is published of ``--json`` is what the verbs print, field by field."""
+"""The published schemas of ``--json`` match the verbs' output, field by field."""
 
 from __future__ import annotations
 

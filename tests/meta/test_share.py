@@ -1,4 +1,4 @@
-"""The manual page and the completions: fresh, and understood by the programs that read them."""
+"""The manual page and the completions are up to date, and understood by the programs that read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start loads. Seconds differ by machine; what is loaded does not."""
+"""Modules that a start loads. Seconds differ by machine; loaded modules do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not be in the project, and what every module must have."""
+"""Contents that the project must not have, and those that every module must have."""
 
 from __future__ import annotations
 

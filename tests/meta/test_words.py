@@ -1,4 +1,4 @@
-"""Messages read right for one thing, for none and for many: no template puts a bare number before a plural."""
+"""Messages are grammatical for none, one and many: no template puts a bare number before a plural."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Good plans to break: every kind of reason, a merge, a removed snapshot, a partition left alone."""
+"""Valid plans to break: every kind of reason, a merge, a removed snapshot, a skipped partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan file is canonical, and says what is wrong with a file that is not."""
+"""The plan file is canonical, and a reader says what is wrong with a file that is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views hold what a reviewer needs, and names chosen by others stay names."""
+"""The views hold what a reviewer needs, and escape names chosen by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each objection is raised by a plan in which exactly its rule is broken; a good plan has none."""
+"""Each objection is raised by a plan that breaks exactly its rule; a valid plan raises none."""
 
 from __future__ import annotations
 

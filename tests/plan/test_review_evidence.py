@@ -1,4 +1,4 @@
-"""The review of what a plan removes against what it says of other replicas, without a log directory."""
+"""The review compares what a plan removes with its evidence about other replicas, without a log directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each clause of the review, just past its limit and just within it: which objection is raised, and that none is.
+"""Each clause of the review, just past its limit and just within it: the objection raised, or none.
 
 ``test_review`` shows that each code is raised; here every single condition has a row of its own, told by its words.
 """

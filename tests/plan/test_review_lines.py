@@ -1,4 +1,4 @@
-"""The review of lines of a checkpoint of the root: a recovery point rises only for recovery, and to the log end."""
+"""The review of checkpoint lines: a recovery point rises only for recovery, and only to the log end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The review of changes that take data away: none passes without the consent that names it."""
+"""The review of changes that lose data: none passes without the consent that names it."""
 
 from __future__ import annotations
 

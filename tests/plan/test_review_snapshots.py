@@ -1,4 +1,4 @@
-"""What the review says of producer snapshots in a plan."""
+"""The review of producer snapshots in a plan."""
 
 from __future__ import annotations
 

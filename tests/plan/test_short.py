@@ -1,4 +1,4 @@
-"""The short page of a plan fits a screen for any number of partitions, and leaves out no consent and no risk."""
+"""The short page of a plan fits a screen for any number of partitions, and omits no consent and no risk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--keep auto`` decides: which originals are kept, which are freed, and what does not fit at all."""
+"""Decisions of ``--keep auto``: which originals are kept, which are freed, and what does not fit at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A ticket stays readable: what is the same is said once, what is too much is summed, and the sums are right."""
+"""A ticket stays readable: repetitions appear once, long lists are summed up, and the sums are correct."""
 
 from __future__ import annotations
 

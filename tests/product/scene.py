@@ -1,4 +1,4 @@
-"""One drawn directory: what it holds, what is wrong with it, and what is asked. The same seed draws the same."""
+"""One random directory: its content, its damage, and the request. The same seed gives the same directory."""
 
 from __future__ import annotations
 

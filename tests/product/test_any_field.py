@@ -1,4 +1,4 @@
-"""Any field of a sound plan is changed and the plan sealed anew: the review objects to it, or it does no harm.
+"""Any field of a valid plan is changed and the plan sealed again: the review objects, or the change does no harm.
 
 No harm: apply ends with what the sound plan would have come to, or changes nothing; or it stops half way, and undo
 gives everything back. The gate tries each kind of field in one scene, with three values that no review objects

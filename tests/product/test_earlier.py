@@ -1,4 +1,4 @@
-"""What krepair 1.0.0 left when it was killed: this one goes on with it, takes it back, and frees it."""
+"""The files of a killed krepair 1.0.0: this version resumes the work, rolls it back, and frees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan that is made can be applied, verified, taken back and purged, whatever the directory and what was asked."""
+"""Every plan can be applied, verified, undone and purged, whatever the directory and the request."""
 
 from __future__ import annotations
 

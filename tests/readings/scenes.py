@@ -1,4 +1,4 @@
-"""Plans that were applied, and the second readings of what they made."""
+"""Applied plans, and the second readings of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes that were made anew, by an index fix, for a swap and for a new segment: a planted defect is found."""
+"""Indexes rebuilt by an index fix, for a swap and for a new segment: a planted defect is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mended logs and what was taken away, read again: what apply makes is right, any damage or planted defect is not."""
+"""Repaired logs and removed bytes, read again: apply's results are accepted, any damage or planted defect is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments that a start will no longer read: a whole log is right, damage and what cannot be written out is told."""
+"""Segments that a start will no longer read: an intact log passes, damage and unflushed bytes are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A first apply could not make a partition ready: the next one does, and raises the recovery point that stayed."""
+"""A partition that the first apply could not prepare: the next one does, and advances its recovery point."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""krepair stopped at each file-changing call: every state starts as before, and the next run ends the work."""
+"""krepair stopped at each file-changing call: every state starts as before, and the next run finishes the work."""
 
 from __future__ import annotations
 

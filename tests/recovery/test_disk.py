@@ -1,4 +1,4 @@
-"""A disk that fails, or gives other bytes back: that partition keeps its point. And undo, where somebody wrote."""
+"""A disk that fails, or returns other bytes: that partition keeps its point. Also undo after someone else wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pre-recovery under each ``--keep``: applied, taken back as far as originals are kept, applied again, purged."""
+"""Pre-recovery under each ``--keep``: applied, undone as far as originals are kept, applied again, purged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pre-recovery leaves alone: that partition's point stays, the others go on."""
+"""Partitions that pre-recovery skips keep their recovery point; the others proceed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log start lies within the log, as DeleteRecords leaves it: what a recovery makes of batches below it."""
+"""A log start inside the log, as DeleteRecords leaves it: what a recovery makes of the batches below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apply reads a log once, for the second reading and for all that is made of it; and what is wrong is found in it."""
+"""Apply reads a log once, for the second reading and for all derived files, and finds every defect in it."""
 
 from __future__ import annotations
 

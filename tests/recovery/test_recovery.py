@@ -1,4 +1,4 @@
-"""Pre-recovery of the simple case: planned, applied, verified, started on, taken back."""
+"""Pre-recovery of the simple case: planned, applied, verified, started, undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a start of 4.3.1 empties healthy segments (KR804), it loses nothing once krepair was there before it."""
+"""A start of 4.3.1 that empties healthy segments (KR804) loses nothing after krepair's pre-recovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An operator of a small cluster, who types what the runbook says."""
+"""Operator of a small cluster who types the commands of a runbook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of a runbook, taken from its page and typed as they stand there."""
+"""Commands of a runbook, taken from its page and typed literally."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands of which runbook are typed one after the other, and how each is to end."""
+"""Sequences of runbook commands, with the expected end of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of ``.txnindex`` files made anew: the aborted transactions of a partition, by a plain replay.
+"""The twin of rebuilt ``.txnindex`` files: the aborted transactions of a partition, by a plain replay.
 
 krepair has a kernel that links open transactions in a list (``krepair.kernels.transactions``). This keeps
 a dictionary of open transactions, and a heap of their first offsets.

@@ -1,4 +1,4 @@
-"""The twin of a root checkpoint: every line that changed had to change, and no other line did.
+"""The twin of a root checkpoint: every changed line had to change, and no other line did.
 
 krepair mends line by line (``krepair.rules.checkpoints``). This holds the new file against the kept original, and the
 lines that differ against the ends of the logs, which it reads itself.

@@ -1,4 +1,4 @@
-"""The twin of a producer snapshot in which open transactions were ended, because the log has forgotten them.
+"""The twin of a producer snapshot whose open transactions were ended, because the log has forgotten them.
 
 The new file is its original but for first offsets that are gone. Of each of these transactions the log has no batch
 from its first offset on, but for control batches without records.

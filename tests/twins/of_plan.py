@@ -1,4 +1,4 @@
-"""Holds every small file that an applied plan has derived from the logs against its twin."""
+"""Comparison of every small file that an applied plan derived from the logs with its twin."""
 
 from __future__ import annotations
 

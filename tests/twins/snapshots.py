@@ -1,4 +1,4 @@
-"""The twin of a producer snapshot that was made anew: its producers by a plain replay, batch by batch.
+"""The twin of a rebuilt producer snapshot: its producers by a plain replay, batch by batch.
 
 krepair folds the scan's summaries of whole segments (``krepair.rules.snapshots``). This keeps a small object per
 producer and takes one batch after the other, as a broker does.

@@ -1,4 +1,4 @@
-"""A transaction index that was made anew: right by its twin, and one wrong field or a planted defect is found."""
+"""A rebuilt transaction index agrees with its twin; one wrong field or a planted defect is found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What krepair derives from the logs: a flipped bit is found by ``verify``, a wrong derivation by other code.
+"""Files derived from the logs: ``verify`` finds a flipped bit, independent code finds a wrong derivation.
 
 One table, a row for each small file that a plan makes. A wrong derivation is planted in the code that makes the file:
 both plan and apply make it wrongly then, so that nothing differs from the plan, and only what other code makes of the

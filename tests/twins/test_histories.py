@@ -1,4 +1,4 @@
-"""Whatever the logs and the files beside them say, what is made of them is what the twins make of them."""
+"""Whatever the logs and their neighbouring files contain, krepair's derived files equal those of the twins."""
 
 from __future__ import annotations
 
