@@ -176,9 +176,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "compare.md"
 
 
 def test_each_kind_stands_on_the_page_with_its_rule_and_below_its_verdict() -> None:
-    diverged, others = (
-        PAGE.read_text().split("What a partition can have diverged in:")[1].split("What the other verdicts")
-    )
+    diverged, others = PAGE.read_text().split("Kinds of divergence:")[1].split("Kinds of the other verdicts:")
     row = re.compile(r"^\| ([a-z-]+) \| (KR\d{3}) \|", re.MULTILINE)
     assert dict(row.findall(diverged) + row.findall(others)) == m.RULE_OF
     assert {kind for kind, verdict in m.VERDICT_OF.items() if verdict == m.DIVERGED} == dict(
