@@ -9,16 +9,24 @@ from pathlib import Path
 import pytest
 
 from krepair.checks.catalogue import Finding, Severity, severity_of
+from krepair.durable.attributes import read_attributes
+from krepair.durable.tree import Tree
+from krepair.engine.engine import InlineEngine
+from krepair.engine.items import Failed, FinishItem
 from krepair.errors import ExitCode
 from krepair.ops.check import check
 from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan
 from krepair.plan.review import review
+from krepair.rewrite.segments.verify import verify_group
 from tests import naive
 from tests.builders import NOW_MS, Batch, LogDir, Record, commit, data
 from tests.builders import emptied as of_producer
+from tests.compaction.compacting import change_of, compacted, staged
 from tests.compaction.directories import Verbs, logs, options
 from tests.compaction.trying import rules_of, with_twin
+from tests.places import place_of
+from tests.rules.scanned import Held, policy_of
 from tests.strategies import History, Shape
 
 TOPIC = "__transaction_state"
@@ -186,6 +194,38 @@ def test_a_new_segment_that_ends_without_records_is_found_when_it_is_verified(tm
     problems = verbs.verify(plan).problems
     assert problems
     verbs.undo(plan)
+
+
+@pytest.mark.parametrize("ends_in_records", [False, True])
+def test_the_verification_of_new_segments_knows_the_rule_by_itself(
+    ends_in_records: bool, tmp_path: Path
+) -> None:
+    """It is asked of a log that was rightly made for another topic."""
+    made = LogDir(tmp_path).partition("t")
+    for batches in ([state(0, "a")], [state(10, "b-")], ACTIVE):
+        made.segment(*batches, mtime_ms=OLD)
+    folder = made.write()
+    policy = policy_of(
+        rules_of(naive.Rules(now_ms=NOW_MS, horizon_ms=2**60)), Held(*naive.read_partition(folder))
+    )
+    found, target = compacted(folder, policy), tmp_path / "new"
+    target.mkdir()
+    (group,) = found.done.decision.groups
+    path = staged(folder, found.prepared, found.done, group, InlineEngine("test"), target)
+    assert naive.parse(path.read_bytes())[-1].records == 0
+    tree = Tree(str(tmp_path), tmp_path.stat().st_ino)
+    item = FinishItem(
+        place=place_of(folder),
+        change=change_of(folder, group, policy),
+        stage=str(target),
+        attributes=read_attributes(str(folder / f"{10:020d}.log"), tree),
+        index_interval_bytes=policy.index_interval_bytes,
+        make=False,
+        ends_in_records=ends_in_records,
+    )
+    verified = verify_group(item, tree)
+    assert isinstance(verified, Failed) is ends_in_records
+    assert not isinstance(verified, Failed) or "its last batch has no records" in verified.why
 
 
 # -- random logs of a coordinator

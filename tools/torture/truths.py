@@ -219,12 +219,12 @@ class Case:
         words += ["fixes=" + "/".join("+".join(one) for one in self.fixes)] if self.fixes is not None else []
         words += [f"without={'+'.join(sorted(self.without))}"] if self.without else []
         words += [f"pool={'+'.join(self.pool)}"] if self.pool != VERSIONS else []
-        return ";".join(words + (["broker"] if self.broker else []))
+        return ":".join(words + (["broker"] if self.broker else []))
 
     @classmethod
     def of(cls, text: str) -> Case:
         """The case that ``str`` names."""
-        seed, *words = text.split(";")
+        seed, *words = text.split(":")
         case = cls(int(seed), broker="broker" in words)
         for word in words:
             name, _, value = word.partition("=")
