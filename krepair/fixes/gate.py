@@ -139,10 +139,11 @@ def why_not_to_end(survey: Survey, log_end: int, options: Options) -> LeftAlone 
             "plan", LOG_DIR, "--fix", ",".join(options.fixes), "--broker-version", "VERSION", out=PLAN
         )
         return LeftAlone("log-end", f"its log end is not certain: {differs}", again, damaged=True)
-    first = "index" if active is not None and active.is_whole else "tail"
+    first = "index=regenerate" if active is not None and active.is_whole else "tail"
     text = (
         f"the next start takes {next(iter(ends.values()))} for the log end, and the valid batches end at {log_end}: "
         f"first --fix {first}"
     )
-    fixes = ",".join(sorted({first, *options.fixes}))
+    others = (word for word in options.fixes if word.partition("=")[0] != first.partition("=")[0])
+    fixes = ",".join(sorted({first, *others}))
     return LeftAlone("log-end", text, Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN), damaged=True)

@@ -105,8 +105,7 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     while start < item.size:
         found, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
-        smaller = jump is not None and (jump.offset > item.highest or start - jump.start < found - start)
-        if jump is not None and smaller and jump.start < start:
+        if jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, found):
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
             if after is not None:
                 ran, kind, text = after
@@ -148,11 +147,13 @@ class _Jump(Struct, frozen=True):
 
     Attributes:
         start: position of the first of these batches.
+        base_offset: base offset of that first batch.
         offset: last offset of that first batch.
         before: last offset of the batch before it.
     """
 
     start: int
+    base_offset: int
     offset: int
     before: int
 
@@ -165,15 +166,68 @@ def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: in
     """
     if not valid or valid[-1].end != start:
         return None
-    here = int.from_bytes(_read(read_into, start, 8), "big", signed=True)
+    here = _offset_at(read_into, start)
     before = item.base_offset - 1 if len(valid) == 1 else valid[-2].last_offset
     for rows in BatchWalk(read_into, start, valid[-1].start):
-        for position, last_offset in rows[["position", "last_offset"]].tolist():
+        for position, base, last_offset in rows[["position", "base_offset", "last_offset"]].tolist():
             if last_offset >= here:
                 alone = position == valid[-1].start and len(valid) > 1
-                return None if here <= before or alone else _Jump(position, last_offset, before)
+                return None if here <= before or alone else _Jump(position, base, last_offset, before)
             before = last_offset
     return None
+
+
+def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found: int) -> bool:
+    """Return whether a jump is the damage, and not the batch behind it whose offset goes back.
+
+    Each is held against its other neighbour: the right one goes on where that one ends. Where this does not tell, the
+    smaller side is the damage.
+
+    Args:
+        jump: the jump.
+        item: the map that is asked for.
+        read_into: reads the log.
+        start: position of the batch behind the jump.
+        found: position of the next batch whose offset lies above the jump.
+    """
+    if jump.offset > item.highest or _ends_by_its_records(read_into, jump, start):
+        return True
+    follows, is_followed = jump.base_offset == jump.before + 1, _goes_on(read_into, start)
+    if follows != is_followed:
+        return is_followed
+    if follows and jump.base_offset < _offset_at(read_into, start):
+        return True  # its last offset is wrong: both begin where the batch before them ends
+    if not follows and 0 < _declared_end(read_into, jump.start, item.size) < start:
+        return False  # several batches with ascending offsets, against one that nothing confirms
+    return start - jump.start < found - start
+
+
+def _ends_by_its_records(read_into: ReadInto, jump: _Jump, start: int) -> bool:
+    """Return whether the number of records of a v2 batch says that it ends where the next one begins."""
+    head = _read(read_into, jump.start, HEADER.size)
+    if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
+        return False
+    header = batch_v2.decode_header(head, 0)
+    here = _offset_at(read_into, start)
+    return jump.start + header.size_bytes == start and header.base_offset + header.record_count == here
+
+
+def _offset_at(read_into: ReadInto, position: int) -> int:
+    return int.from_bytes(_read(read_into, position, 8), "big", signed=True)
+
+
+def _goes_on(read_into: ReadInto, position: int) -> bool:
+    """Return whether the batch behind the v2 batch at a position begins where that one ends."""
+    head = _read(read_into, position, HEADER.size)
+    if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
+        return False
+    header = batch_v2.decode_header(head, 0)
+    behind = position + header.size_bytes
+    last = header.base_offset + header.last_offset_delta
+    return (
+        len(_read(read_into, behind, LOG_OVERHEAD)) == LOG_OVERHEAD
+        and _offset_at(read_into, behind) == last + 1
+    )
 
 
 def _leave_out_jump(

@@ -65,7 +65,9 @@ def twin(
             forward = next((at for at in following if batch_at(raw, at, base, last, highest)), len(raw))
             jumped = batch_at(raw, position, base, base - 1, HIGHEST)
             assert jumped is not None
-            if place - position < forward - place or jumped[2] - base > highest:
+            if jumped[2] - base > highest or jump_is_wrong(
+                raw, position, before, place, base, smaller=place - position < forward - place
+            ):
                 valid[-1:] = alternative
                 damaged.append((position, place))
                 last = before
@@ -84,6 +86,26 @@ def twin(
             place = next(found, len(raw))
         damaged.append((start, place))
     return valid, damaged
+
+
+def jump_is_wrong(raw: bytes, position: int, before: int, place: int, base: int, *, smaller: bool) -> bool:
+    """Whether the batch at ``position`` is the damage, and not the one at ``place``: by their other neighbours."""
+    jumped, back = (batch_at(raw, at, base, base - 1, HIGHEST) for at in (position, place))
+    assert jumped is not None
+    assert back is not None
+    if raw[position + 16] == 2 and jumped[0] == place:
+        (count,) = struct.unpack_from(">i", raw, position + 57)
+        if jumped[1] + count == back[1]:
+            return True
+    follows = jumped[1] == before + 1
+    end = back[0]
+    is_v2 = raw[place + 16] == 2 and end + 12 <= len(raw)
+    is_followed = is_v2 and struct.unpack_from(">q", raw, end)[0] == back[2] + 1
+    if follows != is_followed:
+        return is_followed
+    if follows and jumped[1] < back[1]:
+        return True
+    return smaller and (follows or jumped[0] == place)
 
 
 def jump_before(

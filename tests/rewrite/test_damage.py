@@ -7,6 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import crc32c
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -211,3 +212,40 @@ def test_recovery_minds_only_index_entries_that_go_back_and_offsets_that_do_not_
     far = whole + b.data(2**31 + 5, 5).raw
     assert (of(far, 1), of(far + b.data(120, 5).raw, 1)) == ("strays", "stops")
     assert (of(far, 1, next_base=2**31 + 10), of(far, 1, next_base=200)) == ("splits", "strays")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "damaged"),
+    [
+        ("too low by one, as the one before it", (63, 63, 65), 1),
+        ("too high", (63, 576, 65), 1),
+        ("too low", (63, 4, 65), 1),
+        ("the first too high", (576, 64, 65), 0),
+    ],
+)
+def test_of_two_offsets_that_contradict_each_other_the_other_neighbours_tell_which_is_wrong(
+    name: str, wrong: tuple[int, int, int], damaged: int
+) -> None:
+    """The wrong batch is the larger one, so that its size does not tell."""
+    sizes = [3000 if number == damaged else 10 for number in range(3)]
+    values = [b"x" * size for size in sizes]
+    batches = [b.data(62).raw]
+    for true, offset, value in zip((63, 64, 65), wrong, values, strict=True):
+        raw = b.data(true, [b.Record(None, value)]).raw
+        batches.append(offset.to_bytes(8) + raw[8:])
+    batches.append(b.data(66).raw)
+    starts = [sum(map(len, batches[:number])) for number in range(len(batches) + 1)]
+    found = mapped(0, b"".join(batches))
+    assert [(one.start, one.end) for one in found.damaged] == [(starts[damaged + 1], starts[damaged + 2])], (
+        name
+    )
+
+
+def test_a_last_offset_that_the_number_of_records_contradicts_is_the_damage() -> None:
+    raw = b.data(16).raw
+    grown = bytearray(raw)
+    grown[23:27] = (524288).to_bytes(4)
+    grown[17:21] = crc32c.crc32c(bytes(grown[21:])).to_bytes(4)
+    before, behind = b.data(14, 2).raw, b.data(17).raw
+    found = mapped(14, before + bytes(grown) + behind)
+    assert [(one.start, one.end) for one in found.damaged] == [(len(before), len(before) + len(raw))]
