@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import ScanItem, ScanResult
 from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.context import Context, place_of
+from krepair.fixes.evidence import is_only_replica, read_metadata, said_to_be_alone
 from krepair.fixes.files import Made, made_anew, put_staged
 from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
 from krepair.fixes.gone_ends import end_now, gone_ends
@@ -89,7 +91,7 @@ class Checkpoints(Fix):
         now = {
             one.partition.key: end_now(context.view, one) for one in context.surveys.values() if one.segments
         }
-        gone = gone_ends(context.view, ends | now)
+        gone = gone_ends(context.view, ends | now, partial(is_only_replica, context))
         accepted = context.options.accepted_losses if purpose == "plan" else ()
         for text in consents_of(self.name, accepted):
             if wrong := wrong_consent(text, gone):
@@ -121,8 +123,13 @@ class Checkpoints(Fix):
         planned = {partition.folder: partition.changes for partition in work.plan.partitions}
         ends = log_ends(work.view, work.engine, changes=planned)
         gone = gone_ends(work.view._replace(clean_shutdown=True), ends)
+        others, accepted = work.plan.policy.others, work.plan.policy.accepted_losses
+        metadata = read_metadata(work.view, others.own_metadata)
+        alone = [
+            one for one in gone if said_to_be_alone(work.view, metadata, others.only_replica, one.folder)
+        ]
         made = b""
-        for held in (held_lines(gone, work.plan.policy.accepted_losses), frozenset[str]()):
+        for held in (held_lines(gone, accepted), held_lines(alone, accepted)):
             seen = see_checkpoints(work.view, ends, held)
             made = next(
                 (one.mended.data for one in seen if one.file.name == change.name and not one.left), b""
@@ -276,11 +283,12 @@ def _gone_findings(gone: Iterable[GoneEnd]) -> Iterator[Finding]:
     """KR312: one for each partition."""
     for one in gone:
         keeps = f"; --fix checkpoints keeps these lines without --accept-data-loss {one.consent}"
+        again = "" if one.is_alone else ", or fetch the partition from another replica,"
         yield Finding(
             rule=RULE,
             partition=one.folder,
-            evidence=f"{one.text}; bring the files back, or fetch the partition from another replica, before this "
-            f"broker starts{keeps if one.consent else ''}",
+            evidence=f"{one.text}; first copy the files back{again} before this broker starts"
+            f"{keeps if one.consent else ''}",
             first_offset=one.end,
             last_offset=one.last,
         )
@@ -299,12 +307,18 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
                 evidence=f"{damage_text(mended)}{_lost(mended)}",
             )
         for line in mended.past_end:
-            deadly = "; the next start deletes every segment of it" if kind.rule == "KR405" else ""
+            more = "; the next start deletes every segment of it" if kind.rule == "KR405" else ""
+            if kind.rule == "KR404":
+                count = count_text(line.offset - line.end, "record is", "records are")
+                more = (
+                    f": up to {count} to be fetched from the leader, as is usual after a crash. If no other replica "
+                    "has them, they are lost: first copy the files back"
+                )
             yield Finding(
                 rule=kind.rule,
                 partition=f"{line.topic}-{line.partition}",
                 file=kind.name,
-                evidence=f"{kind.word} {line.offset} is past the log end {line.end}{deadly}",
+                evidence=f"{kind.word} {line.offset} is past the log end {line.end}{more}",
             )
         count = len(mended.others)
         if count:

@@ -226,6 +226,22 @@ def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
     return None
 
 
+def is_only_replica(context: Context, partition: Partition) -> bool:
+    """Return whether a metadata log of this broker, or a person, says that there is no other replica."""
+    found = _of_an_only_one(context, partition)
+    return found is not None and found.kind == "only-replica"
+
+
+def said_to_be_alone(
+    view: LogDir, metadata: Sequence[ClusterView], only_replica: Sequence[str], folder: str
+) -> bool:
+    """Return the same of a partition as a plan was told it, by its folder."""
+    partition = next(one for one in view.partitions if one.folder == folder)
+    own = _lines_in(metadata, view, partition)
+    said = partition.topic in only_replica or EVERY_TOPIC in only_replica
+    return all(_is_only_one(view, one) for _, one in own) if own else said
+
+
 def why_not_only_now(
     view: LogDir, metadata: Sequence[ClusterView], partition: Partition, *, said: bool
 ) -> str:

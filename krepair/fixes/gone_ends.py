@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from krepair.commit.mend import CUT
@@ -24,17 +24,26 @@ from krepair.rules.gone_ends import GoneEnd
 _FEW: Final = 3
 
 
-def gone_ends(view: LogDir, ends: Mapping[Key, int | None]) -> tuple[GoneEnd, ...]:
-    """Partitions whose logs end below what the last clean stop recorded; none after another stop.
+def gone_ends(
+    view: LogDir,
+    ends: Mapping[Key, int | None],
+    is_only_replica: Callable[[Partition], bool] = lambda _partition: False,
+) -> tuple[GoneEnd, ...]:
+    """Return the partitions whose logs end below what the last stop recorded: a clean one, or of an only replica.
 
     Args:
         view: the log directory.
         ends: log end offset of the partitions that were asked for, None where it cannot be told.
+        is_only_replica: whether there is no other replica of a partition, as far as anything says so; asked after an
+            unclean stop, where a log ends too early.
     """
-    if not view.clean_shutdown:
-        return ()
     found = (_gone(view, one, ends) for one in view.partitions if one.key in ends)
-    return tuple(one for one in found if one is not None)
+    gone = [one for one in found if one is not None]
+    if view.clean_shutdown:
+        return tuple(gone)
+    alone = {one.folder for one in gone if one.recorded >= 0}
+    alone = {one.folder for one in view.partitions if one.folder in alone and is_only_replica(one)}
+    return tuple(one._replace(is_alone=True) for one in gone if one.folder in alone)
 
 
 def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> GoneEnd | None:

@@ -674,13 +674,26 @@ def _of_folder(path: str) -> ClusterView:
     parent = Path(path)
     folder = parent / METADATA_FOLDER if (parent / METADATA_FOLDER).is_dir() else parent
     image = read_metadata_log(str(folder))
+    cluster_id = _cluster_id(parent if folder != parent else parent.parent)
+    return view_of_image(str(folder), image, cluster_id, _digest(folder, image))
+
+
+def view_of_image(path: str, image: MetadataImage, cluster_id: str, digest: str = "") -> ClusterView:
+    """Return what a metadata log says of the cluster.
+
+    Args:
+        path: absolute path of its folder.
+        image: the state at its end.
+        cluster_id: id of the cluster that it is of.
+        digest: of its files, where a plan rests on it.
+    """
     configs = image.configs
     return ClusterView(
-        path=str(folder),
+        path=path,
         source="metadata-log",
         source_is_certain=True,
-        digest=_digest(folder, image),
-        cluster_id=_cluster_id(parent if folder != parent else parent.parent),
+        digest=digest,
+        cluster_id=cluster_id,
         as_of_ms=image.as_of_ms,
         partitions={(image.topics[topic], number): one for (topic, number), one in image.partitions.items()},
         topic_configs={name: values for (kind, name), values in configs.items() if kind == TOPIC_RESOURCE},

@@ -24,6 +24,7 @@ from krepair.fixes.table import FIXES, asked, command_for
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.kafka_versions import release_of
 from krepair.kernels import classes as c
+from krepair.logdir.cluster import ClusterView, view_of_image
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.next_command import NOTHING, PLAN, Next
@@ -78,7 +79,12 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         ) as engine,
         closing(Scratch(options.scratch, [view.path for view in views])) as scratch,
     ):
-        grounds = [Context(view, settings, options, engine, scratch) for view in views]
+        own_metadata: tuple[ClusterView, ...] = ()
+        if metadata_log is not None and image is not None:
+            own_metadata = (view_of_image(metadata_log.log.path, image, views[0].cluster_id),)
+        grounds = [
+            Context(view, settings, options, engine, scratch, own_metadata=own_metadata) for view in views
+        ]
         looked = [_check_one(context, views, node, metadata_log, readable, missing) for context in grounds]
     looked += [_not_formatted(one, views, node, missing, options) for one in unusable]
     reports = tuple(_with_others(looked, number) for number in range(len(looked)))

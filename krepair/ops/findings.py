@@ -603,6 +603,8 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     if len(survey.segments) != len(partition.segments):
         return
     gaps = gaps_of(survey.segments, log_start_of(view, partition, survey.segments))
+    lost = _lost_at_the_start(view, survey)
+    gaps = [*(one for one in lost if one not in gaps), *gaps]
     gaps = _unexplained(partition, gaps) if gaps else gaps
     if not gaps:
         return
@@ -615,11 +617,30 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         text = f"cleaner-offset-checkpoint stands at {cleaned_to}: the topic was compacted once, which leaves gaps"
         yield _of_gaps("KR311", partition, gaps, text)
     elif known:
-        told = policy.source != DEFAULT and cleaned_to < 0 and not _was_cleaned(survey.segments)
-        text = f"the topic is not compacted ({_of_policy(policy)}); {_CAUSES}"
+        says_so = policy.source != DEFAULT or gaps[0] in lost
+        told = says_so and cleaned_to < 0 and not _was_cleaned(survey.segments)
+        first = "first copy it back, or take it from a replica; " if gaps[0] in lost else ""
+        text = f"{first}the topic is not compacted ({_of_policy(policy)}); {_CAUSES}"
         yield _of_gaps("KR310", partition, gaps, text, None if told else Severity.CONFUSING)
     else:
         yield _of_gaps("KR311", partition, gaps, _NOT_KNOWN)
+
+
+def _lost_at_the_start(view: LogDir, survey: Survey) -> list[Gap]:
+    """Return the offsets from the log start on that are in no segment.
+
+    The first segment is empty; or it is missing, which a recorded log start shows after a clean stop alone. Before it a
+    broker may have deleted the segment and not yet written the new log start down.
+    """
+    first = next((one for one in survey.segments if one.summary.batches or not one.summary.is_whole), None)
+    if first is None or survey.segments[0].summary.old_format:
+        return []
+    recorded = view.log_start.offsets.get(survey.partition.key, -1)
+    begins = survey.segments[0].base_offset
+    if view.clean_shutdown and 0 <= recorded < begins:
+        begins = recorded
+    start = max(begins, recorded)
+    return [Gap(start, first.base_offset, first.base_offset - start)] if start < first.base_offset else []
 
 
 def gaps_of(segments: Sequence[SegmentFacts], log_start: int) -> list[Gap]:

@@ -1,8 +1,11 @@
-"""Missing log tails: offsets that the last clean stop recorded and the log does not have. Pure.
+"""Missing log tails: offsets that a stop recorded and the log does not have. Pure.
 
 A broker that stops cleanly flushes its logs first, then writes their recovery points and high watermarks, and at last
 the clean-shutdown file. So after such a stop no checkpoint entry may lie above the end of its log, and no index may
 lack its ``.log``. The first dirty offset may lie above: it proves nothing.
+
+After a crash the log of a replica may end below its high watermark: the leader has the records. Of an only replica
+nobody has them.
 
 Source: ``LogManager.shutdown`` (2.2.1, 3.9), ``ReplicaManager.shutdown``; seen on 2.2.1, 3.9.2 and 4.3.1.
 """
@@ -24,6 +27,7 @@ class GoneEnd(NamedTuple):
         recorded: highest recorded offset, -1 if only an index shows the loss.
         said: descriptions of what shows the loss.
         orphans: names of the later index files that lack their log.
+        is_alone: whether there is no other replica, and the stop was not clean.
     """
 
     folder: str
@@ -31,6 +35,7 @@ class GoneEnd(NamedTuple):
     recorded: int
     said: tuple[str, ...]
     orphans: tuple[str, ...]
+    is_alone: bool = False
 
     @property
     def consent(self) -> str:
@@ -45,10 +50,11 @@ class GoneEnd(NamedTuple):
     @property
     def text(self) -> str:
         """Description of what is missing, and what shows it."""
-        offsets = f"offsets {self.end} to {self.last}" if self.last >= 0 else f"offsets from {self.end} on"
-        return (
-            f"{offsets} are gone: the log ends at {self.end}, the last clean stop left {', '.join(self.said)}"
-        )
+        count = self.recorded - self.end
+        known = f"offsets {self.end} to {self.last} are gone, {count} in all"
+        offsets = known if self.last >= 0 else f"offsets from {self.end} on are gone"
+        stop = "this is the only replica, and its broker" if self.is_alone else "the last clean stop"
+        return f"{offsets}: the log ends at {self.end}, {stop} left {', '.join(self.said)}"
 
 
 def wrong_consent(text: str, gone: Iterable[GoneEnd]) -> str:

@@ -19,6 +19,7 @@ from krepair.ops.room import planned_view
 from krepair.ops.show import show_view
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_log_dir, verify_plan
+from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.plan.review import review
 from tests import builders
@@ -391,7 +392,6 @@ def test_an_end_that_is_gone_is_one_finding_and_its_lines_stay_without_a_consent
 @pytest.mark.parametrize(
     "what",
     [
-        pytest.param(lambda path: (path / ".kafka_cleanshutdown").unlink(), id="not a clean stop"),
         pytest.param(lambda path: (path / CLEANER).write_text("0\n1\nt 0 99\n"), id="the cleaner's offset"),
         pytest.param(
             lambda path: (path / FOLDER / f"{5:020d}.index").write_bytes(b"12345678"), id="an index below"
@@ -402,9 +402,44 @@ def test_an_end_that_is_gone_is_one_finding_and_its_lines_stay_without_a_consent
     ],
 )
 def test_what_proves_no_loss_is_told_as_before(two_segments: Path, what: Callable[[Path], None]) -> None:
-    if what(two_segments) is None and not (two_segments / ".kafka_cleanshutdown").exists():
-        without_log(two_segments)
+    what(two_segments)
     assert "KR312" not in {one.rule for one in checked(two_segments).findings}
+
+
+@pytest.mark.replicas
+def test_after_a_crash_the_leader_has_what_is_missing_and_no_consent_is_asked(two_segments: Path) -> None:
+    (two_segments / ".kafka_cleanshutdown").unlink()
+    without_log(two_segments)
+    found = {
+        one.rule: one
+        for one in check([str(two_segments)], Options(now_ms=builders.NOW_MS)).log_dirs[0].findings
+    }
+    assert "KR312" not in found
+    assert found["KR404"].severity == Severity.CONFUSING
+    assert "up to 10 records are to be fetched from the leader" in found["KR404"].evidence
+
+
+@pytest.mark.parametrize(
+    "loss", ["the active log, its index left", "half of the active log", "a high watermark above"]
+)
+def test_after_a_crash_of_an_only_replica_the_records_are_gone_and_no_line_is_lowered_without_a_consent(
+    two_segments: Path, loss: str
+) -> None:
+    damage, first, last = LOSSES[loss]
+    (two_segments / ".kafka_cleanshutdown").unlink()
+    damage(two_segments)
+    report = checked(two_segments)
+    (gone,) = [one for one in report.findings if one.rule == "KR312"]
+    assert (gone.severity, gone.first_offset, gone.last_offset) == (Severity.DATA_LOSS, first, last)
+    assert f"offsets {first} to {last} are gone, {last - first + 1} in all" in gone.evidence
+    assert "this is the only replica" in gone.evidence
+    assert "fetch" not in gone.evidence
+    assert "KR404" not in {one.rule for one in report.findings}
+    plan = planned(two_segments)
+    assert plan.root is None or "t 0 20" in (two_segments / HIGH_WATERMARK).read_text()
+    plan = planned(two_segments, accepted_losses=(f"KR312:{FOLDER}:{first}",))
+    assert apply(plan, options()).exit_code == ExitCode.DONE
+    assert f"t 0 {first}\n" in (two_segments / HIGH_WATERMARK).read_text()
 
 
 def test_a_damaged_checkpoint_is_made_anew_and_keeps_the_lines_that_tell_a_loss(two_segments: Path) -> None:

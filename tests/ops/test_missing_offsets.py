@@ -117,6 +117,29 @@ def test_policy_comes_from_the_topics_own_description(
     )
 
 
+def test_a_first_segment_that_is_empty_is_data_loss_with_the_range(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs")
+    (log_dir / "t-0" / f"{0:020d}.log").write_bytes(b"")
+    (finding,) = VERBS.found(log_dir, *RULES)
+    assert (finding.rule, finding.severity) == ("KR310", Severity.DATA_LOSS)
+    assert finding.evidence.startswith(
+        "10 offsets without a record: 0 to 9 are in no segment; first copy it back"
+    )
+    assert VERBS.found(log_dir, *RULES, settings=COMPACT) == []
+
+
+def test_a_first_segment_that_is_missing_is_data_loss_after_a_clean_stop(tmp_path: Path) -> None:
+    log_dir = made(tmp_path / "logs", log_starts={"t-0": 3})
+    lose(log_dir, 0)
+    version = {"broker_version": "3.5.2"}  # else it may be tiered
+    (finding,) = VERBS.found(log_dir, *RULES, **version)
+    assert (finding.rule, finding.severity) == ("KR310", Severity.DATA_LOSS)
+    assert finding.evidence.startswith("7 offsets without a record: 3 to 9 are in no segment")
+    assert VERBS.found(log_dir, *RULES, settings=COMPACT, **version) == []
+    (log_dir / ".kafka_cleanshutdown").unlink()
+    assert VERBS.found(log_dir, *RULES, **version) == []
+
+
 TEN = "10 offsets without a record: {} to {} are in no segment"
 
 
