@@ -1,11 +1,12 @@
 """The short page of a plan: what its reader has to know, on one screen for any number of partitions.
 
-Rows are shortened, then left out, until all fits. Consents, risks, and what has no undo are always there.
+Rows are shortened to what they say in few words, then left out, until all fits. Consents, risks, reasons and what has
+no undo are whole: no text is cut by its letters. Where risks are many, the last ones are counted, with their codes and
+the section that has them all.
 """
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -54,7 +55,9 @@ _GAP: Final = 2
 _AFTER_A_START: Final = "after a start of the broker only for partitions whose files it has not changed"
 """For which partitions undo is still possible then: each is looked at by itself."""
 _BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
-_WHOLE, _STAYS, _LAST = -1, 0, 9
+_STAYS, _LAST = 0, 9
+_FEWEST: Final = 3
+"""Rows from which on the last ones are counted."""
 _MARKERS_GO: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
 _YOUNG: Final = frozenset({Reason.MARKER_HORIZON.value, Reason.MARKER_STAMP.value})
 _LOOKED_AT: Final = frozenset({"replicas", "in-sync"})
@@ -124,14 +127,18 @@ class _Row(NamedTuple):
     Attributes:
         label: one word.
         text: the rest.
-        rank: how soon it may go; with 0 it may only be cut, and below that it stays whole.
-        short: what it says where it may have one line only, so that no command is cut; empty: its first words.
+        rank: how soon it may go; with 0 it stays.
+        short: what it says where it may have one line only; empty: it stays whole.
+        section: the section that has all rows of its label, where these may be counted; empty: they may not.
+        codes: what it is about, in a word each, for the row that counts.
     """
 
     label: str
     text: str
     rank: int = _STAYS
     short: str = ""
+    section: str = ""
+    codes: tuple[str, ...] = ()
 
 
 def changes_of(plan: Plan) -> list[Change]:
@@ -150,7 +157,7 @@ def short_page(plan: Plan, around: Around) -> View:
     fixed = sum(-(-len(f"  {command}") // WIDTH) for step in steps for command in step.commands)
     fixed += sum(map(_rows_of, (visible(title), last, *(line for step in steps for line in step.lines))))
     seen = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
-    rows = _fitted(seen, ROWS - fixed)
+    rows = _fitted(seen, ROWS - fixed, _show(around))
     return View(
         title=title,
         sections=(
@@ -171,8 +178,8 @@ def _rows_of(text: str, width: int = WIDTH) -> int:
     return sum(max(-(-len(line) // width), 1) for line in wrapped(text, width)) if text else 0
 
 
-def _fitted(rows: list[_Row], room: int) -> list[_Row]:
-    """Rows that fit: the least wanted are cut to one line, then left out; then the others are cut."""
+def _fitted(rows: list[_Row], room: int, show: str) -> list[_Row]:
+    """Return rows that fit: the least wanted are shortened, then left out; then some are counted."""
     width = WIDTH - max(len(row.label) for row in rows) - _GAP
 
     def needed() -> int:
@@ -181,7 +188,7 @@ def _fitted(rows: list[_Row], room: int) -> list[_Row]:
     def cut(low: int, high: int) -> None:
         for place in sorted(range(len(rows)), key=lambda at: (-rows[at].rank, -len(rows[at].text))):
             if needed() > room and low <= rows[place].rank <= high:
-                rows[place] = rows[place]._replace(text=rows[place].short or _cut(rows[place].text, width))
+                rows[place] = rows[place]._replace(text=rows[place].short or rows[place].text)
 
     def leave_out(low: int) -> None:
         for row in sorted(rows, key=lambda one: -one.rank):
@@ -193,14 +200,25 @@ def _fitted(rows: list[_Row], room: int) -> list[_Row]:
     cut(1, 2)
     leave_out(5)
     cut(0, 0)
-    leave_out(1)
+    while needed() > room and (counted := _counted(rows, show)):
+        rows = counted
+    leave_out(3)
     return rows
 
 
-def _cut(text: str, width: int) -> str:
-    if len(text) <= width:
-        return text
-    return textwrap.shorten(text, width, placeholder=" ...") if " " in text else f"{text[:60]} ..."
+def _counted(rows: Sequence[_Row], show: str) -> list[_Row]:
+    """Return the rows with the last two of one label in one that counts them; none if none may be counted."""
+    labels = [row.label for row in rows if row.section]
+    label = next((one for one in dict.fromkeys(labels) if labels.count(one) >= _FEWEST), "")
+    places = [place for place, row in enumerate(rows) if row.label == label and row.section]
+    if not places:
+        return []
+    *_, before, last = places
+    gone = (*rows[before].codes, *rows[last].codes)
+    text = f"and {len(gone):,} more ({', '.join(gone)}): {show} --section {rows[last].section}"
+    kept = [row for place, row in enumerate(rows) if place != last]
+    kept[before] = kept[before]._replace(text=text, codes=gone)
+    return kept
 
 
 # -- the rows, in their order
@@ -243,7 +261,7 @@ def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
     if is_preview(plan):
         yield _Row("Preview", "apply refuses it; after the stop make the plan, without --preview")
     if around.doubt:
-        yield _Row("Doubt", f"{around.doubt}. Is the right file in --config?", _WHOLE)
+        yield _Row("Doubt", f"{around.doubt}. Is the right file in --config?")
 
 
 def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
@@ -326,11 +344,11 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
-        yield _Row("Space", " ".join(seen.lines), _WHOLE)
+        yield _Row("Space", " ".join(seen.lines))
         return
-    yield _Row("Frees", _comes_back(plan), 3)
+    yield _Row("Frees", _comes_back(plan), 2)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
-    yield _Row("Down", f"{time} for apply and verify, plus stop and start", 4)
+    yield _Row("Down", f"{time} for apply and verify, plus stop and start", 2)
 
 
 def _without_room(plan: Plan) -> int:
@@ -382,7 +400,12 @@ def _risks(plan: Plan) -> Iterator[_Row]:
             continue
         told.add(risk.code)
         more = counts[risk.code] - 1
-        yield _Row("Risk", f"{risk.text} And {more:,} more like it." if more else risk.text)
+        yield _Row(
+            "Risk",
+            f"{risk.text} And {more:,} more like it." if more else risk.text,
+            section="risks",
+            codes=(risk.code,),
+        )
 
 
 def _proofs(plan: Plan) -> Iterator[_Row]:
@@ -405,17 +428,14 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
     if alone:
         codes = "; ".join(f"{code}: {few(folders)}" for code, folders in alone.items())
         count = sum(map(len, alone.values()))
-        yield _Row(
-            "Skipped",
-            f"{_partitions(count)} {'stays as it is' if count == 1 else 'stay as they are'} ({codes})",
-            1,
-        )
+        stay = f"{_partitions(count)} {'stays as it is' if count == 1 else 'stay as they are'}"
+        yield _Row("Skipped", f"{stay} ({codes})", _STAYS, f"{stay}: {_show(around)} --section partitions")
     held = [one for one in plan.partitions if one.span is not None and one.span.limit == LAG]
     if held and held[0].span is not None:
         more = f"; and {len(held) - 1:,} more such partitions" if len(held) > 1 else ""
-        yield _Row("Held", f"{held[0].folder}: {held[0].span.limit_text}{more}", 2)
+        yield _Row("Held", f"{held[0].folder}: {held[0].span.limit_text}{more}")
     for line in around.unmended.lines:
-        yield _Row("Besides", line, 2)
+        yield _Row("Besides", line, section="partitions", codes=(line.partition(" ")[0],))
 
 
 def earlier_than_asked(plan: Plan) -> dict[str, str]:

@@ -193,7 +193,8 @@ def test_gap_inside_a_segment_is_counted_and_so_are_records_that_went_out_of_a_b
     log_dir = directory.write()
     ((_, evidence),) = found(log_dir)
     assert evidence == (
-        f"5 offsets without a record: 2 of those from 0 to 9 in {0:020d}.log; 3 of those from 10 to 14 in "
+        f"5 offsets without a record: 2 of the 10 offsets from 0 to 9 in {0:020d}.log; "
+        f"3 of the 5 offsets from 10 to 14 in "
         f"{10:020d}.log; the topic is not compacted (cleanup.policy=delete, --set)"
     )
 
@@ -235,7 +236,9 @@ def test_gap_of_our_own_excision_is_no_finding_until_what_is_kept_is_purged(tmp_
     assert purge(plan, given).exit_code == ExitCode.REFUSED
     (log_dir / ".kafka_cleanshutdown").unlink()  # a broker has taken it away, and stopped otherwise
     assert purge(plan, given).exit_code == ExitCode.DONE
-    assert ranges(log_dir) == [f"3 offsets without a record: 3 of those from 10 to 19 in {10:020d}.log"]
+    assert ranges(log_dir) == [
+        f"3 offsets without a record: 3 of the 10 offsets from 10 to 19 in {10:020d}.log"
+    ]
 
 
 def test_what_our_kept_originals_explain_is_taken_out_of_a_larger_gap(tmp_path: Path) -> None:

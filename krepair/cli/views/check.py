@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import shorten
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import CATALOGUE, CHECK, IN_USE, RULES, Finding, Severity, severity_of
@@ -150,21 +150,32 @@ def _rule_lines(rules: Sequence[RuleSummary], asked: _Asked) -> Iterator[str]:
     # That the directory is in use takes a line of the verdict.
     most = _SCREEN_ROWS - any(rule.rule == IN_USE for rule in rules) if asked.screen else _PAGE_ROWS
     width = asked.width or _PAGE_WIDTH
-    shown = rules if len(rules) <= most else rules[: most - 1]
-    with_names = most - len(shown) if len(shown) == len(rules) else 0
+    lines = [_rule_line(rule, width) for rule in rules]
+    room = most - sum(map(len, lines))
+    shown = len(rules) if room >= 0 else _fitting(lines, most - 1)
     yield f"{'rule':5}  {'how bad':11}  {'partitions':>10}  {'bytes':>{_PLACES}}  what"
-    for place, rule in enumerate(shown):
-        size = size_text(rule.bytes) if rule.bytes else "-"
-        where = f"{len(rule.partitions):,}" if rule.partitions else "-"  # of the directory as a whole
-        head = f"{rule.rule:5}  {rule.severity.value:11}  {where:>10}  {size:>{_PLACES}}  "
-        yield head + textwrap.shorten(rule.title, max(width - len(head), 20), placeholder=" ...")
-        if place < with_names and rule.partitions:
+    for place, rule in enumerate(rules[:shown]):
+        yield from lines[place]
+        if place < room and rule.partitions:
             yield _worst_line(rule.partitions, width)
-    rest = rules[len(shown) :]
+    rest = [rule.rule for rule in rules[shown:]]
     if rest:
-        codes = ", ".join(rule.rule for rule in rest)
-        text = f"and {count_text(len(rest), 'more row', 'more rows')} (--all): {codes}"
-        yield textwrap.shorten(text, width, placeholder=" ...")
+        yield f"and {count_text(len(rest), 'more row', 'more rows')} (--all): {names_text(rest)}"
+
+
+def _rule_line(rule: RuleSummary, width: int) -> list[str]:
+    """Return the row of a rule: what it says is never cut, it goes on below itself."""
+    size = size_text(rule.bytes) if rule.bytes else "-"
+    where = f"{len(rule.partitions):,}" if rule.partitions else "-"  # of the directory as a whole
+    head = f"{rule.rule:5}  {rule.severity.value:11}  {where:>10}  {size:>{_PLACES}}  "
+    first, *more = textwrap.wrap(rule.title, max(width - len(head), 20))
+    return [head + first, *(" " * len(head) + line for line in more)]
+
+
+def _fitting(lines: Sequence[Sequence[str]], most: int) -> int:
+    """Return how many rows fit into a number of lines, one at least."""
+    taken = list(accumulate(map(len, lines)))
+    return max(sum(count <= most for count in taken), 1)
 
 
 def _worst_line(names: Sequence[str], width: int) -> str:
@@ -192,9 +203,7 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
             expected,
             len(lines),
             sum(line.bytes_read for line in lines),
-            textwrap.shorten(lines[0].text, 60, placeholder=" ...")
-            if len(lines) == 1
-            else lines[0].partition + ", ...",
+            lines[0].text if len(lines) == 1 else names_text([line.partition for line in lines]),
         )
         for expected, lines in sums.items()
     )
@@ -323,7 +332,6 @@ def _space_text(report: LogDirReport) -> str:
 
 # -- the verdict: a few lines
 
-_MOST: Final = 110
 _MANY_FILES: Final = 10_000
 """Number of files from which the started broker may reach a limit of the host."""
 _DOES: Final[dict[Expected, tuple[str, str]]] = {
@@ -382,13 +390,10 @@ def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     refused = next((line for line in lines if line.expected == "refuse"), None)
     strays = [line.partition for line in lines if line.expected == "stray"]
     if refused is not None:
-        # Up to two lines: the problem comes first, the advice often last.
-        yield shorten(f"Attention: {refused.text}", 2 * _MOST, placeholder=" ...")
+        yield f"Attention: {refused.text}"
     elif strays:
         many = count_text(len(strays), "partition will", "partitions will")
-        yield shorten(
-            f"Attention: {many} be put aside (-stray): {', '.join(strays)}", _MOST, placeholder=" ..."
-        )
+        yield f"Attention: {many} be put aside (-stray): {names_text(strays)}"
 
 
 def _worst(rules: Sequence[RuleSummary]) -> str:
