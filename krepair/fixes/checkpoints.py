@@ -309,9 +309,9 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
         for line in mended.past_end:
             more = "; the next start deletes every segment of it" if kind.rule == "KR405" else ""
             if kind.rule == "KR404":
-                count = count_text(line.offset - line.end, "record is", "records are")
+                records = count_text(line.offset - line.end, "record is", "records are")
                 more = (
-                    f": up to {count} to be fetched from the leader, as is usual after a crash. If no other replica "
+                    f": up to {records} to be fetched from the leader, as is usual after a crash. If no other replica "
                     "has them, they are lost: first copy the files back"
                 )
             yield Finding(
