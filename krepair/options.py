@@ -426,6 +426,12 @@ class Options:
     json: bool = _option("--json", "One JSON document on standard output.", default=False)
     json_lines: bool = _option("--json", "One JSON object a line.", default=False)
     quiet: bool = _option("--quiet -q", "No progress, no page; the exit code tells.", default=False)
+    verbose: bool = _option(
+        "--verbose -v",
+        "Say on stderr, line by line, what is decided and done, with times and partitions.",
+        default=False,
+    )
+    log: str = _option("--log FILE", "Write the same lines to the end of this file.")
     metrics: str = _option(
         "--metrics FILE.prom", "At the end write metrics here, for the node exporter's text file collector."
     )

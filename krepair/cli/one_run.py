@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from krepair.cli.outcome import exit_code_of, finish
+from krepair.cli.outcome import CHANGING_VERBS, exit_code_of, finish
 from krepair.engine.progress import Progress, SilentProgress
 from krepair.errors import ExitCode, KrepairError, NotALogDirError, UsageError
 from krepair.next_command import LOG_DIR, NOTHING, PLAN, Next, by_id, of_error
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichBars
     from rich.progress import TaskID
 
+    from krepair.cli.incident import Incident
     from krepair.ops.reports import ApplyReport, CheckReport
     from krepair.plan.model import Plan
     from krepair.plan.view import View
@@ -47,6 +48,7 @@ def run_and_finish(
     browser: Callable[[Made], View] | None = None,
     fill: Filling | None = None,
     same: Next | None = None,
+    incident: Incident | None = None,
 ) -> NoReturn:
     """Run a verb, show the result, and leave with the exit code of its report.
 
@@ -59,6 +61,7 @@ def run_and_finish(
         browser: function that builds the page for ``--html``, if it differs.
         fill: filler of the next command, in the report and in an error.
         same: next command if only the moment or the user was wrong.
+        incident: report to which this run is added.
 
     Raises:
         typer.Exit: always, unless there is an error.
@@ -67,8 +70,9 @@ def run_and_finish(
     fill = fill or Filling(config=options.config or "")
     made: Made | None = None
     code, began = int(ExitCode.DONE), time.monotonic()
+    failure: BaseException | None = None
     try:
-        with _progress(quiet=options.quiet) as progress, _exact_errors(fill, same):
+        with _events(verb, options, log_dirs), _progress(options) as progress, _exact_errors(fill, same):
             made = report = run(progress)
         if hasattr(report, "next_command"):
             report = replace(report, next_command=fill(report.next_command))
@@ -76,9 +80,13 @@ def run_and_finish(
             _write_page(page_file, (browser or page)(report))
         finish(verb, report, lambda: page(report), options)
     except BaseException as error:
-        code = exit_code_of(error, verb)
+        code, failure = exit_code_of(error, verb), error
         raise
     finally:
+        if incident is not None:
+            incident.add(
+                verb, code, time.monotonic() - began, None if made is None else partial(page, made), failure
+            )
         if metrics_file:
             _write_metrics(metrics_file, made, verb, code, time.monotonic() - began)
 
@@ -270,8 +278,14 @@ def run_on_plan(
     """
     from krepair.ops.show import options_of
 
+    incident = None
+    if verb in CHANGING_VERBS:
+        from krepair.cli.incident import Incident
+
+        incident = Incident(plan, path)
     fill = Filling(plan=path, log_dir=plan.log_dir, options=options_of(plan))
-    run_and_finish(verb, (plan.log_dir,), run, page, options, fill=fill, same=Next.of(verb, PLAN))
+    same = Next.of(verb, PLAN)
+    run_and_finish(verb, (plan.log_dir,), run, page, options, fill=fill, same=same, incident=incident)
 
 
 def _with_others(report: ApplyReport) -> ApplyReport:
@@ -426,10 +440,20 @@ class LineProgress:
         """Do nothing; the next task starts from zero."""
 
 
+def _events(verb: str, options: Options, log_dirs: Sequence[str]) -> contextlib.AbstractContextManager[None]:
+    """Provide the log of one verb, where one was asked for."""
+    if not (options.verbose or options.log):
+        return contextlib.nullcontext()
+    from krepair.cli.event_log import logged
+
+    return logged(verb, options, log_dirs)
+
+
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Progress]:
+def _progress(options: Options) -> Iterator[Progress]:
     """Provide the progress of one verb, and leave no bar behind, however the verb ends."""
-    progress = SilentProgress() if quiet else BarProgress() if sys.stderr.isatty() else LineProgress()
+    bars = sys.stderr.isatty() and not options.verbose
+    progress = SilentProgress() if options.quiet else BarProgress() if bars else LineProgress()
     try:
         yield progress
     finally:

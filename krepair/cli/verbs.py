@@ -37,7 +37,7 @@ _IN_SECTIONS: Final = ("text", "md")
 
 @takes(
     "config topic_config settings now_ms broker_version topics partitions deep every rule engine "
-    "master metrics html json quiet"
+    "master metrics html json quiet verbose log"
 )
 def check(
     log_dirs: Annotated[
@@ -78,7 +78,7 @@ def check(
     "out preview fixes accepted_losses replicas "
     "cluster delete_horizon keep merge assume_high_watermark only_replica "
     "as_broker config topic_config settings now_ms broker_version topics partitions scratch "
-    "engine master metrics json quiet"
+    "engine master metrics json quiet verbose log"
 )
 def plan(
     log_dir: Annotated[
@@ -196,7 +196,7 @@ def _text(read: Plan, path: str, output_format: str, observed: Observed | str, p
     return dumps(read).decode()
 
 
-@takes("expect broker_version scratch engine master metrics json quiet")
+@takes("expect broker_version scratch engine master metrics json quiet verbose log")
 def apply(plan: PlanArgument, *, options: Options) -> None:
     """Carry out a plan: stage, verify, swap. After an interruption the same command goes on.
 
@@ -207,7 +207,9 @@ def apply(plan: PlanArgument, *, options: Options) -> None:
     carry_out("apply", plan, ops.apply, options)
 
 
-@takes("config topic_config settings topics partitions originals scratch engine master metrics json quiet")
+@takes(
+    "config topic_config settings topics partitions originals scratch engine master metrics json quiet verbose log"
+)
 def verify(
     targets: Annotated[
         list[str],
@@ -244,7 +246,7 @@ def verify(
     )
 
 
-@takes("plan_id broker_version scratch engine master json quiet")
+@takes("plan_id broker_version scratch engine master json quiet verbose log")
 def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Put the kept originals back, byte for byte, with their modification times.
 
@@ -260,7 +262,7 @@ def undo(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     carry_out("undo", plan, ops.undo, options)
 
 
-@takes("plan_id json quiet")
+@takes("plan_id json quiet verbose log")
 def purge(plan: PlanOrLogDirArgument, *, options: Options) -> None:
     """Free the kept originals of a plan that was applied. There is no undo after it.
 
@@ -321,7 +323,7 @@ def dump(
     raise typer.Exit(int(run.exit_code))
 
 
-@takes("group now_ms partitions engine master json quiet")
+@takes("group now_ms partitions engine master json quiet verbose log")
 def groups(log_dir: LogDirArgument, *, options: Options) -> None:
     """Say what __consumer_offsets holds: groups, members, subscriptions, commits.
 
@@ -343,7 +345,8 @@ def groups(log_dir: LogDirArgument, *, options: Options) -> None:
 
 
 @takes(
-    "transactional_id config topic_config settings now_ms broker_version topics partitions engine master json quiet"
+    "transactional_id config topic_config settings now_ms broker_version topics partitions engine master json quiet "
+    "verbose log"
 )
 def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
     """Say what __transaction_state and the logs hold of transactions.
@@ -367,7 +370,7 @@ def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
 
 @takes(
     "config topic_config settings topics partitions every_partition engine master scratch metrics html "
-    "ticket_format json quiet"
+    "ticket_format json quiet verbose log"
 )
 def compare(
     sides: Annotated[
@@ -403,7 +406,7 @@ def compare(
     )
 
 
-@takes("facts_file config topics partitions engine master scratch json quiet")
+@takes("facts_file config topics partitions engine master scratch json quiet verbose log")
 def facts(
     log_dirs: Annotated[
         list[str] | None,

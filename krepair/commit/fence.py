@@ -13,6 +13,7 @@ last. A fence gives back only the line of its own partition.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -48,6 +49,7 @@ _LOWERED = "lowered"
 _RAISED = "raised"
 _SEEN = "seen.json"
 _SEEN_NEW = "seen.json.new"
+_LOG: Final = logging.getLogger(__name__)
 FILES_LOOKED_AT: Final = 300
 """How many files of other partitions' active segments a run looks at each time it takes down its own fence.
 
@@ -184,6 +186,7 @@ class Fence:
             OSError: a call failed; ``lift`` gives everything back.
         """
         owner = self._folder.owner()
+        _LOG.info("%s: fence goes up", self._folder.folder)
         if self.is_up() and self._broker_started():
             self.forget()
         if is_made(self._disk, self.place, 0o700, owner):
@@ -251,6 +254,7 @@ class Fence:
         if not self.is_up():
             return False
         started = self._broker_started()
+        _LOG.info("%s: fence goes down%s", self._folder.folder, ", a broker was started" if started else "")
         if started:
             self.forget()
         else:

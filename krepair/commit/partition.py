@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, Literal
@@ -56,10 +57,12 @@ from krepair.plan.changes import FileChange
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, Commit, PartitionPlan
 
+_LOG: Final = logging.getLogger(__name__)
 Verify = Callable[[Sequence[Change]], Mapping[str, str]]
 """Reads what changes made once more; gives what is wrong, by the id of the change."""
 
 Failure = KrepairError | OSError
+_EVENTS: Final[dict[type[Step], str]] = {Intent: "begun", Undo: "undo begun", Freed: "originals freed"}
 _STOPS_ALL: Final = (InterruptedAtSafePointError, LockLostError)
 _APPLIED: Final = frozenset({"committing", "committed", "undoing", "freed"})
 """States of a change that undo takes back."""
@@ -325,6 +328,10 @@ class _Run:
         self.guards.begun = True
         self.folder.tree.let_go()  # a record goes into the folder that has the name now
         self.journal.append(*records)
+        for record in records:
+            if isinstance(record, Intent | Undo | Done | Freed):
+                what = record.state if isinstance(record, Done) else _EVENTS[type(record)]
+                _LOG.info("%s: %s", record.change_id, what)
 
     def set_fence(self, *, fenced: bool) -> None:
         """Up for a swap. Down for all else: what those change of an active segment looks like a broker's work."""

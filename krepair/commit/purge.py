@@ -10,10 +10,12 @@ by the partition folder's own name, and the first call after the renaming fails.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import stat
 from collections.abc import Collection, Iterable, Iterator
+from typing import Final
 
 from krepair.commit.begin import executor_of
 from krepair.commit.folder import PartitionFolder
@@ -36,6 +38,9 @@ from krepair.next_command import PLAN, Next, of_error
 _LAST = (COPY_NAME, JOURNAL_NAME)
 
 
+_LOG: Final = logging.getLogger(__name__)
+
+
 def purge_partition(folder: PartitionFolder, planned: Collection[str] = ()) -> int:
     """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
 
@@ -53,6 +58,7 @@ def purge_partition(folder: PartitionFolder, planned: Collection[str] = ()) -> i
             since, see ``_check_still_good``.
         OSError: a call failed; run it again.
     """
+    _LOG.info("%s: purge of the originals begins", folder.folder)
     if not folder.tree.is_folder(folder.private):
         return _gone(folder)
     try:

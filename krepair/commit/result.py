@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import logging
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
 from krepair.errors import ExitCode, KrepairError
 from krepair.next_command import NOTHING, Next, of_error
 
+_LOG: Final = logging.getLogger(__name__)
 ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "purged", "gone"]
 
 
@@ -62,6 +64,7 @@ def failed(
     else:
         where = error.filename if isinstance(error.filename, str) else "the disk"
         own, why = ExitCode.PARTLY, f"{where}: {error.strerror or error}"
+    _LOG.info("%s: not done: %s", change_id or partition, why)
     return ChangeResult(
         change_id=change_id or partition,
         partition=partition,

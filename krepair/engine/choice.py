@@ -6,6 +6,7 @@ in this process. They decide where work is done, never what is in a plan.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ from krepair.engine.progress import Progress
 from krepair.errors import KrepairError, RefusedError
 from krepair.next_command import INLINE
 
+_LOG: Final = logging.getLogger(__name__)
 _STANDALONE: Final = "spark://"
 _PATIENCE_S: Final = 5.0
 _JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<cause>\S.*)")
@@ -37,6 +39,12 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
     Raises:
         RefusedError: Spark was requested and cannot start here, or its master cannot be reached.
     """
+    engine = _chosen(wanted, master, work, progress)
+    _LOG.info("engine %s", engine.why)
+    return engine
+
+
+def _chosen(wanted: str, master: str, work: Load, progress: Progress | None) -> Engine:
     if wanted == "inline":
         return InlineEngine("inline: --engine inline", progress)
     reason, cores = why_no_spark(), cores_here()

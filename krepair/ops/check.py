@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Final, NamedTuple
@@ -50,6 +51,9 @@ from krepair.start.unformatted import UnusableDir, unformatted_finding
 _FREEING: Final = ("--keep", "auto")
 
 
+_LOG: Final = logging.getLogger(__name__)
+
+
 def check(log_dirs: Sequence[str], options: Options, progress: Progress | None = None) -> CheckReport:
     """Check log directories.
 
@@ -90,6 +94,9 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     reports = tuple(_with_others(looked, number) for number in range(len(looked)))
     best_ways = {context.view.path: _best_ways(context) for context in grounds}
     best_ways |= {one.path: {} for one in unusable}
+    if _LOG.isEnabledFor(logging.INFO):
+        for finding in (one for report in reports for one in report.findings):
+            _LOG.info("%s: %s: %s", finding.partition or "root", finding.rule, finding.evidence)
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,

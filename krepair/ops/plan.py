@@ -5,6 +5,7 @@ The last part is ``--preview``: a plan made beside a running broker, for reading
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -74,6 +75,7 @@ from krepair.plan.model import (
     Span,
 )
 from krepair.plan.risks import KEPT_ORIGINALS, OTHERS_HAVE
+from krepair.plan.short import changes_of
 from krepair.plan.view import size_text
 from krepair.rules.evidence import OPEN, CutPart, Gone, Having, told, who_has
 from krepair.rules.markers import RULES
@@ -93,6 +95,9 @@ _BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.m
 
 ByFix = Mapping[str, Seen]
 """Name of a fix -> what it sees in one partition."""
+
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def make_plan(log_dir: str, options: Options, progress: Progress | None = None) -> Plan:
@@ -121,7 +126,20 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     check_consents([view], options)
     with contexts(view, options, fixes, partitions, progress) as context_of:
         context = context_of(view)
-        return plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+        plan = plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+    _log_decisions(plan)
+    return plan
+
+
+def _log_decisions(plan: Plan) -> None:
+    """Log what a plan changes, and why it leaves the other partitions alone."""
+    if not _LOG.isEnabledFor(logging.INFO):
+        return
+    for partition in plan.partitions:
+        if partition.status == "left alone":
+            _LOG.info("%s: left alone: %s: %s", partition.folder, partition.code, partition.why)
+    for change in changes_of(plan):
+        _LOG.info("%s: to be changed by %s", change.change_id, ", ".join(change.rules))
 
 
 @contextmanager

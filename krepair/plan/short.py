@@ -340,7 +340,7 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
         )
     elif seen.fits:
         yield _Row(
-            "Fits", _fits_text(plan, seen, around), _WHOLE if seen.root_bytes or _without_room(plan) else 2
+            "Fits", _fits_text(plan, seen, around), _STAYS if seen.root_bytes or _without_room(plan) else 2
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
