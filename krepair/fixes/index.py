@@ -20,18 +20,18 @@ from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import SecondReading, aborts_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
-from krepair.fixes.survey import INDEXES_SEEN, Sight, Survey, indexes_of
+from krepair.fixes.survey import INDEXES_SEEN, Sight, Survey, indexes_of, next_start_of
 from krepair.fixes.untouched import (
     beside,
     waits_for_swap,
     why_not_looked_at,
     why_untouched,
 )
-from krepair.formats.broker_version import version_of
+from krepair.formats.broker_version import Version, version_of
 from krepair.formats.filenames import log_name, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import time_text
-from krepair.logdir.values import FileRef, LogDir, Partition, Segment
+from krepair.logdir.values import FileRef, Partition, Segment
 from krepair.next_command import PLAN, Next
 from krepair.options import Options
 from krepair.plan.changes import bases_touched
@@ -481,16 +481,16 @@ def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFil
 _IF_DELETE: Final = "if its cleanup.policy is delete, which is not known here, "
 
 
-def deletions_of(view: LogDir, survey: Survey, options: Options) -> Deletions:
+def deletions_of(survey: Survey, options: Options) -> Deletions:
     """What retention by time deletes of one partition at the next start, and what it should."""
     settings = survey.settings
-    clocks = clocks_of(view, survey) if "delete" in settings.cleanup_policy else []
     version = version_of(options.broker_version)
+    clocks = clocks_of(survey, version) if "delete" in settings.cleanup_policy else []
     going = deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
     return going if settings.policy_is_known else going._replace(if_delete=_IF_DELETE)
 
 
-def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
+def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
     """What gives the age of each segment, ascending; empty where that is not known."""
     settings, partition = survey.settings, survey.partition
     if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
@@ -498,9 +498,10 @@ def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
     # What is below the first swap stays as it is, whatever the swaps become.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
     below = min(swaps, default=INT64_MAX)
-    point = view.recovery_point.offsets.get(partition.key, 0)
+    loaded = next_start_of(survey).of(version)
+    recovered = () if loaded is None else loaded.recovered
     clocks = []
-    for segment, end in partition.segments_with_ends():
+    for segment in partition.segments:
         if segment.base_offset >= below:
             break
         found = indexes_of(survey).get(segment.base_offset)
@@ -515,7 +516,7 @@ def clocks_of(view: LogDir, survey: Survey) -> list[SegmentClock]:
                 first_timestamp=found.first_timestamp,
                 last_timestamp=found.last_timestamp,
                 torn=found.torn,
-                recovered=not view.clean_shutdown and end > point,
+                recovered=segment.base_offset in recovered,
                 largest=found.largest,
             )
         )

@@ -57,10 +57,11 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
         if before is not None and before.covers(asked):
             continue
         survey.put(_ASKED, asked)
-        if not _can_be_simulated(survey):
+        if survey.partition.unreadable:
             continue
         files = _Files(context.view, survey)
-        loaded = files.as_found(versions, whole=whole) if files.is_known else files.not_read()
+        is_told = files.is_known and _can_be_simulated(survey)
+        loaded = files.as_found(versions, whole=whole) if is_told else files.not_read()
         if loaded is None:
             chosen.append((survey, files))
         else:
@@ -256,7 +257,7 @@ class _Files:
         return StartItem(
             place=place_of(view, partition),
             segments=tuple(self._segment(part, whole=whole) for part in self._parts),
-            swaps=_swaps(partition),
+            swaps=swaps_of(partition),
             lowest_cleaned=min(
                 (one.base_offset for one in partition.leftovers if one.kind == "cleaned"), default=INT64_MAX
             ),
@@ -319,7 +320,7 @@ def _leads_in(segment: Segment, facts: SegmentFacts | None) -> bool:
     return inside and segment.base_offset <= base <= segment.base_offset + offset <= facts.summary.last_offset
 
 
-def _swaps(partition: Partition) -> tuple[SegmentFiles, ...]:
+def swaps_of(partition: Partition) -> tuple[SegmentFiles, ...]:
     """Return the ``.swap`` files that a start renames, by base offset."""
     from krepair.loading.simulate import SegmentFiles
 
@@ -345,7 +346,7 @@ def _can_be_simulated(survey: Survey) -> bool:
     """Return whether each file is what its name says, and every index can be mapped."""
     partition = survey.partition
     pending = [one for one in partition.leftovers if one.kind in {"swap", "cleaned"}]
-    if partition.unreadable or partition.special is not None:
+    if partition.special is not None:
         return False
     if not all(parse_file_name(one.file.name).is_canonical for one in pending):
         return False

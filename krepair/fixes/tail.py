@@ -19,7 +19,7 @@ from krepair.fixes.logs import Ranges, next_base_of, read_logs
 from krepair.fixes.next_start import failing_starts
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
 from krepair.fixes.staging import Kind, Staging, Work
-from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.survey import Sight, Survey, next_start_of
 from krepair.fixes.untouched import (
     beside,
     beside_leftovers,
@@ -137,11 +137,6 @@ def _written(log_dir: LogDir, survey: Survey) -> Written:
     )
 
 
-def recovered_bases(survey: Survey, point: int) -> list[int]:
-    """Base offsets of the segments that hold offsets at or above the recovery point, ascending."""
-    return [segment.base_offset for segment, end in survey.partition.segments_with_ends() if end > point]
-
-
 def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
     """Every damaged range with the price of each way out."""
     folder = survey.partition.folder
@@ -175,8 +170,8 @@ def _severity(log_dir: LogDir, survey: Survey, one: Damaged) -> Severity | None:
     """Return that padding is information; unless the next start recovers the segment, and deletes all later ones."""
     if not one.padding:
         return None
-    point = log_dir.recovery_point.offsets.get(survey.partition.key, 0)
-    recovers = not log_dir.clean_shutdown and one.base_offset in recovered_bases(survey, point)
+    starts = next_start_of(survey).by_version.values()
+    recovers = not log_dir.clean_shutdown and any(one.base_offset in loaded.recovered for loaded in starts)
     return None if recovers and one.later_go else Severity.INFORMATION
 
 

@@ -201,7 +201,7 @@ def _check_one(
     view, options = context.view, context.options
     others = [other for other in views if other is not view]
     surveys, root = look_at_everything(context)
-    going = {survey.partition.folder: deletions_of(view, survey, options) for survey in surveys}
+    going = {survey.partition.folder: deletions_of(survey, options) for survey in surveys}
     starting = starting_of(context, others, surveys, root, node, metadata_log, readable, missing)
     lines = tuple(forecast(view, surveys, going, root, context.version, starting))
     seen = SeenDir(

@@ -14,7 +14,6 @@ from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.fixes.survey import Survey, indexes_of, next_start_of
-from krepair.fixes.tail import recovered_bases
 from krepair.formats.broker_version import Version, version_text
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
@@ -182,7 +181,7 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     if view.clean_shutdown:
         return _after_clean_stop(survey)
     point = view.recovery_point.offsets.get(partition.key, 0)
-    bases = recovered_bases(survey, point)
+    bases = () if outcome is None else outcome.recovered
     since = f"from the recovery point {point} on"
     read = count_text(len(bases), f"segment {since} is read", f"segments {since} are read")
     said = f"not cleanly stopped: {read}"

@@ -34,7 +34,7 @@ def time_findings(view: LogDir, survey: Survey, going: Deletions, now_ms: int) -
         going: what the next start deletes of it.
         now_ms: the clock, epoch milliseconds.
     """
-    clocks = clocks_of(view, survey)
+    clocks = clocks_of(survey, None)  # the times of the logs alone are asked
     ahead = next((place for place, one in enumerate(clocks) if one.largest > now_ms + _DAY_MS), len(clocks))
     stopped = clocks[ahead:]
     waiting = [

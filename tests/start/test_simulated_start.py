@@ -9,6 +9,7 @@ import pytest
 
 from krepair.durable.tree import Tree
 from krepair.engine.items import Failed, Place
+from krepair.fixes.next_start import swaps_of
 from krepair.formats.broker_version import VersionNumber
 from krepair.loading import simulate as task
 from krepair.loading.behaviour import Broker, Brokers, behaviour_of
@@ -20,6 +21,7 @@ from krepair.logdir.view import read_log_dir
 from tests.builders import LogDir as Made
 from tests.builders import data
 from tests.lab.starts import CLOCK_MS, EXPIRY_MS, SETTINGS, VERSIONS, Sources, make_case, write_root
+from tests.twins.start import Seen, Start, Unsure
 
 SEEDS = range(120)
 ALL = tuple(Broker(one, behaviour_of(one), EXPIRY_MS[one[:2]]) for one in VERSIONS)
@@ -44,6 +46,10 @@ def item_of(
         index_bytes=settings["segment.index.bytes"],
         now_ms=CLOCK_MS,
         brokers=brokers,
+        swaps=swaps_of(partition),
+        lowest_cleaned=min(
+            (one.base_offset for one in partition.leftovers if one.kind == "cleaned"), default=1 << 62
+        ),
     )
 
 
@@ -151,3 +157,32 @@ def test_since_2_8_of_those_of_no_segment_only_the_greatest_is_looked_at(
     folder = SnapshotFolder(dict.fromkeys(offsets, ()))
     SimulatedProducers(folder, later, CLOCK_MS).remove_strays([0, 100, 200])
     assert tuple(sorted(folder.unread)) == lost
+
+
+def test_a_slow_loader_of_other_code_sees_the_same(
+    damaged: list[tuple[LogDir, Partition, dict[str, int]]],
+) -> None:
+    brokers = tuple(one for one in ALL if one.version >= (3, 0, 0))
+    told = 0
+    for view, partition, settings in damaged:
+        item = item_of(view, partition, settings, brokers)
+        files = {one.name: one.read_bytes() for one in Path(partition.path).iterdir() if one.is_file()}
+        start = Start(
+            files,
+            clean=item.clean,
+            point=item.recovery_point,
+            log_start=item.log_start,
+            interval=item.interval_bytes,
+        )
+        try:
+            slow = start.load()
+        except Unsure:
+            continue
+        for version, loaded in played(item).items():
+            if loaded.failure:
+                continue
+            snapshot = loaded.snapshot_offset if slow.snapshot is not None else None
+            seen = Seen(loaded.segments, loaded.recovered, loaded.log_end, snapshot)
+            assert seen == slow, (partition.path, version)
+            told += 1
+    assert told > len(damaged)
