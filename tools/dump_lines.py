@@ -1,7 +1,7 @@
 """The lines of ``krepair dump --json``, for their published schema.
 
-The lines are written without these types, by ``krepair.look.dump``; a test holds real output against them. A field that
-may be absent has ``UNSET`` as its default. Times are epoch milliseconds.
+``krepair.look.dump`` writes the lines without these types; a test compares them with real output. A field that may be
+absent has ``UNSET`` as its default. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ NullableText = str | None | UnsetType
 
 
 class DumpLine(Struct, frozen=True, kw_only=True, tag="dump"):
-    """The first line.
+    """First line of the output.
 
     Attributes:
-        format_version: major.minor of these lines.
-        tool_version: of krepair.
+        format_version: major.minor version of these lines.
+        tool_version: version of krepair.
     """
 
     format_version: str
@@ -26,13 +26,13 @@ class DumpLine(Struct, frozen=True, kw_only=True, tag="dump"):
 
 
 class FileLine(Struct, frozen=True, kw_only=True, tag="file"):
-    """A file begins.
+    """Start of a file.
 
     Attributes:
-        file: its path, as it was named or under the folder that was named.
-        kind: what it is by its name.
-        size: bytes.
-        base_offset: of its segment; absent of files that belong to none.
+        file: path of the file, as typed or below the typed folder.
+        kind: kind of the file, by its name.
+        size: size of the file in bytes.
+        base_offset: base offset of its segment; absent if it belongs to none.
     """
 
     file: str
@@ -42,29 +42,29 @@ class FileLine(Struct, frozen=True, kw_only=True, tag="file"):
 
 
 class BatchLine(Struct, frozen=True, kw_only=True, tag="batch"):
-    """The header of a batch, or a message of v0 or v1; of these the last ten fields are absent.
+    """Header of a batch, or a message of v0 or v1, for which the last ten fields are absent.
 
     Attributes:
-        position: byte in the file.
-        base_offset: first offset.
-        last_offset: last offset.
-        max_timestamp: largest timestamp.
-        crc: as it is written.
-        valid: whether the checksum is right.
-        size: bytes.
-        magic: 0, 1 or 2.
+        position: byte position in the file.
+        base_offset: first offset of the batch.
+        last_offset: last offset of the batch.
+        max_timestamp: largest timestamp of the batch.
+        crc: checksum stored in the file.
+        valid: true if the stored checksum is correct.
+        size: size of the batch in bytes.
+        magic: message format: 0, 1 or 2.
         codec: name of the compression, or ``none``.
         timestamp_type: ``CreateTime``, ``LogAppendTime`` or none.
-        base_timestamp: of the first record.
-        producer_id: -1 if none.
-        records: how many.
-        producer_epoch: -1 if none.
-        base_sequence: -1 if none.
-        last_sequence: -1 if none.
-        leader_epoch: of the partition's leader.
-        transactional: whether it belongs to a transaction.
-        control: whether it is a control batch.
-        delete_horizon_ms: when it may be deleted (KIP-534), or null.
+        base_timestamp: timestamp of the first record.
+        producer_id: producer id, -1 if none.
+        records: number of records.
+        producer_epoch: producer epoch, -1 if none.
+        base_sequence: sequence number of the first record, -1 if none.
+        last_sequence: sequence number of the last record, -1 if none.
+        leader_epoch: epoch of the partition's leader that appended the batch.
+        transactional: true if the batch belongs to a transaction.
+        control: true for a control batch.
+        delete_horizon_ms: time from which the log cleaner may delete the batch (KIP-534), or null.
     """
 
     position: int
@@ -90,16 +90,16 @@ class BatchLine(Struct, frozen=True, kw_only=True, tag="batch"):
 
 
 class HeaderOfRecord(Struct, frozen=True, kw_only=True):
-    """One header of a record; the name of a field says how its bytes are shown.
+    """Header of a record; the name of a field says how its bytes are shown.
 
     Attributes:
-        key: as text.
-        key_hex: as hexadecimal digits.
-        key_base64: as base64.
-        value: as text, or null.
-        value_json: as JSON.
-        value_hex: as hexadecimal digits.
-        value_base64: as base64.
+        key: key of the header as text.
+        key_hex: key as hexadecimal digits.
+        key_base64: key as base64.
+        value: value of the header as text, or null.
+        value_json: value as JSON.
+        value_hex: value as hexadecimal digits.
+        value_base64: value as base64.
     """
 
     key: str | UnsetType = UNSET
@@ -112,43 +112,43 @@ class HeaderOfRecord(Struct, frozen=True, kw_only=True):
 
 
 class RecordLine(Struct, frozen=True, kw_only=True, tag="record"):
-    """A record. Of key and value one field is there, whose name says how the bytes are shown.
+    """Record. Its key and its value have one field each, whose name says how the bytes are shown.
 
     Attributes:
-        position: of its batch in the file.
-        offset: log offset.
-        timestamp: of the record.
+        position: byte position of its batch in the file.
+        offset: offset of the record in the log.
+        timestamp: timestamp of the record.
         timestamp_type: ``CreateTime``, ``LogAppendTime`` or none.
-        sequence: -1 if none; absent of v0 and v1, as the next four.
-        producer_id: -1 if none.
-        producer_epoch: -1 if none.
-        transactional: whether its batch belongs to a transaction.
-        control: whether its batch is a control batch.
-        key_size: bytes, -1 for null.
-        value_size: bytes, -1 for null.
-        marker: of a control record: ``COMMIT``, ``ABORT`` or another name; the number of an unknown one.
-        coordinator_epoch: of a commit or abort marker.
-        headers: absent where there are none.
-        headers_left_out: how many more there are, where they are too large to show.
-        record: of a coordinator's record: its type.
-        key_version: likewise.
-        key_fields: Kafka's own fields of the key.
-        value_version: likewise; absent of a tombstone.
-        value_fields: Kafka's own fields of the value. A member of a classic consumer group also has what is in its
-            ``subscription`` and ``assignment``, under these names with ``_version``, ``_fields`` and ``_left_over``
-            (bytes), or with ``_problem`` and ``_hex``.
-        tombstone: true where the value is null.
-        problem: why it could not be decoded.
-        key: as text, or null.
-        key_json: as JSON.
-        key_hex: as hexadecimal digits.
-        key_base64: as base64.
-        key_cut: true where only a part is shown.
-        value: as text, or null.
-        value_json: as JSON.
-        value_hex: as hexadecimal digits.
-        value_base64: as base64.
-        value_cut: true where only a part is shown.
+        sequence: sequence number, -1 if none; absent for v0 and v1, like the next four fields.
+        producer_id: producer id, -1 if none.
+        producer_epoch: producer epoch, -1 if none.
+        transactional: true if its batch belongs to a transaction.
+        control: true if its batch is a control batch.
+        key_size: size of the key in bytes, -1 for null.
+        value_size: size of the value in bytes, -1 for null.
+        marker: type of a control record: ``COMMIT``, ``ABORT`` or another name; the number of an unknown one.
+        coordinator_epoch: coordinator epoch of a COMMIT or ABORT marker.
+        headers: headers of the record; absent if there are none.
+        headers_left_out: number of headers omitted because they are too large to show.
+        record: type of a coordinator's record.
+        key_version: version of a coordinator record's key.
+        key_fields: decoded fields of the key, by Kafka's names.
+        value_version: version of a coordinator record's value; absent for a tombstone.
+        value_fields: decoded fields of the value, by Kafka's names. A member of a classic consumer group also has the
+            decoded ``subscription`` and ``assignment``, under these names with ``_version``, ``_fields`` and
+            ``_left_over`` (bytes), or with ``_problem`` and ``_hex``.
+        tombstone: true if the value is null.
+        problem: reason why the record could not be decoded.
+        key: key as text, or null.
+        key_json: key as JSON.
+        key_hex: key as hexadecimal digits.
+        key_base64: key as base64.
+        key_cut: true if only a part of the key is shown.
+        value: value as text, or null.
+        value_json: value as JSON.
+        value_hex: value as hexadecimal digits.
+        value_base64: value as base64.
+        value_cut: true if only a part of the value is shown.
     """
 
     position: int
@@ -186,11 +186,11 @@ class RecordLine(Struct, frozen=True, kw_only=True, tag="record"):
 
 
 class IndexEntryLine(Struct, frozen=True, kw_only=True, tag="index_entry"):
-    """An entry of an ``.index``.
+    """Entry of an ``.index``.
 
     Attributes:
-        offset: log offset.
-        position: byte in the log.
+        offset: offset in the log.
+        position: byte position in the log.
     """
 
     offset: int
@@ -198,11 +198,11 @@ class IndexEntryLine(Struct, frozen=True, kw_only=True, tag="index_entry"):
 
 
 class TimeIndexEntryLine(Struct, frozen=True, kw_only=True, tag="time_index_entry"):
-    """An entry of a ``.timeindex``.
+    """Entry of a ``.timeindex``.
 
     Attributes:
-        timestamp: largest so far.
-        offset: log offset.
+        timestamp: largest timestamp up to this entry.
+        offset: offset in the log.
     """
 
     timestamp: int
@@ -210,14 +210,14 @@ class TimeIndexEntryLine(Struct, frozen=True, kw_only=True, tag="time_index_entr
 
 
 class AbortedTransactionLine(Struct, frozen=True, kw_only=True, tag="aborted_transaction"):
-    """An entry of a ``.txnindex``.
+    """Entry of a ``.txnindex``.
 
     Attributes:
-        version: of the entry.
-        producer_id: of the transaction.
-        first_offset: of the transaction.
-        last_offset: of its marker.
-        last_stable_offset: when it was aborted.
+        version: format version of the entry.
+        producer_id: producer id of the transaction.
+        first_offset: first offset of the transaction.
+        last_offset: offset of the ABORT marker.
+        last_stable_offset: last stable offset at the time of the abort.
     """
 
     version: int
@@ -228,12 +228,12 @@ class AbortedTransactionLine(Struct, frozen=True, kw_only=True, tag="aborted_tra
 
 
 class SnapshotLine(Struct, frozen=True, kw_only=True, tag="snapshot"):
-    """The head of a producer snapshot.
+    """Header of a producer snapshot.
 
     Attributes:
-        version: of the format.
-        crc: as it is written.
-        entries: how many.
+        version: format version.
+        crc: checksum stored in the file.
+        entries: number of producers.
     """
 
     version: int
@@ -242,17 +242,17 @@ class SnapshotLine(Struct, frozen=True, kw_only=True, tag="snapshot"):
 
 
 class ProducerLine(Struct, frozen=True, kw_only=True, tag="producer"):
-    """An entry of a producer snapshot.
+    """Entry of a producer snapshot.
 
     Attributes:
-        producer_id: of the producer.
-        producer_epoch: its epoch.
-        last_sequence: of its last batch.
-        last_offset: of its last batch.
-        offset_delta: of its last batch.
-        timestamp: of its last batch.
-        coordinator_epoch: of its last marker, -1 if none.
-        current_txn_first_offset: of its open transaction, -1 if none.
+        producer_id: id of the producer.
+        producer_epoch: epoch of the producer.
+        last_sequence: last sequence number of the producer's last batch.
+        last_offset: last offset of the producer's last batch.
+        offset_delta: offset delta of the producer's last batch.
+        timestamp: timestamp of the producer's last batch.
+        coordinator_epoch: coordinator epoch of the producer's last marker, -1 if none.
+        current_txn_first_offset: first offset of the producer's open transaction, -1 if none.
     """
 
     producer_id: int
@@ -266,12 +266,12 @@ class ProducerLine(Struct, frozen=True, kw_only=True, tag="producer"):
 
 
 class CheckpointEntryLine(Struct, frozen=True, kw_only=True, tag="checkpoint_entry"):
-    """A line of an offset checkpoint.
+    """Entry of an offset checkpoint.
 
     Attributes:
         topic: topic name.
         partition: partition number.
-        offset: what the checkpoint says of it.
+        offset: offset recorded for the partition.
     """
 
     topic: str
@@ -280,11 +280,11 @@ class CheckpointEntryLine(Struct, frozen=True, kw_only=True, tag="checkpoint_ent
 
 
 class EpochEntryLine(Struct, frozen=True, kw_only=True, tag="epoch_entry"):
-    """A line of a ``leader-epoch-checkpoint``.
+    """Entry of a ``leader-epoch-checkpoint``.
 
     Attributes:
         epoch: leader epoch.
-        start_offset: its first offset.
+        start_offset: first offset of the epoch.
     """
 
     epoch: int
@@ -292,11 +292,11 @@ class EpochEntryLine(Struct, frozen=True, kw_only=True, tag="epoch_entry"):
 
 
 class PropertyLine(Struct, frozen=True, kw_only=True, tag="property"):
-    """A line of ``meta.properties``.
+    """Line of ``meta.properties``.
 
     Attributes:
-        key: name.
-        value: value.
+        key: name of the property.
+        value: value of the property.
     """
 
     key: str
@@ -304,11 +304,11 @@ class PropertyLine(Struct, frozen=True, kw_only=True, tag="property"):
 
 
 class PartitionMetadataLine(Struct, frozen=True, kw_only=True, tag="partition_metadata"):
-    """What ``partition.metadata`` holds.
+    """Content of ``partition.metadata``.
 
     Attributes:
-        version: of the format.
-        topic_id: as Kafka's tools print it.
+        version: format version.
+        topic_id: topic id as Kafka's tools print it.
     """
 
     version: int
@@ -316,22 +316,22 @@ class PartitionMetadataLine(Struct, frozen=True, kw_only=True, tag="partition_me
 
 
 class TextLine(Struct, frozen=True, kw_only=True, tag="text"):
-    """A line of a file that is plain text.
+    """Line of a plain text file.
 
     Attributes:
-        line: the line.
+        line: the line without its end.
     """
 
     line: str
 
 
 class PaddingLine(Struct, frozen=True, kw_only=True, tag="padding"):
-    """The zeros at the end of an index.
+    """Zeros at the end of an index.
 
     Attributes:
-        position: where they begin.
-        length: bytes.
-        entries: how many entries would have room.
+        position: byte position of the first zero.
+        length: number of zero bytes.
+        entries: number of entries that would fit there.
     """
 
     position: int
@@ -340,14 +340,14 @@ class PaddingLine(Struct, frozen=True, kw_only=True, tag="padding"):
 
 
 class DamageLine(Struct, frozen=True, kw_only=True, tag="damage"):
-    """Bytes that are not what they should be.
+    """Damaged bytes.
 
     Attributes:
-        position: where they begin.
-        length: bytes; 0 where something is missing.
-        expected: what should be there.
-        found: what is there.
-        rule: ``KRnnn`` where one names it.
+        position: byte position of the damage.
+        length: number of damaged bytes; 0 if something is missing.
+        expected: expected content.
+        found: content found.
+        rule: rule ``KRnnn`` of the damage, if there is one.
     """
 
     position: int
@@ -358,11 +358,11 @@ class DamageLine(Struct, frozen=True, kw_only=True, tag="damage"):
 
 
 class UnreadableLine(Struct, frozen=True, kw_only=True, tag="unreadable"):
-    """A file that could not be read.
+    """File that could not be read.
 
     Attributes:
-        file: its path.
-        why: what the operating system says.
+        file: path of the file.
+        why: message of the operating system.
     """
 
     file: str
@@ -370,15 +370,15 @@ class UnreadableLine(Struct, frozen=True, kw_only=True, tag="unreadable"):
 
 
 class EndLine(Struct, frozen=True, kw_only=True, tag="end"):
-    """The last line.
+    """Last line of the output.
 
     Attributes:
-        files: how many were looked at.
-        batches: how many were read.
-        damages: how many were found.
-        unreadable: files that could not be read.
-        limit_reached: whether ``--limit`` ended it.
-        exit_code: of the process.
+        files: number of files read.
+        batches: number of batches read.
+        damages: number of damaged ranges.
+        unreadable: number of files that could not be read.
+        limit_reached: true if ``--limit`` ended the output.
+        exit_code: exit code of the process.
     """
 
     files: int

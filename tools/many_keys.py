@@ -37,7 +37,7 @@ from tests.rules.facts import POLICY
 Answer = TypeVar("Answer")
 
 RECORDS = 64
-"""Of a batch: every offset delta then is one byte, so that all batches have one size."""
+"""Number of records in a batch: every offset delta is one byte then, so that all batches have the same size."""
 VALUE_BYTES = 60
 KEY = b"key of a"
 SEGMENT_BYTES = 1 << 30
@@ -46,7 +46,7 @@ _MIXED = np.uint64(0x9E3779B97F4A7C15)
 
 
 def template() -> tuple[bytes, int, int]:
-    """A batch, the place of its first key's number, and the bytes from there to the next one's."""
+    """Return a batch, the position of its first key's number, and the bytes from there to the next key's number."""
     mark = b"\xf0NUMBER\xf1"
     records = [Record(KEY + mark, b"v" * VALUE_BYTES) for _ in range(RECORDS)]
     raw = builders.encode(0, records, base_timestamp=NOW_MS - 10**6, max_timestamp=NOW_MS - 10**6)
@@ -55,7 +55,7 @@ def template() -> tuple[bytes, int, int]:
 
 
 def write_log(folder: Path, keys: int, again: int) -> int:
-    """Closed segments and a small active one; gives the log end. ``again`` is at most ``keys``."""
+    """Write closed segments and a small active one; return the log end. ``again`` is at most ``keys``."""
     raw, first, step = template()
     batches = (keys + again) // RECORDS
     of_segment = SEGMENT_BYTES // len(raw)
@@ -87,7 +87,7 @@ def _batches(raw: bytes, at: int, after: int, numbers: Any, places: Any) -> byte
 
 
 class Watch:
-    """Looks at memory and at the scratch folder while a wave runs."""
+    """Monitor of memory and scratch folder while a wave runs."""
 
     def __init__(self, scratch: str) -> None:
         self.scratch = scratch
@@ -95,7 +95,7 @@ class Watch:
         self.private_bytes = self.scratch_bytes = 0
 
     def look(self) -> None:
-        """Every half second, until it is over."""
+        """Measure every half second until the wave is over."""
         while not self._over.wait(0.5):
             status = Path("/proc/self/status").read_text(encoding="ascii")
             found = {
@@ -105,7 +105,7 @@ class Watch:
             self.scratch_bytes = max(self.scratch_bytes, scratch_bytes(self.scratch))
 
     def timed(self, name: str, size: int, work: Callable[[], Answer]) -> Answer:
-        """Run one wave and say what it took."""
+        """Run one wave and print its cost."""
         self._over.clear()
         self.private_bytes = 0
         watching = threading.Thread(target=self.look)
@@ -125,12 +125,12 @@ class Watch:
 
 
 def scratch_bytes(folder: str) -> int:
-    """Bytes of all files in it."""
+    """Return the size in bytes of all files in a folder."""
     return sum(entry.stat().st_size for entry in os.scandir(folder))
 
 
 def run(root: Path, keys: int, again: int) -> None:
-    """Write, plan, apply and verify."""
+    """Write the log, then plan, apply and verify its compaction."""
     folder = root / "t-0"
     folder.mkdir()
     began = time.monotonic()
@@ -171,7 +171,7 @@ def run(root: Path, keys: int, again: int) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the program from its command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--keys", type=int, default=10**8)

@@ -37,7 +37,7 @@ REF = "#/$defs/{name}"
 
 
 def published() -> dict[str, str]:
-    """File name under ``docs/schemas/`` -> its text, for every schema."""
+    """Return file name below ``docs/schemas/`` -> text, for every schema."""
     found = {"plan-file.schema.json": plan_schema()}
     for verb, types in reports().items():
         found[f"{verb}.schema.json"] = dump_schema(types) if verb == "dump" else document_schema(verb, types)
@@ -67,13 +67,13 @@ def reports() -> dict[str, tuple[Any, ...]]:
 
 
 def plan_schema() -> dict[str, Any]:
-    """Of a plan file."""
+    """Build the schema of a plan file."""
     (plan,), components = components_of((PlanDocument,))
     return head_of("A krepair plan file", PLAN_VERSION) | plan | {"$defs": components}
 
 
 def document_schema(verb: str, types: tuple[Any, ...]) -> dict[str, Any]:
-    """Of the document that one verb prints: a report, or an error."""
+    """Build the schema of the document that one verb prints: a report, or an error."""
     (head, error, *found), components = components_of((Head, ErrorBody, *types))
     components = {name: _as_object(schema) for name, schema in components.items()}
     report = found[0] if len(found) == 1 else {"anyOf": found}
@@ -87,7 +87,7 @@ def document_schema(verb: str, types: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def dump_schema(types: tuple[Any, ...]) -> dict[str, Any]:
-    """Of each line that ``dump`` prints: one of its kinds, or the document of an error."""
+    """Build the schema of each line that ``dump`` prints: a line of any type, or the document of an error."""
     (head, error, lines), components = components_of((Head, ErrorBody, *types))
     failed = {"allOf": [head], "type": "object", "properties": {"error": error}, "required": ["error"]}
     return head_of("One line of what krepair dump --json prints", DUMP_VERSION) | {
@@ -97,7 +97,7 @@ def dump_schema(types: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def head_of(title: str, version: str) -> dict[str, Any]:
-    """What a schema begins with."""
+    """Return the first fields of a schema."""
     return {
         "$schema": DIALECT,
         "title": title,

@@ -52,7 +52,7 @@ class Word:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that it can take, if they are few."""
+        """Allowed values, if they are few."""
         if self.value == "LIST":
             return tuple(fix.name for fix in FIXES)
         return tuple(self.value.split("|")) if _CHOICES.fullmatch(self.value) else ()
@@ -60,7 +60,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb of the command."""
+    """Verb of the command."""
 
     name: str
     summary: str
@@ -70,7 +70,7 @@ class Verb:
 
 
 def verbs() -> list[Verb]:
-    """All verbs, as typer knows them."""
+    """Return all verbs, as typer knows them."""
     group: Any = typer.main.get_command(cli.app)
     return [_verb(name, command) for name, command in group.commands.items()]
 
@@ -109,7 +109,7 @@ def _word(parameter: Any) -> Word:
 
 
 def man_page() -> str:
-    """``krepair(1)``."""
+    """Build the manual page ``krepair(1)``."""
     found = verbs()
     lines = [
         f'.\\" {_roff(_NOTE)}',
@@ -181,7 +181,7 @@ def _roff(text: str) -> str:
 
 
 def bash_completion() -> str:
-    """For the package bash-completion, or to be sourced."""
+    """Build the script for the package bash-completion, or to be sourced."""
     cases = []
     for verb in verbs():
         flags = " ".join(name for word in verb.options for name in word.names)
@@ -235,7 +235,7 @@ def _bash_values(word: Word) -> str:
 
 
 def zsh_completion() -> str:
-    """For a folder of ``fpath``."""
+    """Build the script for a folder of ``fpath``."""
     described = "\n".join(f"    {_quoted(f'{verb.name}:{verb.summary}')}" for verb in verbs())
     cases = []
     for verb in verbs():
@@ -293,7 +293,7 @@ def _quoted(text: str) -> str:
 
 
 def fish_completion() -> str:
-    """For ``vendor_completions.d``."""
+    """Build the script for ``vendor_completions.d``."""
     lines = [
         f"# fish completion for krepair. {_NOTE}",
         "complete -c krepair -f",
