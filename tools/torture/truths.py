@@ -939,6 +939,7 @@ def _whole_broker(world: World, version: str, judged: Told | str) -> list[Verdic
         return []
     copy = world.root.parent / "broker" / "logs"
     shutil.copytree(world.root, copy)
+    (copy / "meta.properties").unlink()  # of another cluster than the lab's
     for path in copy.glob("krepair~*"):
         shutil.rmtree(path)
     topics = {"t": Topic(1, {key: value for key, value in SETTINGS.items() if key != "cleanup.policy"})}
