@@ -270,9 +270,11 @@ class _Run:
             return
         for change_id in answer.new:
             intent = self.journal.intents[change_id]
-            if executor_of(intent).fenced:
+            if executor_of(intent).fenced and self.journal.states[change_id] == "committing":
+                before = self.folder.file_names()
                 run(self.folder, take_out_snapshots(intent), intent)
                 self.folder.remove_litter(intent)
+                self.guards.taken_back += [change_id] if self.folder.file_names() != before else []
         for change_id in answer.old:
             intent = self.journal.intents[change_id]
             run(self.folder, forget_files([*intent.names, *cut_names(intent)], self.folder.names))
