@@ -30,7 +30,7 @@ from krepair.commit.unrecorded import (
     swaps_of_kept,
 )
 from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
-from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, parse_file_name
+from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, log_name, parse_file_name
 from krepair.logdir.fingerprint import scan_batches
 from krepair.logdir.reading import SECTOR
 from krepair.next_command import PLAN, Next, of_error
@@ -130,7 +130,7 @@ def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: 
         raise DamagedJournalError(
             f"{error.message}; {kept}/{name} is not in its place and may be the last copy: "
             "undo shows how the originals come back; if krepair verify ends with 0 and you keep the new files, type "
-            f"rm -r {shlex.quote(kept)} and then purge again",
+            f"mv {shlex.quote(kept)} DIRECTORY (one outside of {folder.log_dir}) and then purge again",
             next_command=of_error(error),
         )
 
@@ -177,13 +177,41 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
         raise RefusedError(what, next_command=command)
     kept = kept_for(folder, intent)
     needed = [name for name in kept if is_displaced(folder, name)] if goes_on else last_copies(folder, kept)
+    needed = [name for name in needed if goes_on or not _is_passed(folder, name)]
     if needed:
         paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
         raise RefusedError(
-            f"{what}; if {command} is refused, this may be the last copy of what it holds; if you do not need it, type "
-            f"rm {paths} and then purge again",
+            f"{what}; if {command} is refused, this may be the last copy of what it holds; if you do not need it here, "
+            f"type mv {paths} DIRECTORY (one outside of {folder.log_dir}) and then purge again",
             next_command=command,
         )
+
+
+def _is_passed(folder: PartitionFolder, name: str) -> bool:
+    """Whether a broker has gone past a kept file: the log is whole from its base to its last offset.
+
+    A snapshot is derived from the log before it.
+    """
+    base = base_offset_of(name)
+    files = map(parse_file_name, folder.file_names())
+    logs = sorted(
+        one.base_offset
+        for one in files
+        if one.kind is FileKind.LOG and one.state is NameState.LIVE and one.base_offset is not None
+    )
+    below = [each for each in logs if base is not None and each <= base]
+    if base is None or not below:
+        return False
+    if parse_file_name(name).kind is FileKind.SNAPSHOT:
+        return True
+    last = scan_batches(folder.at(folder.names.keep(name)), base, folder.tree).last_offset
+    for each in logs[logs.index(below[-1]) :]:
+        summary = scan_batches(folder.at(log_name(each)), each, folder.tree)
+        if summary.damage:
+            return False
+        if summary.last_offset >= last:
+            return True
+    return False
 
 
 def _can_go_on(folder: PartitionFolder, intent: Intent) -> bool:

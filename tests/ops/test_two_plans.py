@@ -381,7 +381,7 @@ def test_what_a_broker_finished_and_then_wrote_has_a_way_out(log_dir: Path, fate
     report = undo(*plan)
     assert report.exit_code == 12
     assert str(report.next_command) == f"krepair purge {log_dir} --plan-id {plan[0].plan_id}"
-    with pytest.raises(RefusedError, match=r"may be the last copy .* type rm .*\.log"):
+    with pytest.raises(RefusedError, match=r"may be the last copy .* type mv .*\.log.* DIRECTORY"):
         purge(*plan)
     for kept in log_dir.glob("t-0/krepair~*/keep/*"):
         kept.unlink()

@@ -93,7 +93,7 @@ def _folder(memory_dir: Path, name: str) -> Path:
     return memory_dir / name
 
 
-def test_purge_names_what_may_be_the_last_copy_and_ends_the_plan_once_a_person_has_removed_it(
+def test_purge_names_what_may_be_the_last_copy_and_ends_the_plan_once_a_person_has_moved_it(
     memory_dir: Path,
 ) -> None:
     scene, placed, _ = applied("removals", memory_dir)
@@ -102,7 +102,7 @@ def test_purge_names_what_may_be_the_last_copy_and_ends_the_plan_once_a_person_h
     report = purge(placed.plan, scene.options)
     assert report.exit_code == ExitCode.REFUSED
     kept = journals(placed)[0].with_name("keep")
-    assert f"rm -r {shlex.quote(str(kept))}" in report.results[0].why
+    assert f"mv {shlex.quote(str(kept))} DIRECTORY" in report.results[0].why
     assert "may be the last copy" in report.results[0].why
     for file in kept.iterdir():
         file.unlink()

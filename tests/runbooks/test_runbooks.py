@@ -170,11 +170,11 @@ def prepare(story: Story, place: Place) -> None:
         journal.write_bytes(journal.read_bytes()[:200] + b"\0" * 100 + journal.read_bytes()[300:])
 
 
-def typed_by_a_person(said: str) -> list[str]:
-    """What a page asks a person to type besides krepair: the lines of undo, and the ``rm`` of purge."""
+def typed_by_a_person(said: str, elsewhere: str) -> list[str]:
+    """What a page asks a person to type besides krepair: the lines of undo, and the ``mv`` of purge."""
     lines = [line.strip() for line in said.partition("By hand")[2].splitlines()]
-    removals = re.findall(r"type (rm -r \S+) and then", " ".join(said.split()))
-    return [line for line in lines if line.startswith("mv ")] + removals
+    moves = re.findall(r"type (mv \S+) DIRECTORY ", " ".join(said.split()))
+    return [line for line in lines if line.startswith("mv ")] + [f"{move} {elsewhere}" for move in moves]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
         place.shell.names = {**place.shell.names, "/mnt/backup": backup}
         for command, code in follow(story.page, story.steps):
             assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
-            for line in typed_by_a_person(place.shell.said[-1][1]):
+            for line in typed_by_a_person(place.shell.said[-1][1], backup):
                 subprocess.run(line, shell=True, check=True)
     SHOWN[story.name](place, before)
 
