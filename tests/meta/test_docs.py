@@ -165,7 +165,7 @@ def test_every_code_of_a_partition_left_alone_is_in_the_rules() -> None:
 
 def test_the_readme_names_every_fix_that_is_built() -> None:
     limits = (ROOT / "README.md").read_text().partition("## Limits")[2].partition("\n## ")[0]
-    sentence = limits.partition("It mends what its fixes mend: ")[2].partition(".")[0]
+    sentence = limits.partition("It repairs only what its fixes cover: ")[2].partition(".")[0]
     assert set(re.findall(r"`(\w+)`", sentence)) == {fix.name for fix in FIXES}
 
 
