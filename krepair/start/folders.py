@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from krepair.engine.items import LogsItem
 
 STRAY_SINCE: Final = (3, 6, 1)
+STRAY_WITHOUT_ID_SINCE: Final = (3, 7, 1)
+"""KAFKA-16814; 3.7.0 throws instead."""
 READS_EVERY_SWAP_SINCE: Final = (3, 0, 0)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
 
@@ -45,18 +47,24 @@ def marked_findings(
     for partition in view.marked:
         files = partition.files()
         size = sum(file.size for file in files)
+        aside = any(becomes_stray(view, partition, one) for one in versions)
         yield Finding(
             rule="KR604",
-            file=partition.folder,
+            partition=partition.folder if aside else "",
+            file="" if aside else partition.folder,
             evidence="; ".join(
                 [
                     f"{count_text(len(files), 'file')} of {size} bytes",
-                    _fate(partition, version),
+                    _BECOMES_STRAY if aside else _fate(partition, version),
                     *([strays[partition.folder]] if partition.folder in strays else []),
                 ]
             ),
             bytes=size,
-            start=StartEffect.ENDS if partition.folder in ending else StartEffect.NONE,
+            start=StartEffect.ENDS
+            if partition.folder in ending
+            else StartEffect.ASIDE
+            if aside
+            else StartEffect.NONE,
         )
 
 
@@ -90,7 +98,7 @@ def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]
     """Marked folders that keep a broker from starting, and why."""
     places = {one.key: one.folder for one in view.partitions}
     for partition in view.marked:
-        if partition.role == FUTURE:
+        if partition.role == FUTURE and not becomes_stray(view, partition, version):
             taken = places.setdefault(partition.key, partition.folder)
             if taken != partition.folder:
                 yield (
@@ -109,9 +117,33 @@ def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]
             )
 
 
-def marked_forecast(view: LogDir, version: Version) -> Iterator[tuple[str, Literal["delete", "start"], str]]:
+def becomes_stray(view: LogDir, partition: Partition, version: Version) -> bool:
+    """Whether KRaft puts a ``-future`` folder aside, since it has no topic id.
+
+    ``LogManager.isStrayKraftReplica`` (3.9.0); seen on 3.9.2 and 4.4.0.
+    """
+    has_id = partition.partition_metadata is not None or bool(partition.unreadable)
+    since = version is None or version >= STRAY_WITHOUT_ID_SINCE
+    return view.meta_version == 1 and partition.role == FUTURE and not has_id and since
+
+
+_BECOMES_STRAY: Final = (
+    "a replica that was being moved here, without partition.metadata: a broker of KRaft since 3.7.1 renames it to "
+    "-stray, and moves nothing; if you do not need what is in it, move it out of the log directory"
+)
+
+
+def marked_forecast(
+    view: LogDir, version: Version
+) -> Iterator[tuple[str, Literal["delete", "start", "stray", "unknown"], str]]:
     """Folder, what becomes of it in a word, and in words; where a broker starts at all."""
     for partition in view.marked:
+        if partition.unreadable:
+            yield partition.folder, "unknown", partition.unreadable
+            continue
+        if becomes_stray(view, partition, version):
+            yield partition.folder, "stray", _BECOMES_STRAY
+            continue
         yield partition.folder, "delete" if partition.role == "delete" else "start", _fate(partition, version)
 
 

@@ -13,7 +13,7 @@ from krepair.engine.items import Failed
 from krepair.fixes.epochs import EPOCHS_SEEN
 from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
-from krepair.fixes.survey import Survey, indexes_of, next_start_of
+from krepair.fixes.survey import NEXT_START, Survey, indexes_of, next_start_of
 from krepair.formats.broker_version import Version, version_text
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
@@ -164,6 +164,8 @@ def _why_unknown(survey: Survey) -> str:
         return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
     read = (next_start_of(survey).unread, *indexes_of(survey).values())
     failed = next((one.why for one in read if isinstance(one, Failed)), "")
+    if not failed and partition.segments and survey.seen(NEXT_START) is None:
+        failed = "its start was not simulated, so nothing is known of it"
     return failed or (epochs.unread if epochs is not None else "")
 
 

@@ -21,6 +21,7 @@ from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_metadata
 from krepair.next_command import NOTHING, Next
 from krepair.options import Options
+from krepair.start.folders import STRAY_WITHOUT_ID_SINCE
 
 KRAFT_SINCE: Final = (3, 0, 0)
 KRAFT_ONLY_SINCE: Final = (4, 0, 0)
@@ -144,8 +145,6 @@ def _metadata_dir(views: Sequence[LogDir], config: str | None, typed: str) -> st
 METADATA_SINCE: Final = (2, 8, 0)
 DIRECTORY_IDS_SINCE: Final = (3, 7, 0)
 ENDS_WITHOUT_ID_SINCE: Final = (3, 7, 0)
-STRAY_WITHOUT_ID_SINCE: Final = (3, 7, 1)
-"""KAFKA-16814; 3.7.0 throws instead."""
 
 Metadata = Mapping[str, PartitionMetadata | Damage]
 """Partition folder -> what its file says; folders without the file are not in it."""

@@ -24,6 +24,7 @@ from krepair.formats.filenames import (
 )
 from krepair.logdir.values import LogDir, OffsetCheckpoint, Partition
 from krepair.rules.checkpoints import LineDecision
+from krepair.rules.compaction import LARGEST_LOG_BYTES
 from krepair.rules.epochs import Recorded
 from krepair.start.folders import marked_refusals, names_without_an_offset
 from krepair.start.identity import KRAFT_SINCE, METADATA_SINCE, Metadata
@@ -101,6 +102,11 @@ def causes_of_refusal(
                 f"{partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
                 ends_all=True,
             )
+    for partition in (*(one.partition for one in surveys), *view.marked):
+        for segment in partition.segments:
+            if segment.log.size > LARGEST_LOG_BYTES:  # FileRecords (2.2.1, 3.9.0) throws
+                text = f"{partition.folder}/{segment.log.name} has 2 GiB or more, which no broker opens"
+                yield Cause(partition.folder, segment.log.name, text, ends_all=True)
     for survey in surveys:
         seen = survey.seen(EPOCHS_SEEN)
         yield from _epochs_refused(survey.partition, None if seen is None else seen.recorded, version)

@@ -13,8 +13,10 @@ from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.builders import NOW_MS, LogDir, data
+from tests.fixture_dirs import unpack
 from tests.lab.broker import Broker, BrokerError, Topic
 from tests.lab.jars import LATEST
+from tests.start import states
 from tests.start.agreement import disagreements
 
 EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
@@ -95,3 +97,21 @@ def started(version: str, log_dir: Path, topics: dict[str, Topic], *more: Path) 
             return "start"
     except BrokerError:
         return "refuse"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("3.6.2", "refuse"), ("3.9.2", "stray"), ("4.4.0", "stray")]
+)
+@pytest.mark.parametrize("alone", [False, True], ids=["beside its partition", "alone"])
+def test_an_empty_future_folder_becomes_a_stray_under_kraft(
+    tmp_path: Path, version: str, expected: str, alone: bool
+) -> None:
+    log_dir = unpack("kraft-3.9.2" if version != "4.4.0" else "kraft-4.4.0", tmp_path)
+    future = f"one-0.{'a' * 32}-future"
+    (log_dir / future).mkdir()
+    if alone:
+        shutil.rmtree(log_dir / "one-0")
+    said = states.foretold(states.checked([log_dir], None, version))
+    assert said.get(future, "refuse") == expected
+    if expected == "stray" and not alone:
+        assert said["one-0"] == "start"

@@ -215,3 +215,10 @@ def test_a_record_that_cannot_be_replayed_makes_the_start_unknown(
     (found,) = (one for one in report.log_dirs[0].findings if start_of(one) is StartEffect.UNKNOWN)
     assert found.rule == "KR610"
     assert report.exit_code is ExitCode.FOUND
+
+
+def test_the_page_has_the_levels_of_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "next-start.md").read_text()
+    for line in LINES:
+        if line.what == METADATA_VERSION:
+            assert f"| {line.since[0]}.{line.since[1]} | {line.least} to {line.most}" in page
