@@ -51,6 +51,7 @@ from krepair.ops.broker_clock import mtimes_look_copied
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_consents, check_named, is_same, other_dirs
 from krepair.ops.order import commit_of
+from krepair.ops.ready import why_not_begun
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import room_of, room_of_short_disk
 from krepair.ops.show import second_plan_command
@@ -127,8 +128,30 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     with contexts(view, options, fixes, partitions, progress) as context_of:
         context = context_of(view)
         plan = plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+        refused = why_not_begun(plan, view)
+        if refused:
+            plan = _without(context_of(view), fixes, partitions, refused)
     _log_decisions(plan)
     return plan
+
+
+def _without(
+    context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition], refused: Mapping[str, LeftAlone]
+) -> Plan:
+    """Return the plan that leaves some partitions alone: ``apply`` would refuse it for them.
+
+    Args:
+        context: of the log directory, in which nobody has looked yet: files of the root depend on all partitions.
+        fixes: asked for.
+        partitions: that are looked at.
+        refused: partition folder -> why it is left alone.
+    """
+    context.survey_all(partitions)  # in their order
+    by_folder = look_at_partitions(context, fixes, [one for one in partitions if one.folder not in refused])
+    first = next(fix.name for fix in COMMIT_ORDER if fix in fixes)
+    for folder, left in refused.items():
+        by_folder[folder] = {first: Seen(left=left)}
+    return plan_of(context, fixes, by_folder)
 
 
 def _log_decisions(plan: Plan) -> None:

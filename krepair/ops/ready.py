@@ -25,11 +25,26 @@ from msgspec.structs import replace
 
 from krepair.commit.fence import Watch
 from krepair.commit.folder import ROOT, PartitionFolder, RootFolder, as_partition
-from krepair.commit.status import Beside, ChangeState, applied_here, plans_beside, status_in, why_not_ended
+from krepair.commit.status import (
+    Beside,
+    ChangeState,
+    applied_here,
+    plans_beside,
+    status_in,
+    why_half_done,
+    why_not_ended,
+)
 from krepair.durable.disk import Disk
 from krepair.durable.real_disk import RealDisk
 from krepair.durable.tree import Tree
-from krepair.errors import DirectoryGoneError, RefusedError, StalePlanError, UnreadableError, WrongUserError
+from krepair.errors import (
+    DirectoryGoneError,
+    KrepairError,
+    RefusedError,
+    StalePlanError,
+    UnreadableError,
+    WrongUserError,
+)
 from krepair.fixes.evidence import read_metadata, why_not_only_now
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
@@ -43,13 +58,14 @@ from krepair.logdir.lock import Lock, hold_lock
 from krepair.logdir.reading import kind_of, opened_folder, why
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import meta_of, read_log_dir
-from krepair.next_command import PLAN, Next
+from krepair.next_command import NOTHING, PLAN, Next
 from krepair.ops.show import after_stop_command, plan_command
 from krepair.options import EVERY_TOPIC
 from krepair.plan.model import Evidence, PartitionPlan, Plan, Preview, SearchedDir
 from krepair.plan.review import review
 from krepair.plan.space import apply_order
 from krepair.rules.evidence import OtherLog
+from krepair.rules.model import LeftAlone
 
 _SHOWN_OBJECTIONS: Final = 5
 NOT_DONE: Final = frozenset({ChangeState.PLANNED, ChangeState.UNDONE})
@@ -368,6 +384,33 @@ def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
 
 
 # -- a partition
+
+
+def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
+    """Return why ``apply`` would not begin with a finished plan on an unchanged directory, by partition folder.
+
+    What changes between the two is not asked: lock, user, room, clock, and evidence of the cluster.
+    """
+    changing = {target.folder: target for target in plan.partitions if target.changes}
+    found: dict[str, LeftAlone] = {}
+    for one in review(plan):
+        folder = one.where.partition("/")[0]
+        if folder in changing:
+            text = f"the review of the plan objects ({one.code}): {one.text}"
+            found.setdefault(folder, LeftAlone("review", text, damaged=True))
+    disk = RealDisk(Tree(view.path, view.inode))
+    half_done = why_half_done(plans_beside(view, None, plan.plan_id))
+    for folder, target in changing.items():
+        partition = listed(view, target)
+        if half_done or (partition is not None and partition.private):
+            with contextlib.suppress(OSError):
+                try:
+                    may_begin(plan, view, target, journal_folder(disk, plan, target), half_done)
+                except KrepairError as error:
+                    command = error.next_command
+                    following = command if isinstance(command, Next) else NOTHING
+                    found.setdefault(folder, LeftAlone("not-begun", str(error), following))
+    return found
 
 
 def may_begin(

@@ -25,6 +25,7 @@ from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from krepair.options import Options
 from krepair.plan.model import Plan
+from krepair.plan.objection import Objection
 from krepair.plan.planfile import write_plan
 from tests.builders import NOW_MS, LogDir, Record, commit, data
 from tests.compaction.directories import Verbs, options
@@ -146,14 +147,23 @@ def content(log_dir: Path) -> dict[str, bytes]:
     }
 
 
+def _unasked(monkeypatch: pytest.MonkeyPatch, log_dir: Path, segment_bytes: str) -> Planned:
+    """A plan by an earlier krepair, which did not ask whether ``apply`` would begin with it."""
+    with monkeypatch.context() as earlier:
+        earlier.setattr("krepair.ops.plan.why_not_begun", lambda *_: {})
+        return planned(log_dir, segment_bytes)
+
+
 @pytest.mark.parametrize("verb", [undo, apply])
 def test_a_second_plan_is_not_begun_while_another_is_half_done(
-    log_dir: Path, verb: Callable[..., Any]
+    log_dir: Path, verb: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = content(log_dir)
     first = planned(log_dir, "700")
     assert run(apply, first, AT_SWAP) == 9
-    second = planned(log_dir, "1500")
+    [part] = planned(log_dir, "1500")[0].partitions
+    assert (part.code, part.changes, part.next_command) == ("not-begun", (), f"krepair undo {log_dir}")
+    second = _unasked(monkeypatch, log_dir, "1500")
     half_done = content(log_dir)
     report = apply(*second)
     assert {one.outcome for one in report.results} == {"failed"}
@@ -173,7 +183,7 @@ def test_the_swap_of_another_plan_stays_until_that_plan_is_undone(
     before = content(log_dir)
     first = planned(log_dir, "700")
     assert run(apply, first, AT_SWAP) == 9
-    second = planned(log_dir, "1500")
+    second = _unasked(monkeypatch, log_dir, "1500")
     with monkeypatch.context() as earlier:  # an earlier krepair began a second plan there
         earlier.setattr("krepair.ops.ready.why_not_ended", lambda *_, **__: "")
         assert run(apply, second, BEFORE_ITS_NAME) == 9
@@ -496,3 +506,15 @@ def test_an_undo_keeps_the_second_out_as_an_apply_does(scene: Scene) -> None:
         said, _ = first.communicate("\n", timeout=LIMIT_S)
         assert said == "0\n"
     assert without_lock(scene.log_dir) == before
+
+
+def test_a_plan_that_its_own_review_refuses_is_not_made(
+    log_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objection = Objection("RV21", "t-0/00000000000000000000", "no batch would be left")
+    monkeypatch.setattr(
+        "krepair.ops.ready.review", lambda plan: [objection] if plan.partitions[0].changes else []
+    )
+    [part] = planned(log_dir, "700")[0].partitions
+    assert (part.status, part.code, part.changes) == ("left alone", "review", ())
+    assert "RV21" in part.why
