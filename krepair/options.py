@@ -1,8 +1,8 @@
-"""Every option of every verb, once: how it is typed, what it means, how it is read, and how it is typed again.
+"""Definition of every option of every verb: its spelling, its meaning, its parsing, and how a command repeats it.
 
-A verb says with ``krepair.cli.options.takes`` which of them it has. Help, manual page, completions and ``docs/cli.md``
-are made from the fields of ``Options``, and so are the words of a command that krepair advises or that a plan records.
-Where an option of one name means something else for another verb, it has two fields.
+A verb declares with ``krepair.cli.options.takes`` which options it has. Help, manual page, completions and
+``docs/cli.md`` are generated from the fields of ``Options``, and so are the commands that krepair suggests or a plan
+records. An option that means something else for another verb has two fields.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LOSS_RULES: Final[dict[str, str]] = {
     **dict.fromkeys(("KR302", "KR303", "KR304", "KR305"), "tail"),
     "KR312": "checkpoints",
 }
-"""Rules whose ways out lose data, so that each needs a consent of its own -> the fix that takes it."""
+"""Rules whose repair loses data, so that each needs its own consent -> the fix that takes the consent."""
 
 DEFAULT_FIXES: Final = ("markers",)
-"""What is planned without ``--fix``: index files are looked at only when asked for, not to slow a reclaim."""
+"""Fixes of a plan without ``--fix``: index files are read only on request, because that slows a reclaim."""
 
 EVERY_TOPIC: Final = "*"
-"""Of ``--only-replica``: all topics."""
+"""Value of ``--only-replica`` for all topics."""
 
 HORIZON_NAMES: Final = ("next-pass", "newest")
 
@@ -47,7 +47,7 @@ _VERSION: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4}){0,2}([-+][A-
 
 
 class EngineName(StrEnum):
-    """Where the work is done."""
+    """Engine that runs the work."""
 
     AUTO = "auto"
     SPARK = "spark"
@@ -63,14 +63,13 @@ def parse_time_ms(text: str, option: str) -> int:
     A time without a zone is UTC, so that the same command gives the same plan on every host.
 
     Args:
-        text: as typed.
         option: name of the option, for the message.
 
     Returns:
         Epoch milliseconds.
 
     Raises:
-        UsageError: neither of the two, or before 1970, or past what Kafka can hold.
+        UsageError: the text is neither of the two, or the time is before 1970, or too late for Kafka's format.
     """
     stripped = text.strip()
     if stripped.isascii() and stripped.isdigit() and len(stripped) < _MAX_TIME_LENGTH:
@@ -100,7 +99,7 @@ def parse_clock_ms(text: str) -> int:
     """Read ``--now``.
 
     Raises:
-        UsageError: no time; or one before there was Kafka, as seconds that are taken for milliseconds are.
+        UsageError: the text is no time, or one before Kafka existed, such as seconds taken for milliseconds.
     """
     milliseconds = parse_time_ms(text, "--now")
     if milliseconds < _FIRST_KAFKA_MS:
@@ -119,7 +118,7 @@ def parse_delete_horizon(text: str) -> str:
         ``next-pass``, ``newest``, or epoch milliseconds as decimal text.
 
     Raises:
-        UsageError: none of these.
+        UsageError: the text is none of these.
     """
     if text in HORIZON_NAMES:
         return text
@@ -133,7 +132,7 @@ def parse_partition(text: str) -> tuple[str, int]:
     """Read ``TOPIC-N``; a topic may have dashes itself, so the last dash counts.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: the text does not have that form.
     """
     topic, dash, number = text.rpartition("-")
     good = (
@@ -160,10 +159,10 @@ def parse_accepted_loss(text: str) -> str:
     """Read ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``, the offset being the first that is lost.
 
     Returns:
-        The same in its one spelling.
+        The consent in its canonical spelling.
 
     Raises:
-        UsageError: not of that form. Whether there is such damage is seen when the log is read.
+        UsageError: the text does not have that form. Whether the damage exists is known only after reading the log.
     """
     rule, _, rest = text.strip().partition(":")
     name, _, offset = rest.rpartition(":")
@@ -185,7 +184,7 @@ def parse_accepted_loss(text: str) -> str:
 
 
 def consents_of(fix: str, accepted: Iterable[str]) -> list[str]:
-    """Those values of ``--accept-data-loss`` that a fix takes."""
+    """Return the values of ``--accept-data-loss`` that apply to a fix."""
     return [text for text in accepted if LOSS_RULES.get(text.partition(":")[0]) == fix]
 
 
@@ -193,7 +192,7 @@ def parse_offsets(text: str) -> tuple[int, int]:
     """Read ``--offsets``: ``A..B``, both included; either may be left out, and ``A`` alone is ``A..A``.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: the text does not have that form.
     """
     first, dots, last = text.partition("..")
     numbers = [first, last if dots else first]
@@ -223,18 +222,18 @@ def _sorted_once(values: Iterable[Any]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """One option, as it stands beside its field.
+    """Option of the command line, described at its field.
 
     Attributes:
-        names: what is typed, the long name first.
-        metavar: what stands in the help for its value; empty for a flag, which turns its default round.
-        text: the help.
-        default: its value where it is not typed; None of the clock, which is read then.
-        read: makes a value of one typed word; may raise ``UsageError``.
-        word: makes a word of one value again.
-        gathered: makes one value of those of an option that may be repeated; None where it may not.
-        listed: whether one word may hold several values, divided by commas.
-        use: what it decides; empty where no command that krepair writes takes it over.
+        names: spellings, the long one first.
+        metavar: name of the value in the help; empty for a flag, which inverts its default.
+        text: help text.
+        default: value without the option; None for the clock, which is read then.
+        read: converts a typed word into a value; may raise ``UsageError``.
+        word: converts a value back into a word.
+        gathered: combines the values of a repeatable option into one; None if the option is not repeatable.
+        listed: True if one word may hold several values, separated by commas.
+        use: decision that the option affects; empty if no command written by krepair repeats it.
     """
 
     names: tuple[str, ...]
@@ -248,7 +247,7 @@ class Option:
     use: Use | Literal[""] = ""
 
     def value(self, typed: Sequence[str]) -> Any:
-        """The value of all words that were typed for it, which are at least one.
+        """Convert the words typed for the option, at least one, into its value.
 
         Raises:
             UsageError: a word cannot be read.
@@ -268,7 +267,7 @@ class Option:
         return self.read(text)
 
     def words(self, value: Any) -> Iterable[str]:
-        """What to type for a value; nothing for the default."""
+        """Yield the words to type for a value; none for the default."""
         if value in (self.default, ""):
             return
         name = self.names[0]
@@ -281,12 +280,12 @@ class Option:
 
 
 def _option(typed: str, text: str, default: Any = "", **more: Any) -> Any:
-    """A field of ``Options``.
+    """Define a field of ``Options``.
 
     Args:
-        typed: the names and what stands for a value.
-        text: the help.
-        default: where it is not typed.
+        typed: spellings, then the name of the value.
+        text: help text.
+        default: value without the option.
         more: fields of ``Option``.
     """
     words = typed.split()
@@ -296,7 +295,7 @@ def _option(typed: str, text: str, default: Any = "", **more: Any) -> Any:
 
 
 def _clock(typed: str, text: str, **more: Any) -> Any:
-    """The field of a time that is read where it is not typed."""
+    """Define the field of a time, which is read from the clock if it is not typed."""
     metadata = _option(typed, text, None, **more).metadata
     return field(default_factory=lambda: time.time_ns() // 1_000_000, metadata=metadata)
 
@@ -309,9 +308,9 @@ _REPEATED: Final[dict[str, Any]] = {"default": (), "gathered": tuple}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What was typed, as values. Options that a verb does not take have their defaults.
+    """Typed options as values. An option that a verb does not take has its default.
 
-    The options of a written command stand in the order of these fields.
+    A written command has its options in the order of these fields.
     """
 
     # What a plan is made of.
@@ -522,16 +521,16 @@ class Options:
         object.__setattr__(self, "_partitions_named", frozenset(self.partitions))
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether ``--topic`` and ``--partition`` let this partition in."""
+        """Return whether ``--topic`` and ``--partition`` select this partition."""
         if not self.topics and not self.partitions:
             return True
         return topic in self._topics_named or (topic, partition) in self._partitions_named
 
     def words(self, *uses: Use) -> tuple[str, ...]:
-        """What to type for those that decide this; defaults are left out.
+        """Return the words to type for the options with these uses, without those at their default.
 
         Args:
-            uses: what they decide.
+            uses: uses to include.
         """
         return tuple(
             word
@@ -542,7 +541,7 @@ class Options:
 
     @classmethod
     def of_words(cls, words: Sequence[str], **more: Any) -> Options:
-        """What ``words`` gave, as values again.
+        """Convert the result of ``words`` back into options.
 
         Args:
             words: those of a command line.

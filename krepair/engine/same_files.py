@@ -55,7 +55,7 @@ class Nonce(NamedTuple):
 
 
 class SeenFiles(NamedTuple):
-    """What the driver sees, and a worker has to see too.
+    """Files that the driver sees, and that a worker has to see too.
 
     Attributes:
         host: host name of the driver.

@@ -27,7 +27,7 @@ COMPARES_META_PROPERTIES: Final = ((3, 0, 0), (3, 7, 0))
 
 
 class VersionLine(NamedTuple):
-    """What versions from one on read.
+    """Line of the table: what versions from ``since`` on can read.
 
     Attributes:
         since: the first version.
@@ -204,7 +204,7 @@ def range_text(releases: Sequence[VersionNumber]) -> str:
 
 
 def knows_format(version: VersionNumber, value: str) -> bool:
-    """Whether a version knows a ``message.format.version``; 4.0 has none (``MetadataVersionValidator`` 3.9)."""
+    """Return whether a version knows a ``message.format.version``; 4.0 has none (``MetadataVersionValidator`` 3.9)."""
     major, _, minor = value.partition("-")[0].partition(".")
     if version >= ZOOKEEPER_UNTIL or not (major.isdecimal() and minor.partition(".")[0].isdecimal()):
         return True

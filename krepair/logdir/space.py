@@ -1,4 +1,4 @@
-"""The free space of a file system, and whether it can be written at all."""
+"""Free space of a file system, and whether it is writable at all."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
 
 
 def settled_space(path: str, tree: Tree | None = None) -> VolumeSpace:
-    """The free space of a file system that gives back later what it takes early, once it has.
+    """Return the free space of a file system that delays its release of blocks, after waiting for that.
 
     XFS frees what was removed in the background (``xfs_inodegc_worker``): right after 3,000 files were removed, statvfs
     told of 115 of 124 MB. And it keeps blocks behind the end of a file that was written and closed more than once, for
@@ -112,7 +112,7 @@ def settled_space(path: str, tree: Tree | None = None) -> VolumeSpace:
 
 
 def _behind_ends(path: str, tree: Tree, block: int) -> int:
-    """Bytes of blocks behind the ends of the files below a folder."""
+    """Return the bytes of blocks after the ends of the files below a folder."""
     seen: set[int] = set()
     kept = 0
     for status in _with_all_below(path, tree):

@@ -1,4 +1,4 @@
-"""Whether a log can hold an aborted transaction, judged from one scan."""
+"""Decision whether a log can hold an aborted transaction, from one scan."""
 
 from __future__ import annotations
 

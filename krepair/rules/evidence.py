@@ -1,4 +1,4 @@
-"""What is known of the other replicas of a partition, and what may therefore go from this one.
+"""Facts about the other replicas of a partition, and what may therefore be removed from this one.
 
 Kafka brings a returning replica up to date by offsets and epochs alone. So a tombstone or a transaction marker may go
 from one replica only if no other replica can later hold the older value, or the data of the transaction, without it. A

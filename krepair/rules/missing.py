@@ -1,7 +1,7 @@
-"""Which offsets between two segments tell of a segment that is missing. Pure.
+"""Pure rule that decides whether offsets between two segments show that a segment is missing.
 
-A cleaner removes batches, and so leaves offsets without one at the end of a segment; but it comes only up to its line
-in ``cleaner-offset-checkpoint``. A broker that deletes or truncates takes segments from the start or the end of a log.
+The log cleaner removes batches, and so leaves a segment whose last offsets have no batch, but only up to its entry in
+``cleaner-offset-checkpoint``. A broker that deletes or truncates removes segments from the start or the end of a log.
 
 Source: ``LogCleanerManager.doneCleaning``, ``Cleaner.cleanSegments``, ``Log.deleteSegments`` (2.2.1, 3.9.2).
 """
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 
 class Gaps(NamedTuple):
-    """What explains offsets that no segment of a partition has.
+    """Facts that explain why no segment of a partition has certain offsets.
 
     Attributes:
-        compacts: whether the cleanup policy of the topic has ``compact``.
-        cleaned: offset up to which the cleaner has come: its line, or the log start where it has none.
+        compacts: True if the topic's cleanup policy includes ``compact``.
+        cleaned: offset up to which the log cleaner has come: its checkpoint entry, or the log start offset without one.
         orphans: base offsets of index files without a log.
         lost: (first offset, end offset) of ranges that the plan itself removes.
     """
@@ -28,7 +28,7 @@ class Gaps(NamedTuple):
     lost: tuple[tuple[int, int], ...] = ()
 
     def is_missing(self, end: int, next_base: int) -> bool:
-        """Return whether a segment is missing between the end of one and the base offset of the next one."""
+        """Return whether a segment is missing between the end of one and the base offset of the next."""
         if any(end <= base < next_base for base in self.orphans):
             return True
         if next_base <= end or any(first <= end and next_base <= stop for first, stop in self.lost):
@@ -37,10 +37,10 @@ class Gaps(NamedTuple):
 
 
 def first_missing(gaps: Gaps, segments: Iterable[tuple[int, int]]) -> tuple[int, int] | None:
-    """Return the first range of offsets, end excluded, that a missing segment held, or None.
+    """Return the first offset range, end excluded, of a missing segment; None if none is missing.
 
     Args:
-        gaps: what explains missing offsets.
+        gaps: facts that explain missing offsets.
         segments: (base offset, end offset) of the segments, ascending.
     """
     before = -1

@@ -20,7 +20,7 @@ class ReasonTally(Struct, frozen=True, kw_only=True):
 
 
 class CompactedSource(Struct, frozen=True, kw_only=True):
-    """What key compaction removes from a source before the rules of markers apply.
+    """Records that key compaction removes from a source before the rules of markers apply.
 
     Attributes:
         file_bytes: size of the ``.log``.
@@ -115,7 +115,7 @@ class SourceSegment(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def by_key(self) -> CompactedSource | None:
-        """What key compaction removes, None if only markers and empty batches go."""
+        """Removals of key compaction, None if only markers and empty batches go."""
         return None if isinstance(self.compacted, UnsetType) else self.compacted
 
     @property

@@ -368,7 +368,7 @@ def verdict(report: CheckReport) -> tuple[str, ...]:
 
 
 def _versions(report: CheckReport) -> Iterator[str]:
-    """The oldest and the newest version that can read the directories."""
+    """Return the oldest and the newest version that can read the directories."""
     oldest, newest = report.oldest_version, report.newest_version
     if oldest:
         versions = f"Kafka {oldest}" if oldest == newest else f"Kafka {oldest} to {newest}"
@@ -455,7 +455,7 @@ def _start_space(dirs: Sequence[LogDirReport]) -> str:
 
 
 def _start_files(dirs: Sequence[LogDirReport]) -> str:
-    """What the start lacks of new files, in the directory that lacks most."""
+    """Describe how many new files the start cannot create, in the directory that lacks most; empty for none."""
     worst = max(dirs, key=_lacks_files)
     if not _lacks_files(worst):
         return ""

@@ -128,7 +128,7 @@ class DamagedOffsets(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaHeaders(Struct, frozen=True, kw_only=True):
-    """What the headers of a log, or of some consecutive segments, say. Tables are bytes of int64 rows.
+    """Content of the headers of a log, or of some consecutive segments. Tables are bytes of int64 rows.
 
     Attributes:
         failure: kind of failure if it could not be read, a ``FailureKind`` of the engine; else empty.
