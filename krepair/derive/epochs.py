@@ -80,7 +80,9 @@ class LogEpochs(NamedTuple):
     doubted: tuple[DoubtedEpoch, ...] = ()
 
 
-def epochs_of_log(segments: Sequence[SegmentSummary], log_start: int, *, compacted: bool) -> LogEpochs:
+def epochs_of_log(
+    segments: Sequence[SegmentSummary], log_start: int, *, compacted: bool, doubts: bool = True
+) -> LogEpochs:
     """Join the epoch starts of all segments; like recovery, count only epochs above all earlier ones.
 
     Args:
@@ -88,6 +90,7 @@ def epochs_of_log(segments: Sequence[SegmentSummary], log_start: int, *, compact
         log_start: log start offset.
         compacted: True if the topic is compacted. A gap between two segments counts as compaction too, and so do
             batches behind damage.
+        doubts: False to believe every batch, as krepair 1.0.0 did.
     """
     runs: list[EpochRun] = []
     last, end, batches = -1, 0, 0
@@ -103,7 +106,7 @@ def epochs_of_log(segments: Sequence[SegmentSummary], log_start: int, *, compact
         batches += segment.batches
         end = max(segment.base_offset, last + 1)
     hidden = bool(segments) and segments[-1].damage != 0
-    doubted = tuple(_doubted(runs, batches))
+    doubted = tuple(_doubted(runs, batches)) if doubts else ()
     rises = _rises((run.rise for run in runs), {one.rise for one in doubted})
     return LogEpochs(rises, last, log_start, None if hidden else end, compacted, doubted)
 

@@ -76,7 +76,10 @@ class Epochs(Fix):
         return Seen() if seen is None else Seen(_findings(survey, seen), *_changes(survey, seen))
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
-        seen = see_epochs(work.context, work.survey(staging, work.all_facts(staging)))
+        survey = work.survey(staging, work.all_facts(staging))
+        seen = see_epochs(work.context, survey)
+        if digest_bytes(seen.merged.data) != change.digest_after:  # a plan of 1.0.0 that was begun goes on
+            seen = see_epochs(work.context, survey, doubts=False)
         return Made(seen.merged.data, seen.left)
 
 
@@ -127,7 +130,7 @@ def read_epochs_file(partition: Partition) -> EpochsFile:
     return EpochsFile(recorded, digest_bytes(data))
 
 
-def see_epochs(context: Context, survey: Survey) -> SeenEpochs:
+def see_epochs(context: Context, survey: Survey, *, doubts: bool = True) -> SeenEpochs:
     """Merge what is on disk with what the log shows, as it will be after the changes proposed so far."""
     partition, segments = survey.partition, survey.segments_after
     summaries = [one.summary for one in segments]
@@ -140,7 +143,7 @@ def see_epochs(context: Context, survey: Survey) -> SeenEpochs:
     elif clears_history(summaries):
         left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
     log_start = log_start_of(context.view, partition, segments)
-    log = epochs_of_log(summaries, log_start, compacted=survey.settings.compacts)
+    log = epochs_of_log(summaries, log_start, compacted=survey.settings.compacts, doubts=doubts)
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
     return SeenEpochs(file.recorded, merged, file.digest, left, file.wrong, log.doubted)
 
