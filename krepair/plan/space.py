@@ -53,6 +53,7 @@ class Space(NamedTuple):
         kept_anew: what keeping its originals takes besides ``made``: bytes that are kept as a copy.
         files: new files, at most.
         files_back: files that are gone with its originals.
+        touches: names that it touches.
     """
 
     made: int
@@ -62,6 +63,7 @@ class Space(NamedTuple):
     kept_anew: int = 0
     files: int = 0
     files_back: int = 0
+    touches: int = 0
 
 
 def space_of(change: Change, on_disk: OnDisk) -> Space:
@@ -75,7 +77,8 @@ def space_of(change: Change, on_disk: OnDisk) -> Space:
         on_disk: what the files of the partition take.
     """
     made = back = copied = kept_anew = shrinks = files = files_back = 0
-    for file in change.files:
+    all_files = change.files
+    for file in all_files:
         before, after = on_disk.sizes.get(file.name, 0), max(file.size, 0)
         comes_back = on_disk.freed_without([file.name])
         if file.how == "cut":
@@ -95,16 +98,17 @@ def space_of(change: Change, on_disk: OnDisk) -> Space:
             files += 1
         if file.name.endswith(LOG):
             shrinks += before - after
-    return Space(made, back, made + copied + _entries(change), shrinks, kept_anew, files, files_back)
+    peak = made + copied + _entries(change, sum(not file.goes for file in all_files), len(all_files))
+    return Space(made, back, peak, shrinks, kept_anew, files, files_back, len(all_files))
 
 
-def _entries(change: Change) -> int:
+def _entries(change: Change, leaves: int, touches: int) -> int:
     """Bytes for the folder entries of the new files, and of a front or a copy of a log that loses bytes."""
-    if not change.leaves:
-        return REMOVAL_BYTES * len(change.takes_out)
+    if not leaves:
+        return REMOVAL_BYTES * touches
     if change.in_order:
         return ROUNDING_BYTES * len(SEGMENT_SUFFIXES)
-    return ROUNDING_BYTES * (len(change.leaves) + bool(change.log_effect.ranges))
+    return ROUNDING_BYTES * (leaves + bool(change.log_effect.ranges))
 
 
 class OnTop(NamedTuple):
@@ -174,15 +178,15 @@ def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
     """The needs of a partition's changes."""
     on_disk = OnDisk.of(partition.files, policy)
     linked = policy.links_are_files is True
-    journal = on_disk.takes(_journal_bytes(partition))
+    spaces = [space_of(change, on_disk) for change in partition.changes]
+    journal = on_disk.takes(_journal_bytes(partition, sum(space.touches for space in spaces)))
     stays = ROUNDING_BYTES * _FOLDERS_THAT_STAY + journal
     private = max(PRIVATE_FOLDER_BYTES, stays + 2 * journal)
     begin, files = private, _PRIVATE_FILES
     lowered, files_lowered = private - stays, _PRIVATE_FILES - _FILES_THAT_STAY
     back, files_back = lowered, files_lowered
     groups = []
-    for change in partition.changes:
-        space = space_of(change, on_disk)
+    for change, space in zip(partition.changes, spaces, strict=True):
         new = space.files + (len(set(change.touches) & on_disk.sizes.keys()) if linked else 0)
         if change.by_itself:
             needs = OnTop(space.peak, space.peak, new, new)
@@ -201,8 +205,7 @@ def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
     )
 
 
-def _journal_bytes(partition: PartitionPlan) -> int:
-    touched = sum(len(change.touches) for change in partition.changes)
+def _journal_bytes(partition: PartitionPlan, touched: int) -> int:
     return (
         _RECORDS_OF_A_CHANGE * (len(partition.changes) + 1)
         + _RECORD_OF_A_FILE * touched
