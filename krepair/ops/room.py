@@ -161,7 +161,7 @@ def _way_out(
 
 def _amount(size: int, files: int) -> str:
     wanted = [f"{-(-size // 1024):,} KiB"] if size or not files else []
-    wanted += [f"room for {count_text(files, 'file')}"] if files else []
+    wanted += [count_text(files, "inode")] if files else []
     return " and ".join(wanted)
 
 

@@ -429,7 +429,8 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
         codes = "; ".join(f"{code}: {few(folders)}" for code, folders in alone.items())
         count = sum(map(len, alone.values()))
         stay = f"{_partitions(count)} {'stays as it is' if count == 1 else 'stay as they are'}"
-        yield _Row("Skipped", f"{stay} ({codes})", _STAYS, f"{stay}: {_show(around)} --section partitions")
+        where = _show(around) + " --section partitions"
+        yield _Row("Skipped", f"{stay} ({codes})", _STAYS, f"{stay}: {where}")
     held = [one for one in plan.partitions if one.span is not None and one.span.limit == LAG]
     if held and held[0].span is not None:
         more = f"; and {len(held) - 1:,} more such partitions" if len(held) > 1 else ""

@@ -142,6 +142,24 @@ STORIES = (
         ),
     ),
     Story(
+        "a partition waits on another disk while the others are changed, and is copied back",
+        RECLAIM,
+        (
+            ASK_AGAIN,
+            ("mkdir /mnt/backup/partitions", DONE),
+            (f"cp -a /var/lib/kafka/{COPIED} /mnt/backup/partitions/", DONE),
+            ("sync -f /mnt/backup/partitions", DONE),
+            (f"diff -r /var/lib/kafka/{COPIED} /mnt/backup/partitions/{COPIED}", DONE),
+            (f"rm -r /var/lib/kafka/{COPIED}", DONE),
+            PLAN,
+            APPLY,
+            VERIFY,
+            PURGE,
+            (f"cp -a /mnt/backup/partitions/{COPIED} /var/lib/kafka/", DONE),
+            (f"diff -r /var/lib/kafka/{COPIED} /mnt/backup/partitions/{COPIED}", DONE),
+        ),
+    ),
+    Story(
         "a plan is put into a ticket and reviewed",
         TICKET,
         (

@@ -261,10 +261,21 @@ def assert_versions_named(place: Place, before: object) -> None:
     assert tree(place.log_dir) == before
 
 
+def assert_back_and_nothing_kept(place: Place, before: dict[str, object]) -> None:
+    after = tree(place.log_dir)
+    back = {path: entry for path, entry in before.items() if path.startswith("__consumer_offsets-1/")}
+    assert back
+    assert {path: after.get(path) for path in back} == back
+    assert not list(place.log_dir.rglob("krepair~*"))
+
+
 SHOWN = {
     "versions are asked before an upgrade and a downgrade": assert_versions_named,
     "a plan is agreed on beside the broker, and made after the stop": assert_agreed,
     "a partition is copied to another disk, changed, and put back from there": assert_given_back,
+    "a partition waits on another disk while the others are changed, and is copied back": (
+        assert_back_and_nothing_kept
+    ),
     "a plan is put into a ticket and reviewed": assert_ticket,
     "an unclean start is made ready and taken back": assert_given_back,
     "indexes with a tail of zeros are mended": assert_trimmed,

@@ -1,0 +1,142 @@
+"""Which other replicas have what a plan cuts from a log; said in the plan where ``--replicas`` names directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace as with_fields
+from typing import Final
+
+from krepair.fixes.replicas import Side, parse_sides
+from krepair.fixes.survey import Survey, log_end_of
+from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
+from krepair.logdir.values import LogDir
+from krepair.next_command import Next
+from krepair.options import Options
+from krepair.plan.changes import changes_logs
+from krepair.plan.model import PartitionPlan, Risk
+from krepair.plan.risks import OTHERS_HAVE
+from krepair.rules.evidence import OPEN, CutPart, Gone, Having, told, who_has
+from krepair.rules.model import SegmentFacts
+from krepair.rules.replicas.model import PartitionVerdict
+
+_MOST: Final = 20
+
+
+def others_have(
+    view: LogDir, options: Options, plans: Sequence[PartitionPlan], surveys: Mapping[str, Survey]
+) -> tuple[Risk, ...]:
+    """One risk for each partition that loses something: who else has it, and what to do.
+
+    Args:
+        view: the log directory.
+        options: as typed; without ``--replicas`` nothing is said.
+        plans: what the plan does to each partition.
+        surveys: folder -> what was seen of it.
+
+    Raises:
+        KrepairError: see ``krepair.ops.compare.compare``.
+    """
+    if not options.replicas or not view.broker_id.isdecimal():
+        return ()
+    me = int(view.broker_id)
+    losing = {one.folder: (one, found) for one in plans if (found := _lost_ranges(one, surveys[one.folder]))}
+    others = parse_sides(options.replicas) if losing else ()
+    sides = [side for side in others if side.broker_id != me]
+    if not sides:
+        return ()
+    from krepair.ops.compare import compare
+
+    names = tuple((plan.topic, plan.partition) for plan, _ in losing.values())
+    mine = Side(broker_id=me, log_dirs=(view.path,))
+    report = compare(
+        sorted((mine, *sides), key=lambda side: side.broker_id),
+        with_fields(options, topics=(), partitions=names),
+    )
+    verdicts = {one.name: one for one in report.partitions}
+    risks = [
+        _risk_of_loss(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
+        for plan, found in list(losing.values())[:_MOST]
+        for gone in found
+    ]
+    if len(losing) > _MOST:
+        text = "There are more such partitions: make plans for fewer of them, and each is told."
+        risks.append(Risk(code=OTHERS_HAVE, text=text))
+    return tuple(risks)
+
+
+def _lost_ranges(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
+    """What a partition loses, in ascending order of offsets."""
+    return (
+        *_lost_at_start(plan, survey),
+        *_lost_inside(plan),
+        *_lost_at_end(plan, survey),
+        *_changed_epochs(plan),
+    )
+
+
+def _lost_at_start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+    if any(one.decides_on for one in plan.changes):
+        return  # what a cleaner may remove is decided by the evidence, not here
+    before, after = _base_offsets(survey.segments), _base_offsets(survey.segments_after)
+    if before and after and after[0] > before[0]:
+        yield Gone(CutPart.START, before[0], after[0])
+
+
+def _base_offsets(segments: Sequence[SegmentFacts]) -> list[int]:
+    return sorted(one.base_offset for one in segments)
+
+
+def _lost_inside(plan: PartitionPlan) -> Iterator[Gone]:
+    for change in plan.changes:
+        for first, end in change.lost_inside():
+            yield Gone(CutPart.MIDDLE, first, end)
+
+
+def _lost_at_end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+    if not survey.segments_after and not plan.changes:
+        return
+    end = plan.log_end_offset
+    bases = _base_offsets(survey.segments)
+    cut = any(changes_logs([one]) and one.may_move_log_end(bases) for one in plan.changes)
+    known = max(log_end_of(survey.segments), survey.high_watermark)
+    if known > end:
+        yield Gone(CutPart.END, end, known)
+    elif cut:
+        yield Gone(CutPart.END, end, OPEN)
+
+
+def _changed_epochs(plan: PartitionPlan) -> Iterator[Gone]:
+    if any(LEADER_EPOCH_CHECKPOINT in one.leaves for one in plan.changes):
+        yield Gone(CutPart.EPOCHS)
+
+
+def _risk_of_loss(
+    view: LogDir,
+    plan: PartitionPlan,
+    gone: Gone,
+    verdict: PartitionVerdict | None,
+    me: int,
+    sides: Sequence[Side],
+) -> Risk:
+    having = Having()
+    if verdict is not None:
+        end = next((one.log_end for one in verdict.replicas if one.broker == me), OPEN)
+        if gone.end == OPEN and end > gone.first:  # the comparison has read on behind the damage
+            gone = gone._replace(end=end)
+        others = (one for one in verdict.replicas if one.broker != me)
+        having = who_has(gone, others, verdict.right, verdict.own_tail(me))
+    what, who, *more = (*told(plan.folder, gone, having), "")
+    text = f"{what} {who}".rstrip()
+    return Risk(
+        code=OTHERS_HAVE,
+        text=text,
+        more=" ".join((*filter(None, more), *_compare_command(view, plan, having, me, sides))),
+    )
+
+
+def _compare_command(
+    view: LogDir, plan: PartitionPlan, having: Having, me: int, sides: Sequence[Side]
+) -> Iterator[str]:
+    if not having.right and having.unsure:
+        typed = (f"{me}={view.path}", *(side.text for side in sides))
+        yield f"Next: {Next.of('compare', *typed, '--partition', plan.folder)}"
