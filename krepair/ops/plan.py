@@ -328,7 +328,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     """The plan of what the fixes want; looks at the other partitions' active segments if a fence would reach them."""
     view = context.view
     surveys = [context.surveys[folder] for folder in by_folder]
-    see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
+    see_next_starts(context, [one for one in surveys if one.log is not None])
     by_folder = {
         folder: _sound(context.surveys[folder], by_fix, context.options)
         for folder, by_fix in by_folder.items()
@@ -558,11 +558,10 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
 
 
 def _log_end(survey: Survey, in_order: Sequence[Seen]) -> int:
-    """Return the log end that the next start takes; where that is not known, the one that the logs tell."""
+    """Return the log end that the next start takes, or that the logs tell; 0 where no fix had to know it."""
+    told = max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)])
     known = next_start_of(survey).log_end
-    if known is not None:
-        return known
-    return max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)])
+    return told if known is None or not told else known
 
 
 def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
