@@ -22,8 +22,11 @@ KRAFT_SINCE: Final = (3, 3, 0)
 ZOOKEEPER_UNTIL: Final = (4, 0, 0)
 IGNORES_UNKNOWN_KEYS_SINCE: Final = (3, 4, 1)
 """``UnknownKey`` of ``GroupMetadataManager.scala`` and ``TransactionLog.scala`` (3.4.1)."""
-COMPARES_META_PROPERTIES: Final = ((3, 0, 0), (3, 7, 0))
-"""``BrokerMetadataCheckpoint.scala`` (3.6.2): from the first on, before the second, all lines must agree."""
+COMPARES_META_PROPERTIES: Final = ((2, 8, 0), (3, 4, 0), (3, 7, 0))
+"""``BrokerMetadataCheckpoint.scala`` (2.8.2, 3.3.2, 3.4.0, 3.6.2): from the first on all lines of two files must agree,
+under KRaft before the second, under ZooKeeper before the third."""
+ASKS_FOR_KRAFT_PROPERTIES: Final = ((3, 3, 0), (3, 4, 0))
+"""A node of KRaft does not start on files of ZooKeeper: ``RawMetaProperties.requireVersion`` (3.3.2; seen there)."""
 
 
 class VersionLine(NamedTuple):

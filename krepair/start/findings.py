@@ -21,7 +21,13 @@ from krepair.options import Options
 from krepair.start.folders import contents_of_strays, duplicate_findings, marked_findings
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
-from krepair.start.metadata_log import SeenMetadata, known_image, metadata_log_findings, strays
+from krepair.start.metadata_log import (
+    SeenMetadata,
+    deletes_strays,
+    known_image,
+    metadata_log_findings,
+    strays,
+)
 from krepair.start.needs import causes_of_limits, limits_of_host
 from krepair.start.ownership import nodes_of, ownership_findings
 from krepair.start.placed import Missing, missing_findings
@@ -63,6 +69,7 @@ class Starting(NamedTuple):
         all_aside: why the partitions of all its directories are put aside, or empty.
         cuts_metadata: whether the start cuts the metadata log.
         not_known: why nothing is known of the start, or empty.
+        deletes: whether what is put aside is deleted, as brokers of KRaft before 3.7 do.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -72,6 +79,7 @@ class Starting(NamedTuple):
     all_aside: str = ""
     cuts_metadata: bool = False
     not_known: str = ""
+    deletes: bool = False
 
 
 def starting_of(
@@ -101,7 +109,7 @@ def starting_of(
     aside = {} if image is None else strays(view, node, image, root.metadata)
     partitions = sum(len(one.partitions) for one in (view, *others))
     found = [
-        *readable_findings(view, readable, typed),
+        *readable_findings(view, readable, typed, kraft=node.kraft is True),
         *settings_findings(_configs(context, surveys, readable), typed),
         *missing_findings(view, missing),
         *meta_findings(view, others, root.metadata, node),
@@ -131,6 +139,7 @@ def starting_of(
         all_aside=by_effect[StartEffect.ASIDE],
         cuts_metadata=examined is not None and examined.fault is Fault.CUT,
         not_known=by_effect[StartEffect.UNKNOWN],
+        deletes=deletes_strays(node),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -64,7 +65,7 @@ def forecast(
             continue
         aside = starting.aside.get(folder) or starting.all_aside
         if aside:
-            yield aside_line(folder, aside)
+            yield aside_line(folder, aside, deletes=starting.deletes)
             continue
         line = _line(view, survey, version)
         forgotten = snapshot_forecast(survey, next_start_of(survey).of(version))
@@ -118,10 +119,12 @@ def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -
         log_dir: path of the other one.
         other: what its start comes to there.
     """
+    line: Callable[[str, str], ForecastLine]
     if other.ends_all:
         line, text = refusal_line, f"{other.ends_all} (in {log_dir})"
     elif other.all_aside:
-        line, text = aside_line, f"{other.all_aside} (in {log_dir})"
+        line = partial(aside_line, deletes=other.deletes)
+        text = f"{other.all_aside} (in {log_dir})"
     elif other.not_known:
         line, text = unknown_line, f"{other.not_known} (in {log_dir})"
     else:
@@ -139,8 +142,10 @@ def unknown_line(folder: str, why: str) -> ForecastLine:
     return ForecastLine(partition=folder, expected="unknown", text=f"not known: {why}")
 
 
-def aside_line(folder: str, why: str) -> ForecastLine:
-    """The line of a partition whose folder is renamed."""
+def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
+    """The line of a partition whose folder is renamed; or deleted, as brokers of KRaft before 3.7 do."""
+    if deletes:
+        return ForecastLine(partition=folder, expected="delete", text=f"the broker deletes its folder: {why}")
     return ForecastLine(partition=folder, expected="stray", text=f"put aside (-stray): {why}")
 
 

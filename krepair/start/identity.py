@@ -192,7 +192,8 @@ def metadata_findings(
             text = f"topic id {topic_id_text(said.topic_id)}; it always is {topic_id_text(METADATA_TOPIC_ID)}"
             effect = StartEffect.ENDS
         elif partition.folder in aside:
-            text, effect = f"{aside[partition.folder]}; {_ASIDE}", StartEffect.ASIDE
+            does = _DELETED if all(one < KEEPS_STRAYS_SINCE for one in node.versions) else _ASIDE
+            text, effect = f"{aside[partition.folder]}; {does}", StartEffect.ASIDE
         elif len(sisters) > 1:
             shown = ", ".join(f"{name} ({count})" for name, count in sorted(sisters.items()))
             text = f"topic id {topic_id_text(said.topic_id)}; the partitions of {partition.topic} here say {shown}"
@@ -210,6 +211,9 @@ def metadata_findings(
             )
 
 
+KEEPS_STRAYS_SINCE: Final = (3, 7, 0)
+"""KAFKA-14616, KAFKA-16082: before it a broker of KRaft deletes what its metadata do not know; seen on 3.3.2, 3.6.2."""
+_DELETED: Final = "a broker of 3.3 to 3.6 deletes the folder and begins an empty one in its place"
 _ASIDE: Final = "the broker renames the folder to -stray and begins an empty one in its place"
 
 

@@ -35,10 +35,16 @@ from krepair.logdir.cluster import (
 from krepair.logdir.config import ClusterConfigs
 from krepair.logdir.reading import read_whole, why
 from krepair.logdir.values import LogDir, Partition
-from krepair.start.identity import KRAFT_ONLY_SINCE, Metadata, StartingNode, known_topic_id, metadata_log_of
+from krepair.start.identity import (
+    KEEPS_STRAYS_SINCE,
+    KRAFT_ONLY_SINCE,
+    Metadata,
+    StartingNode,
+    known_topic_id,
+    metadata_log_of,
+)
 
-STRAY_AT_LOADING_SINCE: Final = (3, 7, 1)
-"""KAFKA-16082: from here on a broker looks for strays while it loads its logs."""
+STRAY_SINCE: Final = (3, 3, 0)
 ASKS_NOT_FOR_VOTERS_SINCE: Final = (3, 8, 0)
 _QUORUM_STATE: Final = "quorum-state"
 _BOOTSTRAP: Final = "bootstrap.checkpoint"
@@ -265,12 +271,17 @@ def _absent(
 ) -> Iterator[Finding]:
     if seen is not None or not partitions or node.kraft is False:
         return
-    if node.alone and node.metadata_dir == view.path:
+    if (
+        node.alone
+        and node.metadata_dir == view.path
+        and not (deletes_strays(node) and _lacks_a_topic_id(view))
+    ):
+        many = count_text(partitions, "partition")
+        does = f"deletes {many}" if deletes_strays(node) else f"puts {many} aside (-stray)"
         yield Finding(
             rule="KR610",
             evidence=f"there is no {METADATA_TOPIC}-0 here, and this node is the only voter: it starts without any "
-            f"topic and puts {count_text(partitions, 'partition')} aside (-stray). Restore the folder from a backup "
-            "before the start",
+            f"topic and {does}. Restore the folder from a backup before the start",
             start=StartEffect.ASIDE,
         )
     elif view.meta_version == 0 and node.kraft is None:
@@ -353,6 +364,16 @@ def known_image(node: StartingNode, seen: SeenMetadata | None) -> MetadataImage 
     return seen.examined.image if cut or whole else None
 
 
+def deletes_strays(node: StartingNode) -> bool:
+    """Whether the node deletes what its metadata do not know (``findStrayPartitions`` 3.6.2)."""
+    return bool(node.versions) and all(STRAY_SINCE <= one < KEEPS_STRAYS_SINCE for one in node.versions)
+
+
+def _lacks_a_topic_id(view: LogDir) -> bool:
+    """Whether a log has no topic id: brokers of 3.3 to 3.6 then fail to look for strays, and go on."""
+    return any(one.partition_metadata is None and one.topic != METADATA_TOPIC for one in view.partitions)
+
+
 def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Metadata) -> Mapping[str, str]:
     """Folders that the start puts aside, since the metadata log does not know them, and why.
 
@@ -364,7 +385,8 @@ def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Met
         image: what it knows.
         metadata: the ``partition.metadata`` of the directory.
     """
-    if not any(one >= STRAY_AT_LOADING_SINCE for one in node.versions):
+    versions = [one for one in node.versions if one >= STRAY_SINCE]
+    if not versions or (deletes_strays(node) and _lacks_a_topic_id(view)):
         return {}
     found: dict[str, str] = {}
     told_more = node.controller is not None and not node.alone

@@ -14,6 +14,7 @@ from krepair.checks.catalogue import Finding, Severity, StartEffect
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import META_PROPERTIES
 from krepair.formats.kafka_versions import (
+    ASKS_FOR_KRAFT_PROPERTIES,
     BOOTSTRAP_LEVEL,
     COMPARES_META_PROPERTIES,
     KRAFT_SINCE,
@@ -106,17 +107,21 @@ def _differing(views: Sequence[LogDir]) -> str:
 
 
 def _why_differing(version: VersionNumber, needed: Readable) -> str:
-    since, until = COMPARES_META_PROPERTIES
+    since, under_kraft, under_zookeeper = COMPARES_META_PROPERTIES
+    until = under_kraft if needed.of_kraft else under_zookeeper
     return needed.differing if since <= version < until else ""
 
 
-def readable_findings(view: LogDir, needed: Readable, version: VersionNumber | None) -> Iterator[Finding]:
+def readable_findings(
+    view: LogDir, needed: Readable, version: VersionNumber | None, *, kraft: bool = False
+) -> Iterator[Finding]:
     """Yield what a version cannot read of a directory (KR805).
 
     Args:
         view: the log directory.
         needed: of its node.
         version: that is to start; None if it was not typed: then only what no release reads is a finding.
+        kraft: whether the node is known to run without ZooKeeper.
     """
     if version is None:
         if not needed.releases:
@@ -129,13 +134,17 @@ def readable_findings(view: LogDir, needed: Readable, version: VersionNumber | N
         return
     causes = list(not_read(version, needed.used[view.path]))
     name = ".".join(map(str, version))
+    asks_since, asks_until = ASKS_FOR_KRAFT_PROPERTIES
     if causes:
         yield _finding(name, causes, can)
     elif version >= ZOOKEEPER_UNTIL and view.meta_version == 0 and not view.cluster_id:
         text = f"broker {name} does not start: {META_PROPERTIES} has no cluster.id, as one of 2.2 or older; {can}"
         yield Finding(rule="KR805", file=META_PROPERTIES, evidence=text)
+    elif kraft and view.meta_version == 0 and asks_since <= version < asks_until:
+        text = f"broker {name} does not start: {META_PROPERTIES} is of ZooKeeper (version=0), and it reads 1; {can}"
+        yield Finding(rule="KR805", file=META_PROPERTIES, evidence=text)
     elif why := _why_differing(version, needed):
-        text = f"broker {name} does not start: {why}, and brokers of 2.8 to 3.6 want them alike; {can}"
+        text = f"broker {name} does not start: {why}, and this version wants them alike; {can}"
         yield Finding(rule="KR805", file=META_PROPERTIES, evidence=text)
 
 

@@ -173,9 +173,9 @@ def test_what_a_directory_needs_is_asked_of_the_version(
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [("3.6.2", "refuse"), ("3.7.2", "start"), ("3.9.2", "start")]
+    ("version", "expected"), [("3.3.2", "refuse"), ("3.6.2", "start"), ("3.7.2", "start")]
 )
-def test_brokers_of_3_0_to_3_6_want_all_lines_of_two_directories_alike(
+def test_kraft_before_3_4_wants_all_lines_of_two_directories_alike(
     tmp_path: Path, version: str, expected: str
 ) -> None:
     log_dir = unpack("kraft-3.9.2", tmp_path)
