@@ -302,7 +302,23 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
         (markers, "transaction marker", "transaction markers"),
         (_records_by_key(plan), "record", "records"),
     )
-    yield f"removes {', '.join(f'{count:,} {one if count == 1 else many}' for count, one, many in counts)}"
+    if any(count for count, _, _ in counts):
+        yield f"removes {', '.join(f'{count:,} {one if count == 1 else many}' for count, one, many in counts)}"
+    else:
+        yield _merging(plan)
+
+
+def _merging(plan: Plan) -> str:
+    """What a plan is for that removes nothing: fewer segments."""
+    sources = groups = files = 0
+    for one in plan.changing:
+        there = one.by_name.keys()
+        for change in one.changes:
+            sources += len(change.decides_on)
+            groups += bool(change.decides_on)
+            files += len(there & set(change.takes_out)) if change.decides_on else 0
+    freed = f"{size_text(plan.freed_at_purge)}, {count_text(files, 'file')}"
+    return f"merges {count_text(sources, 'segment')} into {groups:,}: {freed}"
 
 
 def _records_by_key(plan: Plan) -> int:

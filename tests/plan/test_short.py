@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 import pytest
@@ -280,3 +281,13 @@ def test_equal_partitions_are_there_once() -> None:
 )
 def test_what_is_to_be_typed_stays_whole(text: str, lines: list[str]) -> None:
     assert wrapped(text, 10) == lines
+
+
+def test_a_plan_that_removes_nothing_says_what_it_merges() -> None:
+    plan = good_plan()
+    partitions = tuple(replace(one, reasons=()) for one in plan.partitions)
+    plan = seal(replace(plan, partitions=partitions, freed_at_purge=16 << 10))
+    page = plain(short(plan))
+    [line] = [line for line in page.splitlines() if "merges" in line]
+    assert re.search(r"merges \d+ segments? into \d+: 16.0 KiB, \d+ files?", line), line
+    assert "removes 0" not in page
