@@ -311,18 +311,6 @@ class PartitionFolder:
         logs = [state.name for state in group.originals if state.name.endswith(".log")]
         return [name for name in logs if not self.is_original(group, name)]
 
-    def put_back_missing(self, group: Intent) -> None:
-        """Puts back what a broker removed of a group whose originals had all been put back.
-
-        It may have rebuilt an index, or removed or rewritten a snapshot: what it made stays.
-        """
-        for original in group.originals:
-            kept = self.names.keep(original.name)
-            if self.state(original.name) is None and self.state(kept) is not None:
-                via = self.names.out(f"{original.name}.back")
-                self.give(kept, original.name, via if original.name in group.copied else "")
-        self.sync("")
-
     def whereabouts(self, group: Intent) -> Whereabouts:
         """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
         log = group.log.name

@@ -114,9 +114,7 @@ class SwapGroups(_OfGroup):
             OSError: a call failed.
         """
         [intent] = intents
-        if _is_undone(folder, intent):
-            folder.put_back_missing(intent)
-        else:
+        if not _is_undone(folder, intent):
             run(folder, undo_steps(intent, folder.names, folder.order or intent.order), intent)
         folder.remove_litter(intent)
         missing = folder.missing_logs(intent)

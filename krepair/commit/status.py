@@ -164,16 +164,6 @@ def _why_begun(one: Beside, names: Collection[str]) -> str:
     )
 
 
-def applied_here(others: Iterable[Beside]) -> str:
-    """Id of a plan whose change is applied here and can be taken back; empty if there is none.
-
-    Raises:
-        RefusedError: a journal is damaged.
-        OSError: a journal could not be read.
-    """
-    return next((one.private.plan_id for one in others if _journal(*one).at_work()), "")
-
-
 def _journal(holder: Partition, private: PrivateFolder) -> Journal:
     is_root = private.name.endswith(ROOT_SUFFIX)
     return Journal(RealDisk(), private.path, private.plan_id, ROOT if is_root else holder.folder)

@@ -18,7 +18,7 @@ import contextlib
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,7 +28,6 @@ from krepair.commit.folder import ROOT, PartitionFolder, RootFolder, as_partitio
 from krepair.commit.status import (
     Beside,
     ChangeState,
-    applied_here,
     plans_beside,
     status_in,
     why_half_done,
@@ -447,8 +446,6 @@ def may_begin(
     if found & NOT_DONE or ChangeState.PURGED in found:
         others = plans_beside(view, partition, plan.plan_id)
         _check_no_other_plan(others, target, folder, "" if is_root(target) else half_done_in_root)
-        if found & NOT_DONE:
-            _check_not_made_by_another(others, folder, states)
     return states
 
 
@@ -469,24 +466,6 @@ def _check_no_other_plan(
 def _list_plans(folder: PartitionFolder) -> Next:
     """Lists the plans that are at work in the log directory."""
     return Next.of("undo", folder.log_dir)
-
-
-def _check_not_made_by_another(
-    others: Sequence[Beside], folder: PartitionFolder, states: Mapping[str, ChangeState]
-) -> None:
-    """Refuse to begin beside equal files of another plan: its undo takes them, and no record of ours is of them.
-
-    Raises:
-        RefusedError: another plan is applied here, and a change of this plan is in place without a record.
-    """
-    equal = next((change for change, state in states.items() if state is ChangeState.PURGED), "")
-    other = applied_here(others) if equal else ""
-    if other:
-        raise RefusedError(
-            f"{folder.path}: {equal} is in place already, and plan {other} is applied here, which may have made "
-            "it: krepair undo or purge that plan first",
-            next_command=_list_plans(folder),
-        )
 
 
 def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
