@@ -341,7 +341,7 @@ EDITS: list[tuple[str, str, tuple[Any, ...], Any]] = [
     ("RV28", "recovery", ("root", "keeper"), ".."),
     ("RV29", "excise", ("policy", "accepted_losses"), []),
     ("RV30", "excise", (*FIRST, "size_after"), 1),
-    ("RV31", "leftovers", ("partitions", 1, "changes", 0, "goes"), []),
+    ("RV31", "leftovers", ("partitions", 1, "changes", 2, "goes"), []),
     ("RV33", "markers", ("policy", "others", "only_replica"), []),
     ("does not name it", "tail-cut", ("partitions", 0, "changes"), []),
     ("does not name it", "everything", ("root",), None),
