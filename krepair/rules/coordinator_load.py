@@ -9,7 +9,7 @@ COORDINATOR_LOAD_IN_PROGRESS:
 * up to 2.3, also if a read gives no batch before the log end is reached (KAFKA-9065).
 
 So the last batch of an inactive segment may go if a later segment has a batch, with which the next read begins.
-Cleaners keep a retained empty batch at the end of the cleanable range since 3.9.2 and 4.0.2 (KAFKA-17076).
+Cleaners of 3.9.2 and 4.x leave a retained empty batch at the end of the cleanable range (KAFKA-17076).
 
 Source: ``TransactionStateManager.loadTransactionMetadata`` (2.2.1, 3.7.2, 3.9.2), ``Log.read`` (2.2.1).
 """
