@@ -446,7 +446,8 @@ def explain(
         str | None,
         typer.Argument(
             metavar="CODE",
-            help="A rule (KR101), a reason (D03), an objection (RV25), or the word evidence; all if left out.",
+            help="Any code that is printed: a rule (KR101), a reason (D03, leftovers), a risk (late-readers), an "
+            "objection (RV25), an exit code (13); or the word evidence. All if left out.",
         ),
     ] = None,
     *,

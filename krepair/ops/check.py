@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import IN_USE, StartEffect, counts, start_of
+from krepair.checks.catalogue import IN_USE, Severity, StartEffect, counts, severity_of, start_of
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.progress import Progress
@@ -29,7 +29,7 @@ from krepair.logdir.cluster import ClusterView, view_of_image
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.next_command import NOTHING, PLAN, Next
-from krepair.ops.by_rule import by_rule, told
+from krepair.ops.by_rule import WORST_FIRST, by_rule, told
 from krepair.ops.findings import SeenDir, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named, read_log_dirs
@@ -119,7 +119,8 @@ def _best_ways(context: Context) -> dict[str, str]:
 
 
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> Next:
-    for report in reports:
+    """Return what to type next: for the directory that has the worst finding first, wherever it was named."""
+    for report in sorted(reports, key=_worst_of):
         if any(finding.rule == "KR902" for finding in report.findings):
             return Next.of("undo", report.log_dir)  # lists what is half done
         by_hand = next((one.command for one in report.findings if one.rule == "KR901"), NOTHING)
@@ -136,6 +137,14 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             return _while_in_use(report, known.more(_FREEING if _is_tight(report) else ()), fixes)
     codes = sorted({finding.rule for report in reports for finding in report.findings})
     return Next.of("explain", codes[0]) if codes else NOTHING
+
+
+def _worst_of(report: LogDirReport) -> int:
+    """Return the place of the worst finding that can be mended in the order of severities."""
+    mended = [
+        one for one in report.findings if one.fix != "none" or one.command or one.rule in {"KR901", "KR902"}
+    ]
+    return min((WORST_FIRST[severity_of(one)] for one in mended), default=len(Severity))
 
 
 def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> Next:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -11,6 +11,7 @@ from krepair.checks.catalogue import CATALOGUE, GONE, RULES, Rule
 from krepair.errors import EXIT_CODE_MEANING, UsageError
 from krepair.next_command import Next
 from krepair.options import LOSS_RULES
+from krepair.plan.codes import RISKS, SKIPPED, CodeInWords
 from krepair.plan.objection import OBJECTIONS
 from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.view import NAMES_AND_VALUES, Section, View, table_of
@@ -49,7 +50,37 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
     text: str
 
 
-Row = Rule | ReasonRow | ObjectionRow
+class PlanCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
+    """A code of a plan in words: why a partition is skipped, or a risk.
+
+    Attributes:
+        code: the word.
+        about: ``skipped`` or ``risk``.
+        text: what the code says.
+        then: what to do.
+    """
+
+    code: str
+    about: str
+    text: str
+    then: str
+
+
+class ExitCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exit code"):
+    """A code with which krepair ends.
+
+    Attributes:
+        code: the number.
+        name: the name of the number.
+        text: what the code means.
+    """
+
+    code: str
+    name: str
+    text: str
+
+
+Row = Rule | ReasonRow | ObjectionRow | PlanCodeRow | ExitCodeRow
 
 
 def _table() -> dict[str, Row]:
@@ -59,15 +90,25 @@ def _table() -> dict[str, Row]:
         for verdict, text, source in (REASONS[reason],)
     }
     objections = {code: ObjectionRow(code=code, text=text) for code, text in OBJECTIONS.items()}
-    return {**RULES, **reasons, **objections}
+    plan = {
+        code.upper(): PlanCodeRow(code=code, about=about, text=words.what, then=words.then)
+        for about, codes in (("risk", RISKS), ("skipped", SKIPPED))
+        for code, words in codes.items()
+    }
+    ends = [
+        ExitCodeRow(code=str(code.value), name=code.name, text=text)
+        for code, text in EXIT_CODE_MEANING.items()
+    ]
+    return {**RULES, **reasons, **objections, **plan, **{row.code: row for row in ends}}
 
 
 def row(code: str) -> Row | tuple[Way, ...]:
     """What a code means, as a value.
 
     Args:
-        code: of a rule (``KRnnn``), of a reason of a plan (``D03``), or of an objection of the review
-        (``RVnn``), or ``evidence``; in any case.
+        code: of a rule (``KRnnn``), of a reason of a plan (``D03``), of an objection of the review (``RVnn``), of a
+            skipped partition (``leftovers``), of a risk (``late-readers``), of an end (``13``), or ``evidence``; in
+            any case.
 
     Raises:
         UsageError: no such code, or it is gone.
@@ -80,14 +121,14 @@ def row(code: str) -> Row | tuple[Way, ...]:
     found = _table().get(wanted)
     if found is None:
         raise UsageError(
-            f"{code!r}: no such rule, reason or objection; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
+            f"{code!r}: no code of krepair; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
             next_command=Next.of("explain"),
         )
     return found
 
 
 def rows() -> tuple[Row, ...]:
-    """Every row of the tables of rules, reasons and objections."""
+    """Return every row of all tables."""
     return tuple(_table().values())
 
 
@@ -105,9 +146,17 @@ def explain_all() -> View:
                 title="Objections of the review",
                 table=table_of("code | what is wrong with the plan", OBJECTIONS.items()),
             ),
+            *(
+                Section(title=title, table=table_of("code | what it says | what to do", _in_words(codes)))
+                for title, codes in (("Skipped partitions", SKIPPED), ("Risks of a plan", RISKS))
+            ),
             Section(title="Exit codes", table=table_of("code | name | meaning", codes)),
         ),
     )
+
+
+def _in_words(codes: Mapping[str, CodeInWords]) -> list[tuple[str, str, str]]:
+    return [(code, *words) for code, words in codes.items()]
 
 
 def explained(found: Row | tuple[Way, ...]) -> View:
@@ -116,6 +165,11 @@ def explained(found: Row | tuple[Way, ...]) -> View:
         return _evidence()
     if isinstance(found, ObjectionRow):
         return _page(f"{found.code}: objection of the review", (("what is wrong", found.text),))
+    if isinstance(found, ExitCodeRow):
+        return _page(f"{found.code}: exit code {found.name}", (("meaning", found.text),))
+    if isinstance(found, PlanCodeRow):
+        what = "why a partition is skipped" if found.about == "skipped" else "risk of a plan"
+        return _page(f"{found.code}: {what}", (("what it says", found.text), ("what to do", found.then)))
     if isinstance(found, ReasonRow):
         cells = (
             ("what happens to the batch", found.verdict),

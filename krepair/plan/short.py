@@ -302,8 +302,9 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
         (markers, "transaction marker", "transaction markers"),
         (_records_by_key(plan), "record", "records"),
     )
-    if any(count for count, _, _ in counts):
-        yield f"removes {', '.join(f'{count:,} {one if count == 1 else many}' for count, one, many in counts)}"
+    told = [count_text(*one) for one in counts if one[0]]
+    if told:
+        yield f"removes {', '.join(told)}"
     else:
         yield _merging(plan)
 

@@ -10,16 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from krepair.checks.catalogue import CATALOGUE
+from krepair.checks.catalogue import CATALOGUE, RULES
 from krepair.cli.outcome import VERBS
 from krepair.errors import EXIT_CODE_MEANING, ExitCode, KrepairError
 from krepair.fixes.table import FIXES
+from krepair.ops import explain
+from krepair.plan import risks as risks_of
+from krepair.plan.codes import RISKS, SKIPPED
 from krepair.plan.objection import OBJECTIONS
 from krepair.rules.reasons import REASONS
 from krepair.rules.replicas import model as m
 from tools import docs
 
 ROOT = Path(__file__).resolve().parents[2]
+NAMED_RISKS = {
+    "EVERY_REPLICA", "LAGGING_REPLICA", "LATE_READERS", "ANOTHER_REPLICA", "OTHERS_HAVE", "KEPT_ORIGINALS", "ASSUMED"
+}  # fmt: skip
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 
 
@@ -161,6 +167,28 @@ def test_every_code_of_a_partition_left_alone_is_in_the_rules() -> None:
     assert len(codes) > 5
     text = (ROOT / "docs" / "rules.md").read_text()
     assert sorted(code for code in codes if f"`{code}`" not in text) == []
+
+
+def test_every_code_that_a_plan_prints_can_be_explained() -> None:
+    skipped, risks = set[str](), set[str]()
+    for module in (ROOT / "krepair").rglob("*.py"):
+        for call in ast.walk(ast.parse(module.read_text())):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+                continue
+            if call.func.id == "LeftAlone" and isinstance(call.args[0], ast.Constant):
+                skipped.add(call.args[0].value)
+            codes = [one.value for one in call.keywords if one.arg == "code"]
+            if call.func.id == "Risk" and codes and isinstance(codes[0], ast.Constant):
+                risks.add(codes[0].value)
+    page = (ROOT / "docs/rules.md").read_text().partition("## Partitions that are left alone")[2]
+    rows = re.findall(r"^\| (`[^|]*) \|", page.partition("\n## ")[0], re.MULTILINE)
+    skipped |= {code for row in rows for code in re.findall(r"`([a-z][a-z-]+)`", row)}
+    named = {getattr(risks_of, name) for name in dir(risks_of) if name in NAMED_RISKS}
+    assert skipped <= set(SKIPPED)
+    assert risks | named | {*risks_of.KEEPING.values()} <= set(RISKS)
+    assert not set(SKIPPED) & set(RISKS)
+    for code in (*SKIPPED, *RISKS, *RULES, *OBJECTIONS, "D03", "13"):
+        assert explain.explained(explain.row(code)).sections
 
 
 def test_the_readme_names_every_fix_that_is_built() -> None:
