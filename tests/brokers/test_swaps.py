@@ -55,7 +55,7 @@ def scene(root: Path, order: str, version: str, *, split: bool = False) -> tuple
         pending.write(root, deleted=(200,), damage_elsewhere=damaged)
     chosen = options(broker_version="" if order == "fenced" else version, partitions=(("t", 0),))
     plan = make_plan(str(root), chosen)
-    assert next(type(change) for change in part(plan, FOLDER).changes) is CompleteSwap
+    assert CompleteSwap in {type(change) for change in part(plan, FOLDER).changes}
     assert plan.commit.fence is (order == "fenced")
     return chosen, plan
 
