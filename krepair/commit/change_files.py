@@ -226,7 +226,7 @@ def check_is_still_its_log(
         StalePlanError: it is another log now; the message names the file that tells.
     """
     own = parse_file_name(name)
-    if folder.state(name) is not None or own.base_offset is None or own.state is NameState.DELETED:
+    if folder.state(name) is not None or own.base_offset is None:
         return  # it is back already, or another one has its name: see ``check_undo``
     if own.state is NameState.CLEANED:
         for swap in map(parse_file_name, folder.file_names()):

@@ -285,10 +285,11 @@ def check_evidence(
     intent, listing = journal.intents[change.change_id], journal.began_with.get(change.change_id)
     if listing is None or folder.folder == ROOT:
         return
-    if _ends_the_log(intent) and marker and marker != listing.marker:
+    made = (journal.intents[change_id] for change_id in journal.at_work())
+    if marker and marker != listing.marker and (_ends_the_log(intent) or any(map(_rolls, made))):
         raise StalePlanError(
-            f"{folder.at(intent.originals[0].name)}: a broker was stopped cleanly since the plan was applied; the next "
-            "one starts without recovery, and would write behind the damaged bytes"
+            f"{folder.at(intent.names[0])}: a broker was stopped cleanly since the plan was applied; the next one "
+            "starts without recovery, and would write behind the damaged bytes"
         )
     if not change.decides_on and not change.consents:  # no whole batch was taken out
         return
@@ -301,6 +302,11 @@ def check_evidence(
             _check_aborted(folder, name, before.get(name, Entry(0, "")), grows=log == last)
     if LEADER_EPOCH_CHECKPOINT not in touched:
         _check_epochs(folder, partition, listing)
+
+
+def _rolls(intent: Intent) -> bool:
+    """Whether a segment at the log end was made, below which a start recovers nothing more."""
+    return intent.executor == "files" and not intent.originals and intent.names[0].endswith(LOG)
 
 
 def _ends_the_log(intent: Intent) -> bool:
