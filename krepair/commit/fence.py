@@ -471,7 +471,9 @@ def standing_fences(tree: Tree, log_dir: str) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
             entries = tree.entries(f"{log_dir}/{folder}")
             # A link with the name of a private folder is none of ours.
-            private = [name for name, one in entries if plan_id_of(name) is not None and stat.S_ISDIR(one.st_mode)]
+            private = [
+                name for name, one in entries if plan_id_of(name) is not None and stat.S_ISDIR(one.st_mode)
+            ]
             fences = (f"{log_dir}/{folder}/{name}/fence" for name in private)
             places += [place for place in fences if tree.is_folder(place)]
     return places
