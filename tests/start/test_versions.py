@@ -5,7 +5,6 @@ The gate tries three pairs; ``KREPAIR_EVERY_BROKER=1`` makes twelve directories 
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from tests.lab.jars import LATEST
 from tests.start.healthy import HEALTHY, VERSIONS, Healthy, judged, make
 from tests.start.states import checked, foretold
 
-EVERY = os.environ.get("KREPAIR_EVERY_BROKER") == "1"
 GATE = (("3.9.2", LATEST), (LATEST, "3.9.2"), ("3.9.2", "3.9.2"))
 
 
@@ -38,8 +36,7 @@ def test_a_version_starts_on_what_it_is_said_to_read(tmp_path: Path, written: st
 
 
 @pytest.mark.broker
-@pytest.mark.slow
-@pytest.mark.skipif(not EVERY, reason="KREPAIR_EVERY_BROKER=1 tries it")
+@pytest.mark.every_broker
 @pytest.mark.parametrize("of", HEALTHY, ids=lambda of: of.name)
 def test_each_healthy_directory_under_each_version(
     of: Healthy, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
