@@ -30,3 +30,10 @@ def unpack_into(name: str, target: Path) -> Path:
             archive.extraction_filter = tarfile.data_filter
         archive.extractall(target)
     return target / "logs"
+
+
+def readable_by_4(log_dir: Path) -> Path:
+    """Give the directory of a broker of 2.2 the ``cluster.id`` that brokers since 2.4 write, without which 4.0 ends."""
+    with (log_dir / "meta.properties").open("a") as file:
+        file.write("cluster.id=krepair-test-cluster00\n")
+    return log_dir

@@ -11,7 +11,7 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.engine import Engine
 from krepair.engine.items import Place
 from krepair.fixes.survey import Sights, Survey
-from krepair.formats.broker_version import Version, version_of
+from krepair.formats.broker_version import Version, VersionNumber, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
 from krepair.logdir.space import VolumeSpace, read_space
@@ -59,6 +59,7 @@ class Context:
         own_dirs: this broker's other log directories, by ``--replicas`` or ``--config``.
         evidence: folder -> what is known of the other replicas, once it was asked for.
         own_metadata: the metadata logs of this broker: beside the partitions, and where ``--config`` puts them.
+        readable_by: releases that can read the log directories of this broker; empty where that was not worked out.
     """
 
     view: LogDir
@@ -74,6 +75,7 @@ class Context:
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
     own_dirs: OtherDirs = field(default_factory=OtherDirs)
     evidence: dict[str, Evidence] = field(default_factory=dict)
+    readable_by: tuple[VersionNumber, ...] = ()
 
     def survey(self, partition: Partition) -> Survey:
         """The survey of a partition. Every caller gets the same one."""

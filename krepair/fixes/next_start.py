@@ -78,7 +78,9 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
 
 
 def _versions(context: Context) -> tuple[VersionNumber, ...]:
-    return (context.version,) if context.version is not None else JUDGED_VERSIONS
+    if context.version is not None:
+        return (context.version,)
+    return tuple(one for one in JUDGED_VERSIONS if (*one[:2], 0) in context.readable_by) or JUDGED_VERSIONS
 
 
 def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broker, ...]:

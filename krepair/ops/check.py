@@ -87,7 +87,16 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         if metadata_log is not None and image is not None:
             own_metadata = (view_of_image(metadata_log.log.path, image, views[0].cluster_id),)
         grounds = [
-            Context(view, settings, options, engine, scratch, own_metadata=own_metadata) for view in views
+            Context(
+                view,
+                settings,
+                options,
+                engine,
+                scratch,
+                own_metadata=own_metadata,
+                readable_by=readable.releases,
+            )
+            for view in views
         ]
         looked = [_check_one(context, views, node, metadata_log, readable, missing) for context in grounds]
     looked += [_not_formatted(one, views, node, missing, options) for one in unusable]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests import builders
 from tests.builders import NOW_MS, data
-from tests.fixture_dirs import unpack
+from tests.fixture_dirs import readable_by_4, unpack
 
 POINTS, WATERMARKS, STARTS, CLEANED = (
     f"{word}-offset-checkpoint" for word in ("recovery-point", "replication", "log-start", "cleaner")
@@ -131,7 +131,7 @@ def _of_fixture(name: str, folder: str, end: int) -> Callable[[Path, str], Path]
     """One partition of a real log directory, under another name."""
 
     def make(root: Path, topic: str) -> Path:
-        path = unpack(name, root)
+        path = readable_by_4(unpack(name, root))
         shutil.move(path / folder, path / f"{topic}-0")
         for other in path.iterdir():
             if other.is_dir() and other.name != f"{topic}-0":

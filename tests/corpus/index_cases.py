@@ -111,10 +111,10 @@ ABORTED_DAMAGES = (
     OnIndex("twice", ABORTED, lambda data: data * 2, "KR204"),
     OnIndex("another-producer", ABORTED, lambda data: data[:2] + struct.pack(">q", 99) + data[10:], "KR204"),
     # up to 4.3 a broker reads the first byte of the version only
-    OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204 KR803", START_TO_4_3),
+    OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204", START_TO_4_3),
     # an aborted transaction that ends below the base offset makes a broker recover the segment, if it knows the version
     OnIndex(
-        "garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR803", Before("recover", "recover", "refuse")
+        "garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR801", Before("recover", "recover", "refuse")
     ),
 )
 

@@ -132,7 +132,7 @@ def compact(root: Path) -> Job:
 
 def without_engine(report: CheckReport) -> CheckReport:
     """What ``check`` found, without where it ran and what was free meanwhile."""
-    log_dirs = tuple(msgspec.structs.replace(one, free_bytes=0) for one in report.log_dirs)
+    log_dirs = tuple(msgspec.structs.replace(one, free_bytes=0, free_files=0) for one in report.log_dirs)
     return msgspec.structs.replace(report, engine="", log_dirs=log_dirs)
 
 

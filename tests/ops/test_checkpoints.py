@@ -23,7 +23,7 @@ from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.plan.review import review
 from tests import builders
-from tests.fixture_dirs import unpack
+from tests.fixture_dirs import readable_by_4, unpack
 from tests.ops.checkpoints import (
     CLEANER,
     FILES,
@@ -53,7 +53,7 @@ LOST = ("KR312:e-all-0:280",)
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     """A cleanly stopped 2.2.1 with three partitions of 280, 0 and 200 records."""
-    path = unpack("leader-epochs-2.2.1", tmp_path)
+    path = readable_by_4(unpack("leader-epochs-2.2.1", tmp_path))
     for name in FILES:
         (path / name).write_bytes(GOOD)
     (path / LOG_START).write_bytes(b"0\n1\ne-all 0 0\n")
@@ -277,7 +277,11 @@ def test_partition_metadata_is_reported_and_forecast(
     assert {
         line.expected for line in report.forecast if expected == "refuse" or line.partition == "t-a-0"
     } == {expected}
-    assert {line.expected for line in checked(path, broker_version="2.2.1").forecast} == {"start"}
+    before_kraft = checked(
+        path, broker_version="2.2.1"
+    )  # it reads no partition.metadata, and nothing of KRaft
+    assert "KR805" in {each.rule for each in before_kraft.findings}
+    assert all("partition.metadata" not in line.text for line in before_kraft.forecast)
 
 
 def test_another_topic_id_is_told_of_every_partition_of_the_topic(tmp_path: Path) -> None:

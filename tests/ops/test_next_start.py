@@ -26,7 +26,7 @@ from krepair.start.ownership import Node, lacks, nodes_of, ownership_findings, u
 from tests import builders, codecs
 from tests.builders import NOW_MS, LogDir, data
 from tests.commit import txfixture
-from tests.fixture_dirs import unpack
+from tests.fixture_dirs import readable_by_4, unpack
 from tests.lab.jars import LOADER_VERSIONS
 from tests.ops.inline import Inline
 from tests.ops.next_start import KILLS, compacted
@@ -149,7 +149,7 @@ def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path:
             "",
             "lost+found",
         ): (
-            "brokers 2.2.1, 3.9.2, 4.4.0 do not start: folder lost+found in the root is no partition; it ends a broker "
+            "brokers 2.2.1, 3.9.2 do not start: folder lost+found in the root is no partition; it ends a broker "
             "with several log directories, too"
         ),
         ("", "cleaner-offset-checkpoint"): (
@@ -157,7 +157,7 @@ def test_each_file_that_keeps_a_broker_down_is_named_with_the_versions(tmp_path:
         ),
         **{
             (folder, "leader-epoch-checkpoint"): (
-                f"brokers 2.2.1, 3.9.2, 4.4.0 do not start: {folder}/leader-epoch-checkpoint "
+                f"brokers 2.2.1, 3.9.2 do not start: {folder}/leader-epoch-checkpoint "
                 "cannot be read by a broker; broker 2.2.1 does not start with several log directories, either"
             )
             for folder in ("e-all-0", "e-some-0")
@@ -192,7 +192,7 @@ def test_an_epoch_file_without_a_number_ends_a_broker_with_its_other_directories
     tmp_path: Path, written: bytes, version: str, other: str
 ) -> None:
     """As the real brokers did, see ``tests/brokers/test_epochs.py``."""
-    bad, good = (unpack("leader-epochs-2.2.1", tmp_path / name) for name in ("bad", "good"))
+    bad, good = (readable_by_4(unpack("leader-epochs-2.2.1", tmp_path / name)) for name in ("bad", "good"))
     for folder in good.glob("e-*"):  # the same partition in two directories would end the broker by itself
         folder.rename(good / f"g{folder.name}")
     (bad / "e-all-0" / "leader-epoch-checkpoint").write_bytes(written)
@@ -212,11 +212,11 @@ def test_an_epoch_file_without_a_number_ends_a_broker_with_its_other_directories
 @pytest.mark.parametrize(
     ("content", "refuses"),
     [
-        (b"", "2.2.1, 3.9.2, 4.4.0"),
-        (b"version=9\nbroker.id=0\n", "2.2.1, 3.9.2, 4.4.0"),
-        (b"version=1\ncluster.id=x\n", "2.2.1, 3.9.2, 4.4.0"),
-        (b"version=0\nbroker.id=x\n", "2.2.1, 3.9.2, 4.4.0"),
-        (None, "3.9.2, 4.4.0"),
+        (b"", "2.2.1, 3.9.2"),
+        (b"version=9\nbroker.id=0\n", "2.2.1, 3.9.2"),
+        (b"version=1\ncluster.id=x\n", "2.2.1, 3.9.2"),
+        (b"version=0\nbroker.id=x\n", "2.2.1, 3.9.2"),
+        (None, "3.9.2"),
     ],
 )
 def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes | None, refuses: str) -> None:
@@ -225,7 +225,8 @@ def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes 
     path = log_dir / "meta.properties"
     path.unlink() if content is None else path.write_bytes(content)
     report = checked(log_dir)
-    assert [one.split(" do")[0] for one in evidence(report, "KR803")] == [f"brokers {refuses}"]
+    brokers = f"broker{'s' if ',' in refuses else ''} {refuses}"
+    assert [one.split(" do")[0] for one in evidence(report, "KR803")] == [brokers]
     assert len(evidence(report, "KR407")) == 1
     assert {line.expected for line in report.forecast} == {"refuse"}
 
@@ -233,8 +234,8 @@ def test_meta_properties_that_keep_a_broker_down(tmp_path: Path, content: bytes 
 @pytest.mark.parametrize(
     ("base", "suffix", "refuses"),
     [
-        (7, ".index", "2.2.1, 3.9.2, 4.4.0"),
-        (7, ".timeindex", "2.2.1, 3.9.2, 4.4.0"),
+        (7, ".index", "2.2.1, 3.9.2"),
+        (7, ".timeindex", "2.2.1, 3.9.2"),
         (5, ".index", "2.2.1"),
         (5, ".timeindex", "2.2.1"),
     ],
@@ -249,9 +250,7 @@ def test_index_that_cannot_be_mapped_keeps_a_broker_down_where_it_is_mapped(
         f"broker{'s' if ',' in refuses else ''} {refuses}"
     ]
     assert line_of(checked(small, broker_version="2.2.1"), "t-0").expected == "refuse"
-    assert (line_of(checked(small, broker_version="4.4.0"), "t-0").expected == "refuse") is (
-        "4.4.0" in refuses
-    )
+    assert (line_of(checked(small, broker_version="4.4.0"), "t-0").expected == "refuse") is (base == 7)
 
 
 def test_broker_id_of_the_configuration_is_held_against_that_of_the_directory(tmp_path: Path) -> None:
@@ -363,7 +362,7 @@ def test_what_keeps_a_broker_down_is_named_with_file_and_place(tmp_path: Path) -
     )
     assert refusals(checked_as(written(tmp_path / "logs", zeros))) == [
         (
-            "brokers 2.2.1, 3.9.2, 4.4.0 do not start: t-0/00000000000000000040.log: "
+            "brokers 2.2.1, 3.9.2 do not start: t-0/00000000000000000040.log: "
             f"position {end.stat().st_size}: a record size of 0, smaller than 14; broker 2.2.1 does not start with "
             "several log directories, either"
         )
@@ -384,7 +383,7 @@ def test_where_the_versions_differ_and_none_was_given_each_is_told(tmp_path: Pat
     log_dir = written(tmp_path / "logs", next(one for one in TABLE if one.name == "odd index, cut log"))
     found = line_as(log_dir)
     assert found.expected == "start"
-    assert found.text.startswith("this depends on the version; 4.4.0: cleanly stopped")
+    assert found.text.startswith("this depends on the version; 3.9.2: cleanly stopped")
     assert "2.2.1: truncate: " in found.text
 
 
