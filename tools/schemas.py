@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from krepair.checks.catalogue import Rule
 from krepair.cli.views.writers import DOCUMENT_VERSION, ErrorBody, Head
 from krepair.look.dump.record import FORMAT_VERSION as DUMP_VERSION
 from krepair.ops.compare import CompareReport
 from krepair.ops.diff import PlanDiff
-from krepair.ops.explain import ObjectionRow, ReasonRow
+from krepair.ops.explain import Row
 from krepair.ops.facts import FactsReport
 from krepair.ops.groups import GroupsReport
 from krepair.ops.reports import (
@@ -46,7 +45,6 @@ def published() -> dict[str, str]:
 
 def reports() -> dict[str, tuple[Any, ...]]:
     """Return verb -> types under ``report`` of its document; for ``dump`` the types of its lines."""
-    row = Rule | ReasonRow | ObjectionRow
     return {
         "check": (CheckReport,),
         "plan": (Plan,),
@@ -59,7 +57,7 @@ def reports() -> dict[str, tuple[Any, ...]]:
         "compare": (CompareReport,),
         "facts": (FactsReport,),
         "transactions": (TransactionsReport,),
-        "explain": (row, tuple[row, ...], tuple[Way, ...]),
+        "explain": (Row, tuple[Row, ...], tuple[Way, ...]),
         "dump": (Line,),
         "diff": (PlanDiff,),
         "warm": (WarmReport,),

@@ -733,7 +733,7 @@ def _of_gaps(
 def _shown(gap: Gap) -> str:
     if gap.base_offset >= 0:
         name = log_name(gap.base_offset)
-        inside = f"{gap.end - gap.start} offsets from {gap.start} to {gap.end - 1} in {name}"
+        inside = f"{count_text(gap.end - gap.start, 'offset')} from {gap.start} to {gap.end - 1} in {name}"
         return f"{gap.missing} of the {inside}"
     return f"{gap.start} to {gap.end - 1} are in no segment"
 

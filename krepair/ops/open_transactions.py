@@ -30,9 +30,9 @@ from krepair.formats.words import count_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
 from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
-from krepair.ops.groups import partition_of_name, partitions_of_topic
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
+from krepair.start.coordinator_partitions import partition_of_name, partitions_of_topic
 
 if TYPE_CHECKING:
     from krepair.look.coordinators.transactions import TransactionsItem, TransactionState

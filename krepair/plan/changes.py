@@ -677,3 +677,9 @@ def names_removed(changes: Iterable[Change]) -> set[str]:
 def trusted_after(changes: Iterable[Change]) -> frozenset[tuple[str, int]]:
     """Partitions (topic, number) of which a start reads less after the changes, see ``OneChange.trusts``."""
     return frozenset(one for change in changes for one in change.trusts)
+
+
+def lines_of(change: object) -> tuple[ChangedLine, ...]:
+    """Return the lines of a checkpoint that a change of the root changes; none for a change of a whole file."""
+    lines: tuple[ChangedLine, ...] = getattr(change, "lines", ())
+    return lines

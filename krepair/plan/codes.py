@@ -32,6 +32,14 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
         "give the settings of the topic with --topic-config, if that is wrong",
     ),
     "empty": CodeInWords("a folder without a .log", "nothing"),
+    "review": CodeInWords(
+        "the review of the finished plan objects to a change of the partition",
+        "krepair explain shows the objection; make a plan without that fix",
+    ),
+    "not-begun": CodeInWords(
+        "apply would not begin with the partition: another plan is at work there, or its files are not as planned",
+        "krepair undo LOGDIR lists what is kept; finish or take back the other plan first",
+    ),
     "no-high-watermark": CodeInWords(
         "replication-offset-checkpoint has no line for the partition",
         "--assume-high-watermark log-end, if you know that the other replicas have the whole log",

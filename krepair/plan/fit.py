@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from krepair.formats.words import count_text
 from krepair.logdir.space import VolumeSpace
+from krepair.plan.changes import lines_of
 from krepair.plan.keep import AUTO, INPLACE, is_freed_by_apply, undo_for
-from krepair.plan.model import ChangeLines, KeepOriginal, PartitionPlan, Plan, Policy, Room, RootPlan
+from krepair.plan.model import KeepOriginal, PartitionPlan, Plan, Policy, Room, RootPlan
 from krepair.plan.planfile import kept_sizes
 from krepair.plan.space import (
     COPY_FIGURES,
@@ -231,12 +232,11 @@ def root_without(root: RootPlan | None, gone: Iterable[PartitionPlan]) -> RootPl
     keys = {(one.topic, one.partition) for one in gone}
     changes = []
     for change in root.changes:
-        if isinstance(change, ChangeLines):
-            lines = tuple(line for line in change.lines if (line.topic, line.partition) not in keys)
-            if not lines:
-                continue
-            change = replace(change, lines=lines)
-        changes.append(change)
+        lines = lines_of(change)
+        stay = tuple(line for line in lines if (line.topic, line.partition) not in keys)
+        if lines and not stay:
+            continue
+        changes.append(change if stay == lines else replace(change, lines=stay))
     names = {change.name for change in changes}
     files = tuple(file for file in root.files if file.name in names)
     return replace(root, changes=tuple(changes), files=files) if changes else None

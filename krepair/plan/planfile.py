@@ -28,8 +28,9 @@ from krepair.errors import RefusedError, StalePlanError, UnreadableError, UsageE
 from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there, kind_of, why
 from krepair.next_command import LOG_DIR, PLAN, Next
+from krepair.plan.changes import lines_of
 from krepair.plan.document import PlanDocument, Unchanged, joined, parted
-from krepair.plan.model import FORMAT_VERSION, ChangeLines, FileFingerprint, Plan
+from krepair.plan.model import FORMAT_VERSION, FileFingerprint, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
 """Larger files are refused without reading. A plan has less than 1 kB per segment that changes."""
@@ -99,8 +100,7 @@ def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
     lines = Counter(
         (line.topic, line.partition)
         for change in (plan.root.changes if plan.root is not None else ())
-        if isinstance(change, ChangeLines)
-        for line in change.lines
+        for line in lines_of(change)
     )
     sizes = {
         folder: len(_encoder.encode(one))

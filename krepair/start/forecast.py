@@ -145,7 +145,7 @@ def unknown_line(folder: str, why: str) -> ForecastLine:
 def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
     """The line of a partition whose folder is renamed; or deleted, as brokers of KRaft before 3.7 do."""
     if deletes:
-        return ForecastLine(partition=folder, expected="delete", text=f"the broker deletes its folder: {why}")
+        return ForecastLine(partition=folder, expected="delete", text=f"deleted by the broker: {why}")
     return ForecastLine(partition=folder, expected="stray", text=f"put aside (-stray): {why}")
 
 

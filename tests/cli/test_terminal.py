@@ -15,7 +15,8 @@ from tests.plan.plans import good_plan, left_alone, partition
 
 BARS = """
 from krepair.cli.one_run import _progress
-with _progress(quiet=QUIET) as progress:
+from krepair.options import Options
+with _progress(Options(quiet=QUIET)) as progress:
     progress.start("scan", 1000)
     progress.advance(500)
     progress.finish()

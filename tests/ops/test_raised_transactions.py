@@ -9,9 +9,9 @@ import pytest
 
 from krepair.errors import ExitCode
 from krepair.ops.check import check
-from krepair.ops.groups import partition_of_name
 from krepair.ops.transactions import TransactionsReport, transactions
 from krepair.options import EngineName, Options
+from krepair.start.coordinator_partitions import partition_of_name
 from tests.fixture_dirs import unpack
 from tests.start.states import METADATA
 
