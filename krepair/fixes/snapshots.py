@@ -107,9 +107,6 @@ class SnapshotTarget(NamedTuple):
                     left
                     or f"the next start cuts {log_name(base)} and deletes later segments; first --fix tail"
                 )
-        failed = next((one for one in start.by_version.values() if one.failure), None)
-        if end is None and failed is not None:
-            left = left or f"the next start fails at {failed.file}: {failed.failure}"
         since = min(recovered, default=INT64_MAX)
         return self._replace(start=start, log_end=-1 if end is None else end, left=left, recovered_from=since)
 

@@ -94,7 +94,10 @@ def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> Loa
     try:
         log_end = loader.load()
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
-        return LoadedLog(error.file, error.text, tuple(sorted(loader.recovered)))
+        # The snapshot may be what the start fails of: a transaction in it that the log no longer has (KAFKA-8443).
+        return LoadedLog(
+            error.file, error.text, tuple(sorted(loader.recovered)), snapshot_offset=loader.snapshot_offset
+        )
     return loader.loaded(log_end)
 
 
@@ -121,12 +124,17 @@ class _Loader:
             recovered=tuple(sorted(self.recovered)),
             segments=tuple((base, one.log.size) for base, one in sorted(self.segments.items())),
             log_end=log_end,
-            snapshot_offset=self._producers.loaded_from,
+            snapshot_offset=self.snapshot_offset,
             unread=() if self.recovered else tuple(sorted(self._snapshots.unread)),
             unreadable=tuple(sorted(self._snapshots.unreadable)),
             cut=tuple(sorted((base, size) for base, size in self._cut.items() if base in self.segments)),
             dropped=tuple(sorted(self._dropped - self.segments.keys())),
         )
+
+    @property
+    def snapshot_offset(self) -> int:
+        """Offset of the producer snapshot that was loaded, -1 if none was."""
+        return self._producers.loaded_from
 
     def load(self) -> int:
         """Load the partition; returns its log end offset."""

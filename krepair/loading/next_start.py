@@ -67,8 +67,10 @@ class NextStart:
         return None if version is None else self.by_version.get(version)
 
     def differs(self, question: Callable[[LoadedLog], object]) -> str:
-        """Return what each version answers, and ask for the version, where they differ; else an empty text."""
-        answers = {version: question(one) for version, one in sorted(self.by_version.items())}
+        """Return what each version that starts answers, and ask for the version, where they differ; else nothing."""
+        answers = {
+            version: question(one) for version, one in sorted(self.by_version.items()) if not one.failure
+        }
         if len(set(answers.values())) < 2:
             return ""
         each = ", ".join(f"{version_text(version)}: {answer}" for version, answer in answers.items())
@@ -76,6 +78,6 @@ class NextStart:
 
     @property
     def log_end(self) -> int | None:
-        """Log end offset, None where versions differ or it cannot be told."""
-        end = self.agreed(lambda one: one.log_end)
-        return None if end == -1 else end
+        """Log end offset for the versions that start, None where they differ or it cannot be told."""
+        ends = {one.log_end for one in self.by_version.values() if not one.failure}
+        return ends.pop() if len(ends) == 1 and -1 not in ends else None
