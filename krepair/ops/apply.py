@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 
 from msgspec import UNSET
@@ -69,7 +69,7 @@ from krepair.ops.stack import next_number
 from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.keep import INPLACE, is_freed_by_apply
-from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.plan.model import Change, FileFingerprint, PartitionPlan, Plan
 
 # A partition that is healthy and whose apply failed for another reason (space, a stale plan) can be cleaned.
 _UNCLEANABLE = {ExitCode.UNREADABLE, ExitCode.VERIFY_FAILED}
@@ -389,7 +389,9 @@ class _Apply:
             return [*results, failed_partition(target, error)]
         came = commit_partition(
             staging.folder,
-            replace(target, changes=left),
+            replace(
+                target, changes=left, files=_files_after(target, filter(self._is_purged, target.changes))
+            ),
             self.commit,
             self.guards,
             lambda change: self._stage(staging, change),
@@ -460,3 +462,16 @@ class _Apply:
 
 def _left(staging: Staging) -> PartitionPlan:
     return replace(staging.plan, changes=staging.changes)
+
+
+def _files_after(target: PartitionPlan, purged: Iterable[Change]) -> tuple[FileFingerprint, ...]:
+    """Return the files that are looked at before a change begins, as changes that were purged have left them."""
+    made = {
+        file.name: file for change in purged for file in change.files if file.mtime_ns >= 0 and not file.goes
+    }
+    return tuple(
+        replace(one, size=made[one.name].size, mtime_ns=made[one.name].mtime_ns, digest="")
+        if one.name in made
+        else one
+        for one in target.files
+    )

@@ -31,6 +31,9 @@ from tests.ops.tail import CONSENT, damaged
 from tests.ops.tail import options as tail_options
 from tests.ops.transaction_scene import LAST, MINUTE, rules_of_age, with_coordinator
 
+FRONT = 27
+"""Bytes of a batch up to its partition leader epoch, magic and CRC."""
+
 
 class DriverReads:
     """Bytes of logs that were read outside of any task, by name of the file."""
@@ -127,7 +130,8 @@ def test_new_segments_are_held_against_their_originals_by_tasks(memory_dir: Path
     bloat.apply(plan)
     assert verify_plan(plan, bloat.options(originals=True)).problems == ()
     assert "compare_originals" in reads.tasks
-    assert reads.bytes == {}
+    # After a clean stop plan looks, as the start does, at the batch that the last entry of each active index names.
+    assert set(reads.bytes.values()) <= {FRONT}
 
 
 def test_indexes_and_logs_are_looked_at_made_and_verified_by_tasks(

@@ -282,13 +282,12 @@ def build(
 
 
 def _tight(path: str, options: Options) -> Plan:
-    """A plan with ``--keep auto`` for a disk that has just the room to begin: the first groups are freed."""
-    room = Room(free_bytes=0, reserve_bytes=0, start_bytes=0)
-    for _ in range(2):
-        with mock.patch("krepair.ops.plan.room_of", return_value=room):
-            plan = make_plan(path, options)
-        room = Room(free_bytes=fit_of(plan, room).begin.peak, reserve_bytes=0, start_bytes=0)
-    return plan
+    """A plan with ``--keep auto`` for a disk that has just the room for all of it: the first groups are freed."""
+    wide = Room(free_bytes=1 << 40, reserve_bytes=0, start_bytes=0)
+    freeing = make_plan(path, replace(options, keep=UNTIL_VERIFIED))
+    room = Room(free_bytes=fit_of(freeing, wide).needs.peak, reserve_bytes=0, start_bytes=0)
+    with mock.patch("krepair.ops.plan.room_of", return_value=room):
+        return make_plan(path, options)
 
 
 @functools.cache
