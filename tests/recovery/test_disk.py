@@ -62,7 +62,9 @@ def test_bytes_that_come_back_from_the_disk_otherwise_stop_their_partition(
     path = write_unclean(tmp_path / "logs")
     if stale:
         (path / stale).write_text("0\n1\nt 0 99999\n")
-    verbs = Verbs(path, fixes=("checkpoints", "recovery"))
+    # Records below the high watermark of an only replica are gone: that the line may go needs a consent.
+    losses = ("KR312:t-0:450",) if stale.startswith("replication") else ()
+    verbs = Verbs(path, fixes=("checkpoints", "recovery"), accepted_losses=losses)
     plan = verbs.plan()
     assert plan.root is not None
     assert len(plan.root.changes) == (2 if stale else 1)

@@ -19,7 +19,8 @@ from tests.replicas.model import HOUR_MS, Cluster, healthy_clusters, kind_of, wi
 
 OF_HEALTHY = {"KR101", "KR103", "KR107", "KR306"}
 """Markers that may go, open transactions, old formats."""
-OF_KILLED = {"KR301", "KR404", "KR801"}
+OF_KILLED = {"KR301", "KR312", "KR404", "KR801"}
+"""Tests plan an only replica: what it has lost below its high watermark nobody can bring back (KR312)."""
 """A torn tail, a high watermark above a lost one, and what the next start reads again."""
 MORE = int(os.environ.get("KREPAIR_REPLICA_HISTORIES", "0"))
 
