@@ -107,6 +107,11 @@ class SnapshotTarget(NamedTuple):
                     left
                     or f"the next start cuts {log_name(base)} and deletes later segments; first --fix tail"
                 )
+            if one.dropped and not one.cut:
+                left = (
+                    left
+                    or "the next start deletes its segments: log start is past the log end; first --fix checkpoints"
+                )
         since = min(recovered, default=INT64_MAX)
         return self._replace(start=start, log_end=-1 if end is None else end, left=left, recovered_from=since)
 

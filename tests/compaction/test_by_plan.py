@@ -354,7 +354,7 @@ def test_a_plan_that_was_purged_before_all_of_it_was_applied_has_to_be_made_agai
     assert "which keys it holds cannot be known any more" in report.results[-1].why
     assert report.exit_code is not ExitCode.DONE
     assert logs(verbs.log_dir / "t-0") == now
-    again = verbs.plan()
     assert verbs.purge(plan).exit_code is ExitCode.DONE  # of what was begun once more
+    again = verbs.plan()
     assert verbs.apply(again).exit_code is ExitCode.DONE
     assert len(logs(verbs.log_dir / "t-0")[SECOND]) < len(now[SECOND])
