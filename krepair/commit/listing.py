@@ -2,7 +2,8 @@
 
 A later run holds the folder against it: no clock and no inode says whether somebody was there meanwhile. So it has no
 times: a directory that was restored is the directory. Of each file it has the name, the size and a digest: of files up
-to 1 MiB, and of files that an undo needs as evidence, over all bytes; of a longer log over its last 64 KiB.
+to 1 MiB over all bytes; of a longer log over its last 64 KiB, of a longer file that an undo needs as evidence over its
+last 16 MiB: no crafted size makes a commit read for hours.
 
 A file takes at most 40 bytes in the journal: a name is written short, and 48 bits of the digest are enough against
 accidents.
@@ -33,7 +34,7 @@ from krepair.formats.filenames import (
 
 WHOLE_BYTES: Final = 1 << 20
 TAIL_BYTES: Final = 64 << 10
-MOST_EPOCH_BYTES: Final = 16 << 20
+EVIDENCE_BYTES: Final = 16 << 20
 _DIGEST_BYTES: Final = 6
 _SHORT: Final = {
     ".log": ".l",
@@ -80,7 +81,7 @@ def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
     Raises:
         OSError: it could not be read.
     """
-    data = folder.tree.read(folder.at(LEADER_EPOCH_CHECKPOINT), MOST_EPOCH_BYTES)
+    data = folder.tree.read(folder.at(LEADER_EPOCH_CHECKPOINT), EVIDENCE_BYTES)
     return () if data is None else tuple(decode_epochs(data).entries)
 
 
@@ -114,10 +115,10 @@ def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
     Raises:
         OSError: it could not be read.
     """
-    is_log = LOG in path
-    if not size or (size > WHOLE_BYTES and not is_log and not is_evidence(path)):
+    longest = TAIL_BYTES if LOG in path else EVIDENCE_BYTES if is_evidence(path) else 0
+    if not size or (size > WHOLE_BYTES and not longest):
         return ""
-    position = size - TAIL_BYTES if is_log and size > WHOLE_BYTES else 0
+    position = max(0, size - longest) if size > WHOLE_BYTES else 0
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     with folder.tree.opened(folder.at(path)) as descriptor:
         while position < size and (
