@@ -188,6 +188,7 @@ class _Files:
             return None
         return LoadedLog(
             recovered=self._recovered,
+            bytes_read=self._bytes_read(),
             segments=tuple((one.base_offset, one.size) for one in self._parts),
             log_end=log_end,
             snapshot_offset=snapshot,
@@ -196,7 +197,14 @@ class _Files:
     def not_read(self) -> LoadedLog:
         """Return what is known of a start that reads logs which nobody has read."""
         limit = self._recovered[0] if self._recovered else -1
-        return LoadedLog(recovered=self._recovered, snapshot_offset=self._readable_below(limit))
+        return LoadedLog(
+            recovered=self._recovered,
+            bytes_read=self._bytes_read(),
+            snapshot_offset=self._readable_below(limit),
+        )
+
+    def _bytes_read(self) -> int:
+        return sum(one.size for one in self._parts if one.base_offset in self._recovered)
 
     def _readable_below(self, limit: int) -> int:
         """Return the offset of the newest snapshot up to a limit that can be read, -1 without one."""

@@ -96,13 +96,17 @@ def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> Loa
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
         # The snapshot may be what the start fails of: a transaction in it that the log no longer has (KAFKA-8443).
         return LoadedLog(
-            error.file, error.text, tuple(sorted(loader.recovered)), snapshot_offset=loader.snapshot_offset
+            error.file,
+            error.text,
+            tuple(sorted(loader.recovered)),
+            sum(loader.recovered.values()),
+            snapshot_offset=loader.snapshot_offset,
         )
     return loader.loaded(log_end)
 
 
 class _Loader:
-    """The loader. ``segments`` holds the loaded segments, ``recovered`` the base offsets of recovered ones."""
+    """The loader. ``segments`` holds the loaded segments, ``recovered`` the bytes of recovered ones."""
 
     def __init__(self, found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> None:
         self._on_disk = {one.base_offset: one for one in found.segments}
@@ -114,7 +118,7 @@ class _Loader:
         self._snapshots = SnapshotFolder(inputs.snapshots)
         self._producers = self._new_producers()
         self.segments: dict[int, SegmentState] = {}
-        self.recovered: set[int] = set()
+        self.recovered: dict[int, int] = {}
         self._cut: dict[int, int] = {}
         self._dropped: set[int] = set()
 
@@ -122,6 +126,7 @@ class _Loader:
         """Return what the start has made of the log."""
         return LoadedLog(
             recovered=tuple(sorted(self.recovered)),
+            bytes_read=sum(self.recovered.values()),
             segments=tuple((base, one.log.size) for base, one in sorted(self.segments.items())),
             log_end=log_end,
             snapshot_offset=self.snapshot_offset,
@@ -196,7 +201,7 @@ class _Loader:
             except OffsetOverflowError as error:
                 raise StartFailsError(swap.log.name, "has an offset that does not fit its name") from error
             if swap.base_offset not in before:  # as a swap, not as a segment of the log
-                self.recovered.discard(swap.base_offset)
+                del self.recovered[swap.base_offset]
             end = swap.next_offset()
             replaced = [
                 one for one in self._between(swap.base_offset, end) if one.next_offset() > swap.base_offset
@@ -245,7 +250,7 @@ class _Loader:
     def _recover(self, segment: SegmentState) -> int:
         producers = self._new_producers()
         self._rebuild_producers(producers, self._inputs.log_start, segment.base_offset, clean=False)
-        self.recovered.add(segment.base_offset)
+        self.recovered.setdefault(segment.base_offset, segment.log.size)
         cut = segment.recover(producers)
         if cut:
             self._cut[segment.base_offset] = segment.log.size

@@ -19,6 +19,7 @@ class LoadedLog(NamedTuple):
         file: the file that ends the start, empty if the log is loaded.
         failure: what the broker finds in that file.
         recovered: base offsets of the segments that are recovered, ascending.
+        bytes_read: of their logs, as they are before the recovery.
         segments: (base offset, bytes of the log) of the segments after the start, ascending; swaps are renamed.
         log_end: log end offset that the start takes, -1 if it fails, or if that depends on logs that were not read.
         snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is; of a start that recovers, of
@@ -32,6 +33,7 @@ class LoadedLog(NamedTuple):
     file: str = ""
     failure: str = ""
     recovered: tuple[int, ...] = ()
+    bytes_read: int = 0
     segments: tuple[tuple[int, int], ...] = ()
     log_end: int = -1
     snapshot_offset: int = -1

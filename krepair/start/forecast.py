@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,6 +17,7 @@ from krepair.fixes.survey import NEXT_START, Survey, indexes_of, next_start_of
 from krepair.formats.broker_version import Version, version_text
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
+from krepair.loading.next_start import LoadedLog
 from krepair.logdir.values import LogDir
 from krepair.rules.checkpoints import LineDecision
 from krepair.start.findings import Starting
@@ -25,9 +25,6 @@ from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
 from krepair.start.loaded import outcome_text, simulated_of
 from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
-
-if TYPE_CHECKING:
-    from krepair.loading.next_start import LoadedLog
 
 _NOT_READ = "cleanly stopped: its logs are not read"
 
@@ -188,11 +185,10 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     if view.clean_shutdown:
         return _after_clean_stop(survey)
     point = view.recovery_point.offsets.get(partition.key, 0)
-    bases = () if outcome is None else outcome.recovered
+    outcome = outcome or LoadedLog()
     since = f"from the recovery point {point} on"
-    read = count_text(len(bases), f"segment {since} is read", f"segments {since} are read")
-    said = f"not cleanly stopped: {read}"
-    return _recovered(survey, bases, said)
+    read = count_text(len(outcome.recovered), f"segment {since} is read", f"segments {since} are read")
+    return _recovered(survey, outcome, f"not cleanly stopped: {read}")
 
 
 def _after_clean_stop(survey: Survey) -> ForecastLine:
@@ -200,18 +196,16 @@ def _after_clean_stop(survey: Survey) -> ForecastLine:
     return ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
 
 
-def _recovered(survey: Survey, bases: Sequence[int], said: str) -> ForecastLine:
+def _recovered(survey: Survey, outcome: LoadedLog, said: str) -> ForecastLine:
     """Of a partition of which segments are read."""
-    chosen = set(bases)
-    facts = [one for one in survey.segments if one.base_offset in chosen]
-    read = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in chosen)
-    seconds = recovery_seconds(read, sum(one.summary.batches for one in facts))
+    facts = [one for one in survey.segments if one.base_offset in outcome.recovered]
+    seconds = recovery_seconds(outcome.bytes_read, sum(one.summary.batches for one in facts))
     return ForecastLine(
         partition=survey.partition.folder,
         expected="recover",
         text=f"{said}, {recovery_text(seconds)}",
-        bytes_read=read,
-        segments=tuple(bases),
+        bytes_read=outcome.bytes_read,
+        segments=outcome.recovered,
         seconds=round(seconds, 3),
     )
 
@@ -227,12 +221,12 @@ def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine
     elif view.clean_shutdown:
         read = count_text(len(outcome.recovered), "segment is read", "segments are read")
         said = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"
-        line = _recovered(survey, outcome.recovered, said)
+        line = _recovered(survey, outcome, said)
     else:
         point = view.recovery_point.offsets.get(survey.partition.key, 0)
         many = count_text(len(outcome.recovered), "segment")
         said = f"not cleanly stopped: reads {many}, the recovery point is {point}"
-        line = _recovered(survey, outcome.recovered, said)
+        line = _recovered(survey, outcome, said)
     cut, gone = outcome.cut, outcome.dropped
     text = outcome_text(survey, outcome)
     text = f"{line.text}; {text}" if text else line.text

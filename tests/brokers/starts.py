@@ -17,7 +17,7 @@ from krepair.ops.reports import CheckReport, LogDirReport
 from krepair.options import EngineName, Options
 from tests import builders
 from tests.builders import abort, data
-from tests.fixture_dirs import unpack
+from tests.fixture_dirs import readable_by_4, unpack
 from tests.lab import beside
 from tests.lab.broker import Topic
 from tests.lab.judge import Judge, JudgeError
@@ -114,7 +114,7 @@ TOPICS = {name: Topic(1, {"retention.ms": "-1"}, {0: 12}) for name in POINTS}
 
 def gathered(root: Path) -> Path:
     """Three partitions of ten segments and 280 records, each with a recovery point of its own; not cleanly stopped."""
-    log_dir = unpack("leader-epochs-2.2.1", root)
+    log_dir = readable_by_4(unpack("leader-epochs-2.2.1", root))
     for name in POINTS:
         shutil.copytree(log_dir / "e-all-0", log_dir / f"{name}-0")
     for folder in ("e-all-0", "e-some-0", "e-none-0"):

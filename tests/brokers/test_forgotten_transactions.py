@@ -29,7 +29,7 @@ from tests.twins.of_plan import verified
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-CHECKPOINTS = ("recovery-point-offset", "replication-offset", "log-start-offset")
+CHECKPOINTS = ("recovery-point-offset", "replication-offset", "log-start-offset", "cleaner-offset")
 QUIET_S = 2
 """So long nothing more may come to a consumer that has got all."""
 VERBS = Inline(fixes=("snapshots",))

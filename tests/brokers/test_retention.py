@@ -16,7 +16,7 @@ from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.options import EngineName, Options
 from tests.brokers.starts import RETAINING, deleted_by_retention, logs_of
-from tests.fixture_dirs import unpack
+from tests.fixture_dirs import readable_by_4, unpack
 from tests.lab import jars
 from tests.lab.broker import Broker, Topic
 from tests.lab.waiting import LIMIT_S
@@ -39,7 +39,7 @@ class Run:
 
 
 def started(tmp_path: Path, version: str) -> Run:
-    log_dir = unpack("timeindex-padded-2.2.1", tmp_path / version)
+    log_dir = readable_by_4(unpack("timeindex-padded-2.2.1", tmp_path / version))
     shutil.copytree(log_dir / f"{PADDED}-0", log_dir / f"{MENDED}-0")
     retention_ms = int(time.time() * 1000) - FIRST_RECORD_MS + DAY_MS
     common = {

@@ -17,7 +17,7 @@ from krepair.ops.check import check
 from krepair.ops.reports import LogDirReport
 from krepair.options import EngineName, Options
 from tests.lab import client
-from tests.lab.broker import Broker, Topic
+from tests.lab.broker import Broker, Topic, topic_config
 from tests.lab.jars import ENDS, OLDEST_AND_LATEST
 from tests.lab.waiting import LIMIT_S, wait_for
 
@@ -170,7 +170,12 @@ def checked(log_dir: Path, version: str, *, described: bool) -> LogDirReport:
     if described:
         topics = log_dir.parent / "topics.json"
         topics.write_text(
-            json.dumps({name: {"cleanup.policy": "delete"} | topic.config for name, topic in TOPICS.items()})
+            json.dumps(
+                {
+                    name: {"cleanup.policy": "delete"} | topic_config(version, topic.config)
+                    for name, topic in TOPICS.items()
+                }
+            )
         )
         given |= {"broker_version": version, "topic_config": str(topics)}
     return check([str(log_dir)], Options(**given)).log_dirs[0]  # type: ignore[arg-type]
