@@ -350,6 +350,8 @@ class Journal:
         """Ids of the changes that began, or began to go back, since the folder was listed."""
         self.began_with: dict[str, FolderListing | None] = {}
         """Change id -> what the folder held when the run began that made the change."""
+        self.came_again: set[str] = set()
+        """Ids of changes that somebody finished anew while their undo was interrupted."""
         self._whole = bytearray()
         """All whole records; bytes would be copied for each record that comes behind them."""
         self._torn = False
@@ -434,6 +436,8 @@ class Journal:
                 self.states[step.change_id] = "undoing"
                 self._half_done[step.change_id] = None
             case Done():
+                if step.state == "committed" and self.states[step.change_id] == "undoing":
+                    self.came_again.add(step.change_id)
                 self.states[step.change_id] = step.state
                 self._half_done.pop(step.change_id, None)
             case Freed():

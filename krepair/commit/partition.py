@@ -37,7 +37,7 @@ from krepair.commit.mend import cut_names
 from krepair.commit.purge import remove_private_folder
 from krepair.commit.result import ChangeOutcome, ChangeResult, failed
 from krepair.commit.stepping import run
-from krepair.commit.steps import forget_files, take_out_snapshots
+from krepair.commit.steps import Remove, forget_files, take_out_snapshots
 from krepair.commit.unrecorded import check_all_recorded, check_nothing_kept
 from krepair.commit.visited import Answer, ask, check_evidence
 from krepair.durable.writing_error import WritingError
@@ -275,6 +275,8 @@ class _Run:
                 run(self.folder, take_out_snapshots(intent), intent)
                 self.folder.remove_litter(intent)
                 self.guards.taken_back += [change_id] if self.folder.file_names() != before else []
+            elif self.journal.states[change_id] == "undoing":  # what the undo took out is in its place again
+                run(self.folder, [Remove(self.folder.names.out(made.name)) for made in intent.made])
         for change_id in answer.old:
             intent = self.journal.intents[change_id]
             run(self.folder, forget_files([*intent.names, *cut_names(intent)], self.folder.names))
@@ -778,6 +780,9 @@ class _Backward(_Run):
             )
         if state == "committed":
             self.check_not_freed(change, intent)
+        if bad_copy and change.change_id in self.journal.came_again:
+            # No damage: the interrupted undo had given the names back, and somebody wrote into the files.
+            raise StalePlanError(f"{change.change_id}: what is kept was written since")
         if bad_copy:
             raise VerifyFailedError(bad_copy)
         executor_of(intent).check_undo(self.folder, intent, state)
@@ -786,11 +791,13 @@ class _Backward(_Run):
             check_evidence(self.folder, self.partition, change, self.journal, self._marker())
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """Where a change is half done and somebody has written its files, purge can still end it."""
+        """Where somebody has written the files of a change that is, or was, half done, purge can still end it."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
-        if half_done and isinstance(error, StalePlanError) and not error.next_command:
+        again = change_id in self.journal.came_again
+        if (half_done or again) and isinstance(error, StalePlanError) and not error.next_command:
             error.next_command = self.journal.command("purge")
-            error.message += "; it is half done and cannot be taken back"
+            how = "is half done and cannot be taken back" if half_done else "was finished anew, and stays"
+            error.message += f"; it {how}"
         return super().not_back(change_id, error)
 
     def _was_never_committed(self, intent: Intent) -> bool:

@@ -605,3 +605,45 @@ def test_a_file_that_a_start_takes_for_a_log_by_its_number_is_told(
     assert [(finding.file, finding.fix, finding.severity) for finding in found] == [
         (name, "none", Severity.DATA_LOSS)
     ] * told
+
+
+def finished_by_2(folder: Path) -> None:
+    """As brokers up to 2.8 finish it: the swap is recovered, which writes its transaction index in place."""
+    swap = folder / f"{name(BASE, '.txnindex')}.swap"
+    entries = bytearray(swap.read_bytes())
+    entries[-1] ^= 1
+    with swap.open("r+b") as file:
+        file.write(entries)
+    for base in (100, 200, 300):
+        for path in folder.glob(f"{base:020d}.*"):
+            if path.suffix != ".swap":
+                path.unlink()
+    for path in folder.glob("*.swap"):
+        path.rename(path.with_suffix(""))
+
+
+def test_a_swap_that_a_broker_finishes_after_its_undo_was_stopped_stays_and_is_no_damage(
+    memory_dir: Path,
+) -> None:
+    """The undo had given the kept names back, so the broker wrote into what was kept."""
+    finished = 0
+    for stop in each_stop():
+        root, chosen, plan = scene(memory_dir / str(stop.number))
+        apply(plan, chosen, disk=UnsyncedDisk())
+        with stop as disk:
+            undo(plan, chosen, disk=disk)
+        waits = {name(BASE), name(300), *(f"{name(BASE, one)}.swap" for one in EXTENSIONS)} <= files(root)
+        kept = list(root.glob(f"{FOLDER}/krepair~*/keep/{name(BASE, '.txnindex')}.swap"))
+        if not stop.happened or not waits or not kept:
+            continue
+        finished_by_2(root / FOLDER)
+        (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        before = files(root)
+        for _ in range(2):
+            report = undo(plan, chosen, disk=UnsyncedDisk())
+            assert report.exit_code == ExitCode.STALE_PLAN, (stop.number, report)
+            assert "it was finished anew, and stays" in report.results[0].why
+            assert files(root) >= before - {name(200, ".snapshot"), name(300, ".snapshot")}
+        assert purge(plan, chosen).exit_code == ExitCode.DONE
+        finished += 1
+    assert finished
