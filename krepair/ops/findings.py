@@ -47,7 +47,7 @@ from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.start.findings import Starting, recovery_findings, retention_findings
 from krepair.start.line import ForecastLine
 from krepair.start.needs import StartSpace, space_findings
-from krepair.start.ownership import Node, lacks, nodes_of, said_of, usual_owner
+from krepair.start.ownership import Node, lacks, nodes_of, owner_evidence, usual_owner
 from krepair.start.placed import Missing
 from krepair.start.refusal import RootFacts
 from krepair.start.times import time_findings
@@ -309,8 +309,8 @@ def _folders(view: LogDir, recovered: Mapping[str, ForecastLine], nodes: Iterabl
             partition=node.partition,
             evidence=(
                 f"the next start recovers {line.bytes_read} bytes here, from {log_name(line.segments[0])} on, in a "
-                f"folder that its user cannot write: {said_of(view, node, usual, missing)}; a broker since 4.0 then "
-                "may empty the first of these segments and delete all later ones (a broker before 4.0 only stops)"
+                f"folder that its user cannot write: {owner_evidence(view, node, usual, missing)}; a broker since 4.0 "
+                "then may empty the first of these segments and delete all later ones (a broker before 4.0 only stops)"
             ),
             bytes=line.bytes_read,
         )

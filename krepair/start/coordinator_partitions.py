@@ -1,4 +1,4 @@
-"""How many partitions a coordinators' topic has, and in which one a group or a transactional id belongs."""
+"""Partition count of a coordinator topic, and the partition to which a group or transactional id belongs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from krepair.logdir.values import LogDir
 from krepair.start.metadata_log import see_metadata_log
 
 _DEFAULT: Final = 50
-"""``offsets.topic.num.partitions`` and ``transaction.state.log.num.partitions``, where nobody sets them."""
+"""Kafka's default of ``offsets.topic.num.partitions`` and ``transaction.state.log.num.partitions``."""
 
 
 def partition_of_name(name: str, partitions: int) -> int:
     """Return the partition of a coordinators' topic to which a group or transactional id belongs, by Java's hash."""
     units = name.encode("utf-16-be", "surrogatepass")
     code = 0
-    for place in range(0, len(units), 2):
-        code = (31 * code + int.from_bytes(units[place : place + 2], "big")) & 0xFFFFFFFF
+    for position in range(0, len(units), 2):
+        code = (31 * code + int.from_bytes(units[position : position + 2], "big")) & 0xFFFFFFFF
     signed = code - (1 << 32) if code >> 31 else code
     return 0 if signed == -(1 << 31) else abs(signed) % partitions
 
@@ -25,15 +25,15 @@ def partition_of_name(name: str, partitions: int) -> int:
 def partitions_of_topic(
     views: Sequence[LogDir], topic: str, names: Collection[tuple[str, int]]
 ) -> tuple[int, bool]:
-    """Return how many partitions a coordinators' topic has, 0 if nothing tells; and whether the metadata log tells it.
+    """Return the partition count of a coordinator topic (0 if unknown), and whether the metadata log states it.
 
-    Where that is not here all are here, if none below the highest one is missing; or it is Kafka's default, if
-    every name lies where that number puts it.
+    Without a metadata log the count is inferred: all partitions are here if none below the highest is missing;
+    else Kafka's default is assumed if every name lies in the partition where that count puts the name.
 
     Args:
         views: the log directories of the broker.
         topic: ``__consumer_offsets`` or ``__transaction_state``.
-        names: groups or transactional ids, each with the number of the partition in which it lies.
+        names: groups or transactional ids, each with the number of the partition that holds its records.
     """
     metadata = see_metadata_log(views)
     image = None if metadata is None else metadata.image
@@ -41,10 +41,12 @@ def partitions_of_topic(
         ids = [topic_id for topic_id, name in image.topics.items() if name == topic]
         if ids:
             return len(image.numbers.get(ids[0], ())), True
-    here = {one.number for view in views for one in view.partitions if one.topic == topic}
+    here = {partition.number for view in views for partition in view.partitions if partition.topic == topic}
     highest = max(here, default=-1)
     all_here = len(here) if len(here) == highest + 1 else 0
-    for number in (all_here, _DEFAULT):
-        if number > highest and all(place == partition_of_name(name, number) for name, place in names):
-            return number, False
+    for count in (all_here, _DEFAULT):
+        if count > highest and all(
+            number_of_name == partition_of_name(name, count) for name, number_of_name in names
+        ):
+            return count, False
     return all_here, False

@@ -1,4 +1,4 @@
-"""What ends the next start, what it puts aside, and what it costs: findings beside what it does to each partition."""
+"""Findings about the next start as a whole: what ends it, which folders it renames to -stray, what it costs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMED_AT_MOST: Final = 3
 
 
 def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
-    """KR801: one finding for the log directory, with the partitions that take longest."""
+    """Yield one finding for the log directory that names the partitions with the longest recovery (KR801)."""
     read = [line for line in lines if line.bytes_read]
     if not read:
         return
@@ -59,17 +59,17 @@ def recovery_findings(lines: Sequence[ForecastLine]) -> Iterator[Finding]:
 
 
 class Starting(NamedTuple):
-    """What keeps a broker from starting on a log directory, and what its start puts aside.
+    """Reasons why a broker does not start on a log directory, and folders that its start puts aside.
 
     Attributes:
-        findings: of this directory, with what the start makes of each.
-        refused: why the broker does not start on this directory, or goes on without it; empty if it starts.
-        ends_all: why it does not start with its other directories either; empty if it does.
-        aside: folder -> why it is put aside.
-        all_aside: why the partitions of all its directories are put aside, or empty.
-        cuts_metadata: whether the start cuts the metadata log.
-        not_known: why nothing is known of the start, or empty.
-        deletes: whether what is put aside is deleted, as brokers of KRaft before 3.7 do.
+        findings: findings about this directory, each with its effect on the start.
+        refused: reason why the broker does not start, or starts without this directory; empty if the directory loads.
+        ends_all: reason why the broker does not start even with several log directories; empty if it does.
+        aside: folder -> reason why the start puts the folder aside.
+        all_aside: reason why the partitions of all directories are put aside, or empty.
+        cuts_metadata: True if the start truncates the metadata log.
+        not_known: reason why the outcome of the start cannot be predicted, or empty.
+        deletes: True if folders are deleted instead of put aside, as KRaft brokers before 3.7 do.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -92,23 +92,23 @@ def starting_of(
     readable: Readable,
     missing: Sequence[Missing] = (),
 ) -> Starting:
-    """Look for all that ends a start, or puts folders aside.
+    """Collect everything in a log directory that ends a start or makes the start put folders aside.
 
     Args:
-        context: one log directory.
-        others: the other ones of this broker that were given.
-        surveys: its partitions.
-        root: what was seen in its root.
-        node: which node starts.
-        metadata_log: its metadata log, in whichever directory; None if none was given.
-        readable: what its directories need of a version.
-        missing: its partitions that have no folder.
+        context: context of the log directory.
+        others: the broker's other log directories that were given.
+        surveys: partitions of the log directory.
+        root: facts about the root of the log directory.
+        node: the node that starts.
+        metadata_log: the node's metadata log, in whichever directory it lies; None if none was given.
+        readable: requirements of the node's directories on the version.
+        missing: partitions of the node that have no folder.
     """
     view, typed = context.view, version_of(context.options.broker_version)
     image = known_image(node, metadata_log)
     aside = {} if image is None else strays(view, node, image, root.metadata)
     partitions = sum(len(one.partitions) for one in (view, *others))
-    found = [
+    findings = [
         *readable_findings(view, readable, typed, kraft=node.kraft is True),
         *settings_findings(_configs(context, surveys, readable), typed),
         *missing_findings(view, missing),
@@ -120,7 +120,7 @@ def starting_of(
         *ownership_findings(view, nodes_of(view), node.versions),
     ]
     refusals = list(_refusals(context, others, surveys, root, node.versions))
-    texts = [(finding, text) for finding, text in refusals] + [(one, one.evidence) for one in found]
+    texts = [(finding, text) for finding, text in refusals] + [(one, one.evidence) for one in findings]
     by_effect = {
         effect: next((text for one, text in texts if start_of(one) is effect and _is_of(one, effect)), "")
         for effect in StartEffect
@@ -128,12 +128,12 @@ def starting_of(
     ended = by_effect[StartEffect.ENDS]
     examined = None if metadata_log is None or metadata_log.place != view.path else metadata_log.examined
     return Starting(
-        findings=(*found, *(finding for finding, _ in refusals)),
+        findings=(*findings, *(finding for finding, _ in refusals)),
         refused=ended or by_effect[StartEffect.DIRECTORY],
         ends_all=ended,
         aside={
             one.partition: one.evidence
-            for one in found
+            for one in findings
             if one.partition and start_of(one) is StartEffect.ASIDE
         },
         all_aside=by_effect[StartEffect.ASIDE],
@@ -144,12 +144,14 @@ def starting_of(
 
 
 def _configs(context: Context, surveys: Sequence[Survey], readable: Readable) -> TopicConfigs:
-    """Return the topics' settings: as typed, else as the metadata log has them, where it lies in this directory."""
+    """Return the topics' settings: typed values first, then those of a metadata log in this directory."""
     view = context.view
     recorded = readable.configs if any(one.topic == METADATA_TOPIC for one in view.partitions) else {}
     typed = {
         one.partition.topic: {
-            each.key: each.value for each in one.settings.settings if each.source.startswith("topic-config")
+            setting.key: setting.value
+            for setting in one.settings.settings
+            if setting.source.startswith("topic-config")
         }
         for one in surveys
     }
@@ -157,7 +159,7 @@ def _configs(context: Context, surveys: Sequence[Survey], readable: Readable) ->
 
 
 def _is_of(finding: Finding, effect: StartEffect) -> bool:
-    """Whether a finding means the whole directory: all do, but for a partition that is put aside."""
+    """Return True unless the finding only puts a single partition aside."""
     return effect is not StartEffect.ASIDE or not finding.partition
 
 
@@ -168,16 +170,16 @@ def _refusals(
     root: RootFacts,
     versions: Sequence[VersionNumber],
 ) -> Iterator[tuple[Finding, str]]:
-    """KR803: each file that keeps a broker from starting, with the versions that it does so to; and why, in short."""
+    """Yield each cause that keeps a broker from starting, as a finding and as a short reason (KR803)."""
     view, limits = context.view, limits_of_host(context.options.config)
     refused: dict[Cause, list[str]] = {}
     ends_all: dict[Cause, list[str]] = {}
-    for one in versions:
+    for version in versions:
         for cause in (
-            *causes_of_refusal(view, surveys, root.metadata, one),
-            *causes_of_limits(view, others, limits, one),
+            *causes_of_refusal(view, surveys, root.metadata, version),
+            *causes_of_limits(view, others, limits, version),
         ):
-            name, same = ".".join(map(str, one)), cause._replace(ends_all=False)
+            name, same = ".".join(map(str, version)), cause._replace(ends_all=False)
             refused.setdefault(same, []).append(name)
             ends_all.setdefault(same, []).extend([name] * cause.ends_all)
     for cause, names in refused.items():
@@ -198,7 +200,7 @@ def _do_not_start(versions: Sequence[str]) -> str:
 
 
 def _with_others(refused: Sequence[str], ends_all: Sequence[str]) -> str:
-    """What a broker does that has other log directories, too: it goes on with those, or ends."""
+    """Return the clause about a broker with several log directories; empty if that broker starts with the others."""
     if not ends_all:
         return ""
     if len(ends_all) == len(refused):
@@ -206,16 +208,16 @@ def _with_others(refused: Sequence[str], ends_all: Sequence[str]) -> str:
     return f"; {_do_not_start(ends_all)} with several log directories, either"
 
 
-def retention_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
-    """KR702: segments whose time is over, where the retention is known and not Kafka's default."""
-    if not going.due or going.if_delete or not _retention_is_known(survey, options):
+def retention_findings(survey: Survey, deletions: Deletions, options: Options) -> Iterator[Finding]:
+    """Yield segments past their retention time, where that is known and not merely Kafka's default (KR702)."""
+    if not deletions.due or deletions.if_delete or not _retention_is_known(survey, options):
         return
-    bases = set(going.due)
+    bases = set(deletions.due)
     size = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in bases)
     youngest = max(
-        found.largest
-        for base, found in indexes_of(survey).items()
-        if base in bases and not isinstance(found, Failed)
+        clock.largest
+        for base, clock in indexes_of(survey).items()
+        if base in bases and not isinstance(clock, Failed)
     )
     of_file = max(
         one.log.mtime_ns // 1_000_000 for one in survey.partition.segments if one.base_offset in bases
@@ -228,7 +230,7 @@ def retention_findings(survey: Survey, going: Deletions, options: Options) -> It
         partition=survey.partition.folder,
         evidence=(
             f"{count_text(len(bases), 'segment')} "
-            f"from {offset_name(going.due[0])} to {offset_name(going.due[-1])}, {size} bytes: {when}, "
+            f"from {offset_name(deletions.due[0])} to {offset_name(deletions.due[-1])}, {size} bytes: {when}, "
             f"retention.ms={survey.settings.retention_ms}; the next start "
             "deletes them"
         ),

@@ -1,7 +1,7 @@
-"""Folders that a start does not load as they are: marked (``-delete``, ``-future``, ``-stray``), odd, or there twice.
+"""Folders that a start does not load as they are: ``-delete``, ``-future``, ``-stray``, misnamed, or duplicated.
 
-A broker takes a folder for stray by its topic id, not by its contents. Its records may be nowhere else (KAFKA-15605).
-A folder that holds a name without an offset is loaded by no version.
+A broker calls a folder stray because of its topic id, not its contents: the records may exist nowhere else
+(KAFKA-15605). No version loads a folder that holds a file of a broker's suffix without an offset in its name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STRAY_SINCE: Final = (3, 6, 1)
 STRAY_WITHOUT_ID_SINCE: Final = (3, 7, 1)
-"""KAFKA-16814; 3.7.0 throws instead."""
+"""Fix version of KAFKA-16814; 3.7.0 throws instead."""
 READS_EVERY_SWAP_SINCE: Final = (3, 0, 0)
 EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
 
@@ -35,27 +35,27 @@ EMPTY_DELETE_LOADS_SINCE: Final = (2, 3, 0)
 def marked_findings(
     view: LogDir, versions: Sequence[VersionNumber], strays: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """What the root has of folders that are deleted, moved or not wanted (KR604).
+    """Yield the ``-delete``, ``-future`` and ``-stray`` folders of the root (KR604).
 
     Args:
         view: the log directory.
-        versions: those that may start.
-        strays: folder -> what a stray folder holds, see ``contents_of_strays``.
+        versions: versions that may start.
+        strays: folder -> description of a stray folder's contents, see ``contents_of_strays``.
     """
     version = versions[0] if len(versions) == 1 else None
     ending = {name for one in versions for name, _ in marked_refusals(view, one)}
     for partition in view.marked:
         files = partition.files()
         size = sum(file.size for file in files)
-        aside = any(becomes_stray(view, partition, one) for one in versions)
+        is_stray = any(becomes_stray(view, partition, one) for one in versions)
         yield Finding(
             rule="KR604",
-            partition=partition.folder if aside else "",
-            file="" if aside else partition.folder,
+            partition=partition.folder if is_stray else "",
+            file="" if is_stray else partition.folder,
             evidence="; ".join(
                 [
                     f"{count_text(len(files), 'file')} of {size} bytes",
-                    _BECOMES_STRAY if aside else _fate(partition, version),
+                    _BECOMES_STRAY if is_stray else _fate(partition, version),
                     *([strays[partition.folder]] if partition.folder in strays else []),
                 ]
             ),
@@ -63,7 +63,7 @@ def marked_findings(
             start=StartEffect.ENDS
             if partition.folder in ending
             else StartEffect.ASIDE
-            if aside
+            if is_stray
             else StartEffect.NONE,
         )
 
@@ -73,7 +73,7 @@ def _fate(partition: Partition, version: Version) -> str:
         return partition.unreadable
     if partition.role == FUTURE:
         return (
-            "a replica that is being moved here from another log directory, and the broker goes on with that; if you "
+            "a replica that is being moved here from another log directory, and the broker resumes the move; if you "
             "do not want it, move the folder out of the log directory while the broker is stopped"
         )
     if partition.role == "stray":
@@ -90,12 +90,12 @@ def _fate(partition: Partition, version: Version) -> str:
 
 
 def _crashes(partition: Partition, version: Version) -> bool:
-    """Whether loading it fails: a -delete folder is not given a first segment by the versions that do not expect it."""
+    """Return True if loading an empty -delete folder fails: before 2.3 a broker creates no first segment in it."""
     return not partition.segments and (version is None or version < EMPTY_DELETE_LOADS_SINCE)
 
 
 def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]:
-    """Marked folders that keep a broker from starting, and why."""
+    """Yield each marked folder that keeps a broker from starting, with the reason."""
     places = {one.key: one.folder for one in view.partitions}
     for partition in view.marked:
         if partition.role == FUTURE and not becomes_stray(view, partition, version):
@@ -118,7 +118,7 @@ def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]
 
 
 def becomes_stray(view: LogDir, partition: Partition, version: Version) -> bool:
-    """Whether KRaft puts a ``-future`` folder aside, since it has no topic id.
+    """Return True if a KRaft broker puts a ``-future`` folder aside because it has no topic id.
 
     ``LogManager.isStrayKraftReplica`` (3.9.0); seen on 3.9.2 and 4.4.0.
     """
@@ -136,7 +136,7 @@ _BECOMES_STRAY: Final = (
 def marked_forecast(
     view: LogDir, version: Version
 ) -> Iterator[tuple[str, Literal["delete", "start", "stray", "unknown"], str]]:
-    """Folder, what becomes of it in a word, and in words; where a broker starts at all."""
+    """Yield each marked folder with the effect of a successful start, as a keyword and as text."""
     for partition in view.marked:
         if partition.unreadable:
             yield partition.folder, "unknown", partition.unreadable
@@ -151,95 +151,101 @@ _REFUSED = "a broker with both log directories does not start: move one of the t
 
 
 def duplicate_findings(view: LogDir, others: Sequence[LogDir], engine: Engine) -> Iterator[Finding]:
-    """Partitions of a log directory that another one has too, both read and held against each other.
+    """Yield partitions that another log directory holds too, with a comparison of both logs (KR603).
 
     Args:
         view: the log directory.
-        others: the other ones that were given.
-        engine: where both logs are read.
+        others: the other log directories that were given.
+        engine: engine that reads both logs.
     """
-    twins: list[_Twins] = []
+    pairs: list[_FolderPair] = []
     for other in others:
         if other.path != view.path:
-            there = {partition.key: partition for partition in other.partitions}
-            twins += [(view, here, other, there[here.key]) for here in view.partitions if here.key in there]
-    for (_, here, _, _), evidence in zip(twins, _told(twins, engine), strict=True):
+            by_key = {partition.key: partition for partition in other.partitions}
+            pairs += [(view, here, other, by_key[here.key]) for here in view.partitions if here.key in by_key]
+    for (_, here, _, _), evidence in zip(pairs, _compare_pairs(pairs, engine), strict=True):
+        # no command: only the user can know which of the two logs is the wanted one
         yield Finding(rule="KR603", partition=here.folder, evidence=f"{evidence}; {_REFUSED}")
 
 
-_Twins = tuple[LogDir, Partition, LogDir, Partition]
+_FolderPair = tuple[LogDir, Partition, LogDir, Partition]
 
 
-def _told(twins: Sequence[_Twins], engine: Engine) -> list[str]:
-    if not twins:
+def _compare_pairs(pairs: Sequence[_FolderPair], engine: Engine) -> list[str]:
+    """Return the comparison of each pair in words."""
+    if not pairs:
         return []
     from krepair.start.same_batches import TwoLogsItem, compare_two_logs
 
-    told: dict[int, str] = {}
+    texts: dict[int, str] = {}
     to_read = []
-    for number, (_, here, _, there) in enumerate(twins):
-        bad = here.unreadable or there.unreadable or _log_not_read(here) or _log_not_read(there)
+    for number, (_, here, _, other) in enumerate(pairs):
+        bad = here.unreadable or other.unreadable or _log_not_read(here) or _log_not_read(other)
         if bad:
-            told[number] = f"also {there.path}, which cannot be held against it: {bad}"
+            texts[number] = f"also {other.path}, which cannot be compared with it: {bad}"
         else:
             to_read.append(number)
     items = [
-        TwoLogsItem(first=log_of(twins[number][0], twins[number][1]), second=log_of(*twins[number][2:]))
+        TwoLogsItem(first=log_of(pairs[number][0], pairs[number][1]), second=log_of(*pairs[number][2:]))
         for number in to_read
     ]
     for index, result in engine.map(compare_two_logs, items):
-        there = twins[to_read[index]][3]
+        other = pairs[to_read[index]][3]
         if isinstance(result, Failed):
-            told[to_read[index]] = f"also {there.path}, but the two cannot be compared: {result.why}"
+            texts[to_read[index]] = f"also {other.path}, but the two cannot be compared: {result.why}"
         else:
-            ends = f"also {there.path}: the log here ends at {result.first_end}, there at {result.second_end}"
-            told[to_read[index]] = f"{ends}; {_damaged(result)}{said_of_both(result)}"
-    return [told[number] for number in range(len(twins))]
+            ends = f"also {other.path}: the log here ends at {result.first_end}, there at {result.second_end}"
+            texts[to_read[index]] = f"{ends}; {_damaged(result)}{comparison_text(result)}"
+    return [texts[number] for number in range(len(pairs))]
 
 
 def log_of(view: LogDir, partition: Partition) -> LogsItem:
-    """The whole log of a partition, as a task takes it."""
+    """Return the whole log of a partition as a task item."""
     from krepair.engine.items import LogsItem
 
     return LogsItem(place=place_of(view, partition), segments=partition.log_sizes)
 
 
-def _damaged(seen: SideBySide) -> str:
-    """Which log was compared up to a damage only, or empty."""
-    where = [word for word, bad in (("here", seen.first_damaged), ("there", seen.second_damaged)) if bad]
+def _damaged(comparison: SideBySide) -> str:
+    """Return a clause that names each log that was only compared up to its damage, or an empty text."""
+    where = [
+        word
+        for word, bad in (("here", comparison.first_damaged), ("there", comparison.second_damaged))
+        if bad
+    ]
     return "".join(f"the one {word} is damaged there, and what lies behind was not read; " for word in where)
 
 
-def said_of_both(seen: SideBySide) -> str:
-    """Which log is the beginning of which, in words; "here" is the first."""
-    if seen.differ:
-        every = count_text(seen.same + seen.differ, "batch", "batches")
+def comparison_text(comparison: SideBySide) -> str:
+    """Return in words how the two logs relate, such as which is a prefix of the other; "here" is the first."""
+    if comparison.differ:
+        every = count_text(comparison.same + comparison.differ, "batch", "batches")
         return (
-            f"they are not the same log: the batch that ends at {seen.first_difference} differs "
-            f"({seen.differ} of {every}); compare with the other replicas to see which one "
+            f"they are not the same log: the batch that ends at {comparison.first_difference} differs "
+            f"({comparison.differ} of {every}); compare with the other replicas to see which one "
             "is right"
         )
-    if not seen.first_end or not seen.second_end:
-        return f"the one {'here' if not seen.first_end else 'there'} holds no valid batch"
-    lacks = _lacks(seen)
-    if not seen.after_second and not seen.after_first:
+    if not comparison.first_end or not comparison.second_end:
+        return f"the one {'here' if not comparison.first_end else 'there'} holds no valid batch"
+    lacks = _lacks(comparison)
+    if not comparison.after_second and not comparison.after_first:
         return (
             f"they end alike{lacks}"
             if lacks
-            else f"both hold the same {count_text(seen.same, 'batch', 'batches')}"
+            else f"both hold the same {count_text(comparison.same, 'batch', 'batches')}"
         )
-    longer, shorter = ("here", "there") if seen.after_second else ("there", "here")
-    going = count_text(seen.after_second or seen.after_first, "batch", "batches")
+    longer, shorter = ("here", "there") if comparison.after_second else ("there", "here")
+    more_batches = count_text(comparison.after_second or comparison.after_first, "batch", "batches")
     if lacks:
-        return f"the one {longer} goes on for {going}{lacks}"
-    return f"the one {shorter} is the beginning of the one {longer}, which goes on for {going}"
+        return f"the one {longer} continues for {more_batches}{lacks}"
+    return f"the one {shorter} is the beginning of the one {longer}, which continues for {more_batches}"
 
 
-def _lacks(seen: SideBySide) -> str:
-    """Batches that one lacks below the other's end: it was compacted, cut at its start, or damaged."""
+def _lacks(comparison: SideBySide) -> str:
+    """Return a clause about batches that only one log has below both ends: the other was compacted or cut."""
     parts = [
         f"{count} of their common offsets are only {where}"
-        for count, where in ((seen.only_first, "here"), (seen.only_second, "there"))
+        for count, where in ((comparison.only_first, "here"), (comparison.only_second, "there"))
         if count
     ]
     text = ", ".join(parts)
@@ -250,52 +256,55 @@ _ONLY_HERE: Final = "its records are only here, so keep the folder"
 
 
 def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
-    """Folder -> offsets, topic id, what the folder of its partition holds, and whether it may go."""
+    """Return, by stray folder, a description of its contents and whether the folder may be removed."""
     normal = {one.key: one for one in view.partitions}
     strays = [one for one in view.marked if one.role == "stray" and not one.unreadable]
-    told = {
+    texts = {
         one.folder: f"{_holds(one)}; no {one.topic}-{one.number} beside it can be read: keep the folder"
         for one in strays
     }
     pairs = [(one, normal[one.key]) for one in strays if one.key in normal and not normal[one.key].unreadable]
     if not pairs:
-        return told
+        return texts
     from krepair.start.same_batches import TwoLogsItem, compare_two_logs
 
-    items = [TwoLogsItem(first=log_of(view, stray), second=log_of(view, place)) for stray, place in pairs]
+    items = [
+        TwoLogsItem(first=log_of(view, stray), second=log_of(view, partition)) for stray, partition in pairs
+    ]
     for index, result in engine.map(compare_two_logs, items):
-        stray, place = pairs[index]
-        both = f"{_holds(stray)}; {place.folder} beside it: {_holds(place)}"
+        stray, partition = pairs[index]
+        both = f"{_holds(stray)}; {partition.folder} beside it: {_holds(partition)}"
         unread = _log_not_read(stray)
         if unread:
-            told[stray.folder] = f"{both}; {unread}: keep the folder"
+            texts[stray.folder] = f"{both}; {unread}: keep the folder"
         elif isinstance(result, Failed):
-            told[stray.folder] = f"{both}; the two cannot be compared ({result.why}): keep the folder"
+            texts[stray.folder] = f"{both}; the two cannot be compared ({result.why}): keep the folder"
         else:
-            told[stray.folder] = f"{both}; {_verdict(result, place)}"
-    return told
+            texts[stray.folder] = f"{both}; {_verdict(result, partition)}"
+    return texts
 
 
 def _log_not_read(partition: Partition) -> str:
-    """Why not all records of a folder were read: a ``.log.swap`` or the like may hold the only copy of some."""
-    for one in partition.leftovers:
-        if parse_file_name(one.file.name).kind is FileKind.LOG:
-            return f"{one.file.name} in {partition.folder} was not read"
+    """Return why some records of a folder were not read, or empty: a ``.log.swap`` may hold the only copy of them."""
+    for leftover in partition.leftovers:
+        if parse_file_name(leftover.file.name).kind is FileKind.LOG:
+            return f"{leftover.file.name} in {partition.folder} was not read"
     return ""
 
 
-def _verdict(seen: SideBySide, place: Partition) -> str:
-    if seen.first_damaged:
-        return f"its log is damaged at offset {seen.first_end}, and what lies behind was not read: keep the folder"
-    if not seen.first_end:
+def _verdict(comparison: SideBySide, normal: Partition) -> str:
+    if comparison.first_damaged:
+        end = comparison.first_end
+        return f"its log is damaged at offset {end}, and what lies behind was not read: keep the folder"
+    if not comparison.first_end:
         return "it holds no batch; if you do not need it, move the folder out of the log directory"
-    if seen.second_end < seen.first_end or seen.only_first or seen.differ:
-        return f"it ends at offset {seen.first_end}, {place.folder} at {seen.second_end}: {_ONLY_HERE}"
-    return f"{place.folder} holds all of it ({said_of_both(seen)}); it may be moved out of the log directory"
+    if comparison.second_end < comparison.first_end or comparison.only_first or comparison.differ:
+        return f"it ends at offset {comparison.first_end}, {normal.folder} at {comparison.second_end}: {_ONLY_HERE}"
+    return f"{normal.folder} holds all of it ({comparison_text(comparison)}); it may be moved out of the log directory"
 
 
 def _holds(partition: Partition) -> str:
-    """First offset, bytes and topic id, as the listing and ``partition.metadata`` tell."""
+    """Return first offset, log bytes and topic id of a folder in words, from its listing and ``partition.metadata``."""
     segments: Sequence[tuple[int, int]] = partition.log_sizes
     first = (
         f"from offset {segments[0][0]}, {sum(size for _, size in segments)} bytes of logs"
@@ -306,14 +315,16 @@ def _holds(partition: Partition) -> str:
 
 
 def _topic_id(partition: Partition) -> str:
-    found = read_metadata(partition)
-    if found is None:
+    metadata = read_metadata(partition)
+    if metadata is None:
         return "no topic id"
-    return "topic id damaged" if isinstance(found, Damage) else f"topic id {topic_id_text(found.topic_id)}"
+    return (
+        "topic id damaged" if isinstance(metadata, Damage) else f"topic id {topic_id_text(metadata.topic_id)}"
+    )
 
 
 def names_without_an_offset(partition: Partition, version: Version) -> Iterator[str]:
-    """File names on which ``offsetFromFile`` throws while a folder is loaded (seen on 2.2.1, 3.9.2, 4.3.1, 4.4.0)."""
+    """Yield file names on which ``offsetFromFile`` throws during loading (seen on 2.2.1, 3.9.2, 4.3.1, 4.4.0)."""
     every_swap = version is None or version >= READS_EVERY_SWAP_SINCE
     throws: dict[NameState, Collection[FileKind]] = {
         NameState.LIVE: SUFFIXES,

@@ -1,4 +1,4 @@
-"""What the next broker start would do to each partition, as far as this version can tell."""
+"""Forecast of what the next broker start does to each partition."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ _NOT_READ = "cleanly stopped: its logs are not read"
 def forecast(
     view: LogDir,
     surveys: Sequence[Survey],
-    going: Mapping[str, Deletions],
+    deletions: Mapping[str, Deletions],
     root: RootFacts,
     version: Version,
     starting: Starting,
 ) -> Iterator[ForecastLine]:
-    """One line per partition: start, recover, truncate, delete, put aside, refuse, or unknown.
+    """Yield one forecast line per partition: start, recover, truncate, delete, stray, refuse or unknown.
 
     Args:
         view: the log directory.
-        surveys: its partitions.
-        going: folder -> what retention by time deletes.
-        root: what was seen in the root.
-        version: of the broker that is to start, None if not known.
-        starting: what ends the start, or puts folders aside.
+        surveys: partitions of the log directory.
+        deletions: folder -> segments that time-based retention deletes.
+        root: facts about the root of the log directory.
+        version: version of the broker that starts, None if not known.
+        starting: reasons that end the start or put folders aside.
     """
     reserved = reservations(view, version)
     emptied = {f"{line.topic}-{line.partition}": line for line in root.log_starts_past_end()}
@@ -71,8 +71,8 @@ def forecast(
         if folder in emptied and not simulated_of(survey):
             yield _emptied(line, emptied[folder])
             continue
-        deleted = going.get(folder)
-        yield _with_deletions(line, deleted) if deleted and deleted.expected else line
+        due = deletions.get(folder)
+        yield _with_deletions(line, due) if due and due.expected else line
     if not starting.refused and not starting.not_known:
         for folder, expected, text in marked_forecast(view, version):
             yield ForecastLine(partition=folder, expected=expected, text=text)
@@ -80,14 +80,19 @@ def forecast(
 
 def _of_metadata(folder: str, *, cuts: bool) -> ForecastLine:
     if cuts:
-        text = "recovery, which a node of KRaft does at every start, cuts it at its first damaged batch"
-        return ForecastLine(partition=folder, expected="truncate", text=text)
-    text = "a node of KRaft recovers it at every start; its records are not replayed here"
-    return ForecastLine(partition=folder, expected="start", text=text)
+        explanation = (
+            "recovery, which a node of KRaft does at every start, cuts it at its first damaged batch"
+        )
+        return ForecastLine(partition=folder, expected="truncate", text=explanation)
+    explanation = "a node of KRaft recovers it at every start; its records are not replayed here"
+    return ForecastLine(partition=folder, expected="start", text=explanation)
 
 
 def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
-    """Of a partition whose log start is past its log end: ``deleteSegmentsIfLogStartGreaterThanLogEnd``."""
+    """Return the line of a partition whose log start is past its log end: every segment is deleted.
+
+    Source: ``deleteSegmentsIfLogStartGreaterThanLogEnd``.
+    """
     text = f"log start {start.offset} is past the log end {start.end}: every segment is deleted"
     emptied = ((start.offset, 0),)
     return replace(
@@ -95,26 +100,26 @@ def _emptied(line: ForecastLine, start: LineDecision) -> ForecastLine:
     )
 
 
-def _with_deletions(line: ForecastLine, going: Deletions) -> ForecastLine:
-    """The line of a partition of which retention deletes segments; a refusal or a cut log says more than that."""
-    if going.if_delete:
+def _with_deletions(line: ForecastLine, deletions: Deletions) -> ForecastLine:
+    """Add the segments that retention deletes to a line; a refusal or truncation keeps its own keyword."""
+    if deletions.if_delete:
         text = f"{line.text}; its cleanup.policy is not known, so nothing is foretold of retention"
         return replace(line, text=text)
-    names = ", ".join(offset_name(base) for base in going.expected)
-    text = f"{line.text}; then retention deletes {count_text(len(going.expected), 'segment')}: {names}"
-    if going.too_early:
-        text += f"; {len(going.too_early)} of them before their time"
+    names = ", ".join(offset_name(base) for base in deletions.expected)
+    text = f"{line.text}; then retention deletes {count_text(len(deletions.expected), 'segment')}: {names}"
+    if deletions.too_early:
+        text += f"; {len(deletions.too_early)} of them before their time"
     expected = "delete" if line.expected in {"start", "recover"} else line.expected
     return replace(line, expected=expected, text=text)
 
 
 def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -> tuple[ForecastLine, ...]:
-    """The lines of a directory whose broker has another one that ends its start, or puts all partitions aside.
+    """Return the lines of a directory once another directory of the same broker is taken into account.
 
     Args:
-        lines: as they are for the directory alone.
-        log_dir: path of the other one.
-        other: what its start comes to there.
+        lines: forecast for the directory alone.
+        log_dir: path of the other directory.
+        other: outcome of the start in the other directory, which may end the broker or put all partitions aside.
     """
     line: Callable[[str, str], ForecastLine]
     if other.ends_all:
@@ -126,21 +131,24 @@ def with_another(lines: Sequence[ForecastLine], log_dir: str, other: Starting) -
         line, text = unknown_line, f"{other.not_known} (in {log_dir})"
     else:
         return tuple(lines)
-    return tuple(one if one.expected in {"refuse", "stray"} else line(one.partition, text) for one in lines)
+    return tuple(
+        line_now if line_now.expected in {"refuse", "stray"} else line(line_now.partition, text)
+        for line_now in lines
+    )
 
 
 def refusal_line(folder: str, why: str) -> ForecastLine:
-    """The line of a partition that is not even loaded."""
+    """Return the line of a partition that is never loaded because the broker does not start."""
     return ForecastLine(partition=folder, expected="refuse", text=f"the broker does not start: {why}")
 
 
 def unknown_line(folder: str, why: str) -> ForecastLine:
-    """The line of a partition of which nothing is foretold, since nothing is known of the start."""
+    """Return the line of a partition for which the start cannot be predicted."""
     return ForecastLine(partition=folder, expected="unknown", text=f"not known: {why}")
 
 
 def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
-    """The line of a partition whose folder is renamed; or deleted, as brokers of KRaft before 3.7 do."""
+    """Return the line of a partition whose folder is renamed to -stray, or deleted by KRaft brokers before 3.7."""
     if deletes:
         return ForecastLine(partition=folder, expected="delete", text=f"deleted by the broker: {why}")
     return ForecastLine(partition=folder, expected="stray", text=f"put aside (-stray): {why}")
@@ -149,30 +157,30 @@ def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
 def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
     swaps = swap_forecast(survey)
     leftovers = survey.seen(LEFTOVERS_SEEN)
-    left = leftovers is not None and bool(leftovers.left) and not simulated_of(survey)
-    why = _why_unknown(survey) or (swaps if left else "")
-    if why:
-        return ForecastLine(partition=survey.partition.folder, expected="unknown", text=why)
+    pending = leftovers is not None and bool(leftovers.left) and not simulated_of(survey)
+    reason = _why_unknown(survey) or (swaps if pending else "")
+    if reason:
+        return ForecastLine(partition=survey.partition.folder, expected="unknown", text=reason)
     line = _loaded(view, survey, version)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
 
 
 def _why_unknown(survey: Survey) -> str:
-    """What of a partition krepair cannot, or does not, read; empty if nothing."""
+    """Return why a part of the partition was not read, or an empty text if all was read."""
     partition, epochs = survey.partition, survey.seen(EPOCHS_SEEN)
     if partition.unreadable:
         return partition.unreadable
     if partition.special is not None:
         return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
-    read = (next_start_of(survey).unread, *indexes_of(survey).values())
-    failed = next((one.why for one in read if isinstance(one, Failed)), "")
+    results = (next_start_of(survey).unread, *indexes_of(survey).values())
+    failed = next((result.why for result in results if isinstance(result, Failed)), "")
     if not failed and partition.segments and survey.seen(NEXT_START) is None:
         failed = "its start was not simulated, so nothing is known of it"
     return failed or (epochs.unread if epochs is not None else "")
 
 
 def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
-    """The line of a partition once its swaps are finished."""
+    """Return the line of a partition once the broker has finished its interrupted swaps."""
     partition = survey.partition
     if not partition.segments and not simulated_of(survey):
         text = "no .log: the broker begins an empty one"
@@ -192,12 +200,12 @@ def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
 
 
 def _after_clean_stop(survey: Survey) -> ForecastLine:
-    """Nothing is read of a partition in which nothing is wrong."""
+    """Return the line of a sound partition after a clean stop: a start reads none of its segments."""
     return ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
 
 
 def _recovered(survey: Survey, outcome: LoadedLog, said: str) -> ForecastLine:
-    """Of a partition of which segments are read."""
+    """Return the line of a partition with segments that recovery reads."""
     facts = [one for one in survey.segments if one.base_offset in outcome.recovered]
     seconds = recovery_seconds(outcome.bytes_read, sum(one.summary.batches for one in facts))
     return ForecastLine(
@@ -211,7 +219,7 @@ def _recovered(survey: Survey, outcome: LoadedLog, said: str) -> ForecastLine:
 
 
 def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine:
-    """Of a partition whose start was played through for one version."""
+    """Return the line of a partition whose start was simulated for one version."""
     if outcome.failure:
         return refusal_line(
             survey.partition.folder, f"{survey.partition.folder}/{outcome.file}: {outcome.failure}"
@@ -227,22 +235,22 @@ def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine
         many = count_text(len(outcome.recovered), "segment")
         said = f"not cleanly stopped: reads {many}, the recovery point is {point}"
         line = _recovered(survey, outcome, said)
-    cut, gone = outcome.cut, outcome.dropped
+    cut, dropped = outcome.cut, outcome.dropped
     text = outcome_text(survey, outcome)
     text = f"{line.text}; {text}" if text else line.text
     line = replace(line, text=text, log_bytes=outcome.segments, log_end=outcome.log_end)
-    if gone and not cut:
+    if dropped and not cut:
         return replace(line, expected="delete")
     return replace(line, expected="truncate") if cut else line
 
 
 def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
-    """Of a partition whose start was played through, and the version is not known: the newest's, and who differs."""
+    """Return the newest version's line when the version is unknown, with the versions whose outcome differs."""
     *earlier, (newest, outcome) = sorted(simulated_of(survey).items())
     line = _simulated(view, survey, outcome)
     others = []
-    for version, played in earlier:
-        other = _simulated(view, survey, played)
+    for version, loaded in earlier:
+        other = _simulated(view, survey, loaded)
         if (other.expected, other.log_bytes, other.log_end) != (line.expected, line.log_bytes, line.log_end):
             others.append(f"{version_text(version)}: {other.expected}: {other.text}")
     if not others:

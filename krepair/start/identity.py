@@ -1,4 +1,4 @@
-"""Whose files these are: ``meta.properties`` and each ``partition.metadata``. Reported, never rewritten."""
+"""Identity of a log directory: ``meta.properties`` and each ``partition.metadata``, which are only reported."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from krepair.start.folders import STRAY_WITHOUT_ID_SINCE
 KRAFT_SINCE: Final = (3, 0, 0)
 KRAFT_ONLY_SINCE: Final = (4, 0, 0)
 PROVEN_VERSIONS: Final[tuple[VersionNumber, ...]] = ((2, 2, 1), (3, 9, 2), LATEST_TRIED)
-"""The brokers whose starts were watched; without ``--broker-version`` the start is foretold for each."""
+"""Brokers whose starts were watched; without ``--broker-version`` the forecast covers each of them."""
 
 _VOTER: Final = re.compile(r"(\d+)@.*")
 
 
 class StartingNode(NamedTuple):
-    """The node whose log directories were given.
+    """Node whose log directories were given.
 
     Attributes:
-        versions: those that may start; one if it was typed.
-        kraft: whether it runs without ZooKeeper; None if nothing tells, as of files of ZooKeeper under a broker of 4.x.
-        controller: whether it is a controller; None if nothing tells.
-        alone: whether only this node votes, by its metadata log, else by the static voters of its configuration.
-        configured_id: its id by the configuration; empty if that does not tell.
-        node_id: the same, else by ``meta.properties``; empty if neither tells.
-        metadata_dir: path of the given directory in which its metadata log belongs; empty if it is not among them, or
-            the configuration was not given.
+        versions: versions that may start; a single one if ``--broker-version`` was typed.
+        kraft: True if the node runs without ZooKeeper; None if unknown, as for ZooKeeper's files under a 4.x broker.
+        controller: True if the node is a controller; None if unknown.
+        alone: True if the node is the only voter, by its metadata log, else by its configured static voters.
+        configured_id: node id in the configuration, or empty.
+        node_id: node id in the configuration, else in ``meta.properties``, else empty.
+        metadata_dir: path of the given directory where the metadata log belongs; empty if that directory was not given
+            or no configuration was.
         static_voters: ids in ``controller.quorum.voters``, ascending; empty if the configuration has none.
-        bootstraps_only: whether the configuration has ``controller.quorum.bootstrap.servers`` and no static voters.
+        bootstraps_only: True if the configuration has ``controller.quorum.bootstrap.servers`` but no static voters.
     """
 
     versions: tuple[VersionNumber, ...]
@@ -64,13 +64,13 @@ def node_of(
     voters: Sequence[int] = (),
     readable_by: Sequence[VersionNumber] = (),
 ) -> StartingNode:
-    """What is known of the node.
+    """Return everything known about the node that starts.
 
     Args:
         views: the log directories that were given.
-        options: with the configuration and the version, where they were typed.
-        voters: ids of the controllers that vote by its metadata log; empty where that does not say it.
-        readable_by: releases that can read the directories; empty where none is known to.
+        options: options with the configuration and the version, where they were typed.
+        voters: ids of the voting controllers according to the metadata log; empty if unknown.
+        readable_by: releases that can read the directories; empty if none is known.
 
     Raises:
         UsageError: the configuration cannot be read.
@@ -99,7 +99,7 @@ def node_of(
 
 
 def metadata_log_of(view: LogDir) -> Partition | None:
-    """The folder of the metadata log, if the directory has one."""
+    """Return the folder of the metadata log, or None if the directory has none."""
     return next((one for one in view.partitions if one.topic == METADATA_TOPIC), None)
 
 
@@ -128,9 +128,10 @@ def _is_kraft(
 
 
 def _metadata_dir(views: Sequence[LogDir], config: str | None, typed: str) -> str:
-    """The given directory that the configuration means.
+    """Return the path of the given directory where the configuration puts the metadata log, or an empty text.
 
-    Where none of ``log.dirs`` is on this host, as many directories as it names are taken for copies, in its order.
+    If none of the configured directories exists on this host and equally many were given, the given ones are taken as
+    copies in the configured order.
     """
     configured = configured_log_dirs(config)
     place = typed.strip() or next(iter(configured), "")
@@ -147,11 +148,11 @@ DIRECTORY_IDS_SINCE: Final = (3, 7, 0)
 ENDS_WITHOUT_ID_SINCE: Final = (3, 7, 0)
 
 Metadata = Mapping[str, PartitionMetadata | Damage]
-"""Partition folder -> what its file says; folders without the file are not in it."""
+"""Partition folder -> contents of its ``partition.metadata``; folders without the file have no entry."""
 
 
 def metadata_of(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
-    """Read every ``partition.metadata``, of marked folders too: a broker loads them as well."""
+    """Read every ``partition.metadata``, also in marked folders, since a broker loads those too."""
     found = {one.folder: read_metadata(one) for one in (*view.partitions, *view.marked)}
     return {folder: metadata for folder, metadata in found.items() if metadata is not None}
 
@@ -163,40 +164,45 @@ def metadata_findings(
     image: MetadataImage | None,
     aside: Mapping[str, str],
 ) -> Iterator[Finding]:
-    """KR408: missing under KRaft, unreadable, or of another topic id than the metadata log or the other partitions.
+    """Yield each ``partition.metadata`` that is missing under KRaft, unreadable, or has a wrong topic id (KR408).
 
     Args:
         view: the log directory.
-        metadata: as ``metadata_of`` gives it.
-        node: which node starts.
-        image: what its metadata log says, None if that is not known.
-        aside: folder -> why the start puts it aside, see ``krepair.start.metadata_log.strays``.
+        metadata: result of ``metadata_of``.
+        node: the node that starts.
+        image: cluster state in the node's metadata log, None if not known.
+        aside: folder -> reason why the start puts the folder aside, see ``krepair.start.metadata_log.strays``.
     """
     ids: dict[str, Counter[str]] = {}
     for partition in view.partitions:
-        said = metadata.get(partition.folder)
-        if isinstance(said, PartitionMetadata):
-            ids.setdefault(partition.topic, Counter())[topic_id_text(said.topic_id)] += 1
+        content = metadata.get(partition.folder)
+        if isinstance(content, PartitionMetadata):
+            ids.setdefault(partition.topic, Counter())[topic_id_text(content.topic_id)] += 1
     for partition in view.partitions:
-        said = metadata.get(partition.folder)
+        content = metadata.get(partition.folder)
         sisters = ids.get(partition.topic, Counter())
         text, effect, position = "", StartEffect.NONE, -1
-        if isinstance(said, Damage):
-            text, position = f"expected {said.expected}, found {said.found or 'nothing'}", said.position
+        if isinstance(content, Damage):
+            text, position = (
+                f"expected {content.expected}, found {content.found or 'nothing'}",
+                content.position,
+            )
             effect = _damage_effect(partition, node)
-        elif said is None:
+        elif content is None:
             text, effect = _missing(
                 partition, node, bool(metadata), sisters, known_topic_id(image, partition.topic)
             )
-        elif partition.key == (METADATA_TOPIC, 0) and said.topic_id != METADATA_TOPIC_ID:
-            text = f"topic id {topic_id_text(said.topic_id)}; it always is {topic_id_text(METADATA_TOPIC_ID)}"
+        elif partition.key == (METADATA_TOPIC, 0) and content.topic_id != METADATA_TOPIC_ID:
+            text = (
+                f"topic id {topic_id_text(content.topic_id)}; it always is {topic_id_text(METADATA_TOPIC_ID)}"
+            )
             effect = StartEffect.ENDS
         elif partition.folder in aside:
-            does = _DELETED if all(one < KEEPS_STRAYS_SINCE for one in node.versions) else _ASIDE
-            text, effect = f"{aside[partition.folder]}; {does}", StartEffect.ASIDE
+            consequence = _DELETED if all(one < KEEPS_STRAYS_SINCE for one in node.versions) else _ASIDE
+            text, effect = f"{aside[partition.folder]}; {consequence}", StartEffect.ASIDE
         elif len(sisters) > 1:
-            shown = ", ".join(f"{name} ({count})" for name, count in sorted(sisters.items()))
-            text = f"topic id {topic_id_text(said.topic_id)}; the partitions of {partition.topic} here say {shown}"
+            counts = ", ".join(f"{name} ({count})" for name, count in sorted(sisters.items()))
+            text = f"topic id {topic_id_text(content.topic_id)}; the partitions of {partition.topic} here say {counts}"
         if text:
             yield Finding(
                 rule="KR408",
@@ -205,20 +211,23 @@ def metadata_findings(
                 position=position,
                 evidence=text,
                 severity=None
-                if effect is not StartEffect.NONE or isinstance(said, Damage)
+                if effect is not StartEffect.NONE or isinstance(content, Damage)
                 else Severity.CONFUSING,
                 start=effect,
             )
 
 
 KEEPS_STRAYS_SINCE: Final = (3, 7, 0)
-"""KAFKA-14616, KAFKA-16082: before it a broker of KRaft deletes what its metadata do not know; seen on 3.3.2, 3.6.2."""
+"""Fix version of KAFKA-14616 and KAFKA-16082: earlier KRaft brokers delete a folder that their metadata do not know.
+
+Seen on 3.3.2 and 3.6.2.
+"""
 _DELETED: Final = "a broker of 3.3 to 3.6 deletes the folder and begins an empty one in its place"
 _ASIDE: Final = "the broker renames the folder to -stray and begins an empty one in its place"
 
 
 def _damage_effect(partition: Partition, node: StartingNode) -> StartEffect:
-    """An empty file ends the broker; others take the log directory offline."""
+    """Return the effect of a damaged file: an empty one ends the broker, others take the log directory offline."""
     if not any(one >= METADATA_SINCE for one in node.versions):
         return StartEffect.NONE
     file = partition.partition_metadata
@@ -228,7 +237,7 @@ def _damage_effect(partition: Partition, node: StartingNode) -> StartEffect:
 def _missing(
     partition: Partition, node: StartingNode, others: bool, sisters: Counter[str], known: str
 ) -> tuple[str, StartEffect]:
-    """What a missing file means: nothing under ZooKeeper, where a broker writes it anew; under KRaft by version."""
+    """Return text and effect of a missing file: none under ZooKeeper, which rewrites it; by version under KRaft."""
     odd = any(one.name == PARTITION_METADATA for one in partition.specials)
     if odd or partition.unreadable or partition.topic == METADATA_TOPIC:
         return "", StartEffect.NONE
@@ -254,13 +263,13 @@ def _missing(
 def meta_findings(
     view: LogDir, others: Sequence[LogDir], metadata: Metadata, node: StartingNode
 ) -> Iterator[Finding]:
-    """KR407: missing, malformed, or of another broker or cluster than the configuration or the other log directories.
+    """Yield faults of ``meta.properties``: missing, malformed, or of another broker or cluster (KR407).
 
     Args:
         view: the log directory.
-        others: the other ones given.
-        metadata: the ``partition.metadata`` of its partitions.
-        node: which node starts.
+        others: the other log directories that were given.
+        metadata: contents of each ``partition.metadata`` of the directory.
+        node: the node that starts, with the configured id.
     """
     if view.meta_damage:
         first = view.meta_damage[0]
@@ -299,10 +308,13 @@ def _of_meta(text: str, effect: StartEffect, position: int = -1, command: Next =
 
 
 def _twin(view: LogDir, other: LogDir, node: StartingNode) -> Finding:
-    """Two directories of one id; without the line the broker makes a new id (tried on 4.3.1)."""
-    copy = min((view, other), key=lambda one: (len(one.partitions), one is view))
+    """Return the finding for two directories with one directory.id.
+
+    The command deletes the line, since the broker then writes a new id (tried on 4.3.1).
+    """
+    copy = min((view, other), key=lambda directory: (len(directory.partitions), directory is view))
     path = f"{copy.path}/{META_PROPERTIES}"
-    ends = any(one >= DIRECTORY_IDS_SINCE for one in node.versions)
+    ends = any(directory >= DIRECTORY_IDS_SINCE for directory in node.versions)
     return _of_meta(
         f"directory.id {view.directory_id} here and in {other.path}: one is a copy of the other, and a broker with "
         f"both does not start. Delete the line directory.id in {path}; the broker then writes a new one",
@@ -312,6 +324,6 @@ def _twin(view: LogDir, other: LogDir, node: StartingNode) -> Finding:
 
 
 def known_topic_id(image: MetadataImage | None, topic: str) -> str:
-    """The id of a topic as the metadata log has it, or empty."""
+    """Return the topic id that the metadata log has for a topic, or an empty text."""
     names = {} if image is None else image.topics
     return next((topic_id for topic_id, name in names.items() if name == topic), "")

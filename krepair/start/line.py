@@ -10,18 +10,18 @@ Expected = Literal["start", "recover", "truncate", "delete", "stray", "refuse", 
 
 
 class ForecastLine(Struct, frozen=True, kw_only=True):
-    """What the next broker start would do to one partition.
+    """Effect of the next broker start on one partition.
 
     Attributes:
-        partition: folder name.
-        expected: what happens.
-        text: one line: why, and what it means.
-        bytes_read: how much the broker would read for it (recovery), 0 if nothing.
-        segments: base offsets of the segments that it would read, ascending.
-        seconds: how long that takes, see ``krepair.checks.recovery_time``.
-        log_bytes: (base offset, bytes of the log) of every segment that is there afterwards, ascending; empty where
-            the start was not played through, since nothing is wrong with the partition.
-        log_end: the next offset as that broker sees it; -1 where the start was not played through, or fails.
+        partition: partition folder name.
+        expected: effect of the start in one keyword.
+        text: one line that explains the effect and its reason.
+        bytes_read: bytes that recovery reads, 0 without recovery.
+        segments: base offsets of the segments that recovery reads, ascending.
+        seconds: estimated recovery time in seconds, see ``krepair.checks.recovery_time``.
+        log_bytes: (base offset, log bytes) of every segment after the start, ascending; empty where the start was not
+            simulated because nothing is wrong with the partition.
+        log_end: log end offset after the start; -1 where the start was not simulated, or fails.
     """
 
     partition: str

@@ -1,8 +1,8 @@
-"""The KRaft metadata log of the node (KR610): what ends its start, and which partitions it puts aside.
+"""KRaft metadata log of the node (KR610): faults that end its start, and partitions that the node puts aside.
 
-A node of KRaft recovers this log from its first segment on at every start, after a clean stop too: recovery point 0 and
-``lastShutdownClean`` false. Seen on 3.9.2, 4.3.1 and 4.4.0: one controller alone, one of three, and a broker, the last
-two beside controllers that had a leader.
+A KRaft node recovers this log from its first segment at every start, even after a clean stop: recovery point 0 and
+``lastShutdownClean`` false. Seen on 3.9.2, 4.3.1 and 4.4.0, with a lone controller, one of three controllers, and a
+broker; in the last two cases the other controllers had a leader.
 
 Source: ``KafkaMetadataLog.apply`` and ``recoverSnapshots``, ``FileQuorumStateStore``,
 ``KafkaRaftServer.initializeLogDirs``, ``BootstrapDirectory``, ``SharedServer.metadataLoaderFaultHandler``,
@@ -51,7 +51,7 @@ _BOOTSTRAP: Final = "bootstrap.checkpoint"
 _MAX_BYTES: Final = 1 << 20
 _NUMBERS: Final = ("leaderId", "leaderEpoch", "votedId")
 _FIELDS: Final = {0: ("appliedOffset", "clusterId", "currentVoters"), 1: ("votedDirectoryId",)}
-"""By ``data_version``, besides those that are numbers in each (``QuorumStateData.json``)."""
+"""Fields by ``data_version``, besides the numbers that each version has (``QuorumStateData.json``)."""
 RESTORE: Final = (
     "a broker that is no controller may set this folder aside; so may one of several controllers while the others have "
     "a leader, but never a second one before the first has caught up; a controller without others restores it from a "
@@ -60,16 +60,16 @@ RESTORE: Final = (
 
 
 class SeenMetadata(NamedTuple):
-    """The metadata log of the node.
+    """Metadata log of the node with the files around it.
 
     Attributes:
-        place: path of the log directory in which it lies.
-        log: the folder.
-        examined: its snapshot and log; None if they could not be read.
-        trouble: why not, or empty.
-        quorum_state: what is wrong with ``quorum-state``, or empty.
-        bootstrap: what is wrong with ``bootstrap.checkpoint`` in the root, or empty.
-        used: what a version has to understand of ``quorum-state`` and ``bootstrap.checkpoint``.
+        place: path of the log directory that holds the metadata log.
+        log: partition folder of the metadata log.
+        examined: contents of its snapshot and log; None if they could not be read.
+        trouble: reason why they could not be read, or empty.
+        quorum_state: fault of ``quorum-state``, or empty.
+        bootstrap: fault of ``bootstrap.checkpoint`` in the root, or empty.
+        used: formats of ``quorum-state`` and ``bootstrap.checkpoint`` that a version has to understand.
         quorum_voters: ids of the voters in ``quorum-state``, ascending; empty if it has none.
     """
 
@@ -84,16 +84,16 @@ class SeenMetadata(NamedTuple):
 
     @property
     def image(self) -> MetadataImage | None:
-        """The state of the cluster; None if the log is not whole."""
+        """State of the cluster at the end of the log; None if the log is not whole."""
         return None if self.examined is None or self.examined.fault is not None else self.examined.image
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """The controllers that vote, as far as the log can be read; empty where it does not say it."""
+        """Ids of the voting controllers, as far as the log can be read; empty if no record names them."""
         return () if self.examined is None else self.examined.image.voters
 
     def configs(self, node_id: str) -> ClusterConfigs | None:
-        """The settings that it has on record; None if it is not whole."""
+        """Return the settings recorded in the log; None if the log is not whole."""
         return None if self.image is None else configs_of_image(self.image, node_id)
 
 
@@ -117,7 +117,7 @@ def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
 
 
 class _QuorumState(NamedTuple):
-    """What ``quorum-state`` says: what it needs of a version, its voters, and what is wrong with it."""
+    """Contents of ``quorum-state``: the format that a version has to know, the voters, and a fault if there is one."""
 
     used: tuple[Used, ...] = ()
     voters: tuple[int, ...] = ()
@@ -131,49 +131,49 @@ def _quorum_state(log: Partition) -> _QuorumState:
     try:
         # a broker reads one line, and nothing behind the object in it
         line, _, _ = read_whole(file.path, _MAX_BYTES).decode("utf-8").partition("\n")
-        found, _ = json.JSONDecoder().raw_decode(line.strip())
+        state, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:
         what = "nothing" if not file.size else "none"
         return _QuorumState(wrong=f"expected JSON of a quorum state in the first line, found {what}")
-    if not isinstance(found, dict) or "data_version" not in found:
+    if not isinstance(state, dict) or "data_version" not in state:
         return _QuorumState(wrong="expected an object with data_version, found none")
-    said = found["data_version"]
-    version = said if type(said) is int else 0  # a broker reads what is no number as 0
+    data_version = state["data_version"]
+    version = data_version if type(data_version) is int else 0  # a broker reads what is no number as 0
     used = (Used(QUORUM_STATE, version, f"{_QUORUM_STATE}: data_version"),)
     if version not in _FIELDS:
         return _QuorumState(used, wrong=f"expected data_version 0 or 1, found {shown(str(version))}")
-    wrong = [key for key in _NUMBERS if type(found.get(key)) is not int]
-    wrong += [key for key in _FIELDS[version] if found.get(key) is None]
+    wrong = [key for key in _NUMBERS if type(state.get(key)) is not int]
+    wrong += [key for key in _FIELDS[version] if state.get(key) is None]
     fields = ", ".join((*_NUMBERS, *_FIELDS[version]))
     text = f"expected the fields {fields}; wrong: {', '.join(wrong)}" if wrong else ""
-    return _QuorumState(used, _voter_ids(found.get("currentVoters")), text)
+    return _QuorumState(used, _voter_ids(state.get("currentVoters")), text)
 
 
 def _voter_ids(rows: object) -> tuple[int, ...]:
-    """Return the ids in ``currentVoters``, ascending; empty where one is none."""
+    """Return the valid ids in ``currentVoters``, ascending."""
     ids = [row.get("voterId") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return tuple(sorted(one for one in ids if type(one) is int))
 
 
 def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
-    """Return what the metadata of an empty cluster need, and what is wrong with it.
+    """Return the formats that ``bootstrap.checkpoint`` uses, and its fault or an empty text.
 
     Every start reads the file if it is there (``BootstrapDirectory`` 3.3.2).
     """
     try:
         data = read_whole(f"{view.path}/{_BOOTSTRAP}", _MAX_BYTES)
     except OSError:
-        return (), ""  # not there; or no file, or not readable, which other findings tell
-    found = [one for one in batches(data, check_crc=False) if not isinstance(one, Damage)]
-    of_data = [one for one in found if not one.header.is_control]
-    if not of_data:
+        return (), ""  # absent; or not a file, or unreadable, which other findings report
+    readable = [one for one in batches(data, check_crc=False) if not isinstance(one, Damage)]
+    data_batches = [one for one in readable if not one.header.is_control]
+    if not data_batches:
         return (
             (),
             f"expected a batch with the level of metadata.version, found {'none' if data else 'nothing'}",
         )
     records = (
         decode_record(record.value)
-        for one in of_data
+        for one in data_batches
         for record in batch_records(data[one.position : one.position + one.header.size_bytes])
         if not isinstance(record, Damage)
     )
@@ -182,54 +182,52 @@ def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
 
 
 def metadata_log_findings(
-    view: LogDir, node: StartingNode, seen: SeenMetadata | None, partitions: int
+    view: LogDir, node: StartingNode, metadata_log: SeenMetadata | None, partitions: int
 ) -> Iterator[Finding]:
-    """KR610 of one log directory.
+    """Yield the faults of the metadata log that concern one log directory (KR610).
 
     Args:
         view: the log directory.
-        node: which node starts.
-        seen: its metadata log, None if none was given.
-        partitions: how many partitions all given directories hold.
+        node: the node that starts.
+        metadata_log: the node's metadata log, None if no given directory has one.
+        partitions: number of partitions in all given directories.
     """
     log = metadata_log_of(view)
     if log is None:
-        yield from _absent(view, node, seen, partitions)
+        yield from _absent(view, node, metadata_log, partitions)
         return
     if node.metadata_dir and node.metadata_dir != view.path:
-        text = f"it lies here, and belongs in {node.metadata_dir}: move it there, or mend metadata.log.dir"
+        text = f"it lies here, and belongs in {node.metadata_dir}: move it there, or correct metadata.log.dir"
         yield _finding(log, "", text, StartEffect.ENDS)
         return
-    if seen is None or seen.place != view.path:
+    if metadata_log is None or metadata_log.place != view.path:
         return
-    if seen.trouble:
-        yield _finding(log, "", seen.trouble, StartEffect.UNKNOWN)
-    if seen.quorum_state:
-        text = (
-            f"{seen.quorum_state}; no node of KRaft starts on it. Without this file a node starts: {RESTORE}"
-        )
+    if metadata_log.trouble:
+        yield _finding(log, "", metadata_log.trouble, StartEffect.UNKNOWN)
+    if metadata_log.quorum_state:
+        text = f"{metadata_log.quorum_state}; no node of KRaft starts on it. Without this file a node starts: {RESTORE}"
         yield _finding(log, _QUORUM_STATE, text, StartEffect.ENDS)
-    yield from _quorum_findings(log, node, seen)
-    if seen.bootstrap:
+    yield from _quorum_findings(log, node, metadata_log)
+    if metadata_log.bootstrap:
         text = (
-            f"{seen.bootstrap}; no node of KRaft starts on it. Move the file out of the log directory: a node with a "
-            "metadata log starts without it"
+            f"{metadata_log.bootstrap}; no node of KRaft starts on it. Move the file out of the log directory: a node "
+            "with a metadata log starts without it"
         )
         yield _finding(log, _BOOTSTRAP, text, StartEffect.ENDS)
-    if seen.examined is not None and seen.examined.fault is not None:
-        text, effect = _FAULTS[seen.examined.fault](node)
-        yield _finding(log, "", f"{seen.examined.why}; {text}", effect)
-    elif seen.examined is not None and seen.examined.image.later:
-        text = f"{seen.examined.image.later}: {_NOT_WHICH}, nor whether it starts"
+    if metadata_log.examined is not None and metadata_log.examined.fault is not None:
+        text, effect = _FAULTS[metadata_log.examined.fault](node)
+        yield _finding(log, "", f"{metadata_log.examined.why}; {text}", effect)
+    elif metadata_log.examined is not None and metadata_log.examined.image.later:
+        text = f"{metadata_log.examined.image.later}: {_NOT_WHICH}, nor whether it starts"
         yield _finding(log, "", text, StartEffect.UNKNOWN)
 
 
-def _quorum_findings(log: Partition, node: StartingNode, seen: SeenMetadata) -> Iterator[Finding]:
-    """Yield where the quorum of the directory is not that of the configuration.
+def _quorum_findings(log: Partition, node: StartingNode, metadata_log: SeenMetadata) -> Iterator[Finding]:
+    """Yield differences between the quorum of the directory and that of the configuration.
 
     Source: ``QuorumState.initialize`` (3.3.2 to 3.7.1; gone in 3.8.0), ``KafkaRaftClient`` (3.9.0).
     """
-    here, configured = seen.quorum_voters, node.static_voters
+    here, configured = metadata_log.quorum_voters, node.static_voters
     if here and configured and here != configured:
         ends = any(one < ASKS_NOT_FOR_VOTERS_SINCE for one in node.versions)
         text = (
@@ -239,8 +237,8 @@ def _quorum_findings(log: Partition, node: StartingNode, seen: SeenMetadata) -> 
         yield _finding(
             log, _QUORUM_STATE, text, StartEffect.ENDS if ends else StartEffect.NONE, Severity.INFORMATION
         )
-    whole = seen.examined is not None and seen.examined.fault is None
-    if node.bootstraps_only and whole and not seen.voters:
+    is_whole = metadata_log.examined is not None and metadata_log.examined.fault is None
+    if node.bootstraps_only and is_whole and not metadata_log.voters:
         text = (
             "the configuration has controller.quorum.bootstrap.servers only, and this log is of a static quorum: no "
             "record says who votes. The node never gets ready, without an error: set controller.quorum.voters"
@@ -259,7 +257,7 @@ def _finding(
     log: Partition, file: str, text: str, effect: StartEffect, harmless: Severity = Severity.CONFUSING
 ) -> Finding:
     severity = harmless if effect in {StartEffect.NONE, StartEffect.UNKNOWN} else None
-    # what puts folders aside is no partition's, but the directory's
+    # A fault that puts folders aside concerns the whole directory, not this partition.
     partition = "" if effect is StartEffect.ASIDE else log.folder
     return Finding(
         rule="KR610", partition=partition, file=file, evidence=text, start=effect, severity=severity
@@ -267,9 +265,9 @@ def _finding(
 
 
 def _absent(
-    view: LogDir, node: StartingNode, seen: SeenMetadata | None, partitions: int
+    view: LogDir, node: StartingNode, metadata_log: SeenMetadata | None, partitions: int
 ) -> Iterator[Finding]:
-    if seen is not None or not partitions or node.kraft is False:
+    if metadata_log is not None or not partitions or node.kraft is False:
         return
     if (
         node.alone
@@ -277,11 +275,11 @@ def _absent(
         and not (deletes_strays(node) and _lacks_a_topic_id(view))
     ):
         many = count_text(partitions, "partition")
-        does = f"deletes {many}" if deletes_strays(node) else f"puts {many} aside (-stray)"
+        consequence = f"deletes {many}" if deletes_strays(node) else f"puts {many} aside (-stray)"
         yield Finding(
             rule="KR610",
             evidence=f"there is no {METADATA_TOPIC}-0 here, and this node is the only voter: it starts without any "
-            f"topic and {does}. Restore the folder from a backup before the start",
+            f"topic and {consequence}. Restore the folder from a backup before the start",
             start=StartEffect.ASIDE,
         )
     elif view.meta_version == 0 and node.kraft is None:
@@ -343,69 +341,71 @@ _FAULTS: Final = {
 }
 
 
-def known_image(node: StartingNode, seen: SeenMetadata | None) -> MetadataImage | None:
-    """The state of the cluster as this node knows it before others tell it more; None if that proves nothing.
+def known_image(node: StartingNode, metadata_log: SeenMetadata | None) -> MetadataImage | None:
+    """Return the cluster state that this node has before it hears from others; None if that state proves nothing.
 
-    Of a log that the start cuts, and of a node whose role is not known, the case of a controller without others.
+    A log that the start truncates, and a node of unknown role, count as those of a lone controller: nobody sends that
+    one the missing records, so it acts on this state.
     """
     if (
-        seen is None
-        or seen.examined is None
-        or seen.examined.image.later
-        or (node.metadata_dir and node.metadata_dir != seen.place)
+        metadata_log is None
+        or metadata_log.examined is None
+        or metadata_log.examined.image.later
+        or (node.metadata_dir and node.metadata_dir != metadata_log.place)
     ):
         return None
     cut = (
-        seen.examined.fault is Fault.CUT
+        metadata_log.examined.fault is Fault.CUT
         and node.controller is not False
         and (node.alone or node.controller is None)
     )
-    whole = seen.examined.fault is None and node.controller is not None
-    return seen.examined.image if cut or whole else None
+    is_whole = metadata_log.examined.fault is None and node.controller is not None
+    return metadata_log.examined.image if cut or is_whole else None
 
 
 def deletes_strays(node: StartingNode) -> bool:
-    """Whether the node deletes what its metadata do not know (``findStrayPartitions`` 3.6.2)."""
+    """Return True if the node deletes partitions that its metadata do not know (``findStrayPartitions`` 3.6.2)."""
     return bool(node.versions) and all(STRAY_SINCE <= one < KEEPS_STRAYS_SINCE for one in node.versions)
 
 
 def _lacks_a_topic_id(view: LogDir) -> bool:
-    """Whether a log has no topic id: brokers of 3.3 to 3.6 then fail to look for strays, and go on."""
+    """Return True if a log has no topic id: brokers of 3.3 to 3.6 then fail in their search for strays, and start."""
     return any(one.partition_metadata is None and one.topic != METADATA_TOPIC for one in view.partitions)
 
 
 def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Metadata) -> Mapping[str, str]:
-    """Folders that the start puts aside, since the metadata log does not know them, and why.
+    """Return the folders that the start puts aside because the metadata log does not know them, each with the reason.
 
-    Others may tell a node of topics and replicas that are new. They do not take back the id of a topic that it knows.
+    Other controllers may send the node new topics and replicas, so an unknown topic proves nothing unless this node is
+    alone. They never change the id of a topic that the node knows.
 
     Args:
         view: the log directory.
-        node: which node starts.
-        image: what it knows.
-        metadata: the ``partition.metadata`` of the directory.
+        node: the node that starts.
+        image: cluster state that the node knows.
+        metadata: contents of each ``partition.metadata`` of the directory.
     """
-    versions = [one for one in node.versions if one >= STRAY_SINCE]
+    versions = [version for version in node.versions if version >= STRAY_SINCE]
     if not versions or (deletes_strays(node) and _lacks_a_topic_id(view)):
         return {}
-    found: dict[str, str] = {}
-    told_more = node.controller is not None and not node.alone
+    reasons: dict[str, str] = {}
+    hears_from_others = node.controller is not None and not node.alone
     for partition in view.partitions:
-        said = metadata.get(partition.folder)
+        content = metadata.get(partition.folder)
         if (
             partition.topic == METADATA_TOPIC
             or partition.unreadable
-            or not isinstance(said, PartitionMetadata)
+            or not isinstance(content, PartitionMetadata)
         ):
             continue
-        topic_id = topic_id_text(said.topic_id)
-        if told_more and known_topic_id(image, partition.topic) in {"", topic_id}:
+        topic_id = topic_id_text(content.topic_id)
+        if hears_from_others and known_topic_id(image, partition.topic) in {"", topic_id}:
             continue
         state = image.partitions.get((topic_id, partition.number))
         if state is None:
-            found[partition.folder] = f"the metadata log does not know topic id {topic_id}"
+            reasons[partition.folder] = f"the metadata log does not know topic id {topic_id}"
         elif node.node_id and int(node.node_id) not in state.replicas:
-            found[partition.folder] = (
+            reasons[partition.folder] = (
                 f"its replicas are {', '.join(map(str, state.replicas))}, and not this node"
             )
-    return found
+    return reasons

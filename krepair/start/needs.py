@@ -1,13 +1,13 @@
-"""What a start needs of the host: open files and maps of index files, and space on the disk.
+"""Resources that a start needs from the host: open files, memory maps of index files, and disk space.
 
 A broker opens each ``.log`` and each ``.txnindex``, and keeps them open. Up to 2.2 it maps both indexes of every
-segment; from 2.3 on (KAFKA-7283) those of the active segment and of each that it recovers. An empty file takes no map.
-Source: ``FileRecords.open``, ``TransactionIndex``, ``AbstractIndex`` (2.2.1), ``LazyIndex`` (2.4.0);
+segment; from 2.3 on (KAFKA-7283) only those of the active segment and of each segment that it recovers. An empty file
+takes no map. Source: ``FileRecords.open``, ``TransactionIndex``, ``AbstractIndex`` (2.2.1), ``LazyIndex`` (2.4.0);
 seen on 2.2.1, 3.9.2 and 4.3.1. systemd.exec(5), systemd.unit(5).
 
-The two indexes of an active segment are extended to ``segment.index.bytes`` by truncation, which takes no block until
-an entry is written. What does take blocks: indexes that are rebuilt, a producer snapshot for each recovered segment
-and one at the log end, and each checkpoint, written aside before it is renamed.
+The broker extends the two indexes of an active segment to ``segment.index.bytes`` by truncation, which takes no block
+until an entry is written. Blocks are taken by rebuilt indexes, by a producer snapshot for each recovered segment and
+one at the log end, and by each checkpoint, which is written to a second file before it is renamed.
 """
 
 from __future__ import annotations
@@ -40,23 +40,18 @@ UNIT_DIRS: Final = (
 MAP_COUNT: Final = "/proc/sys/vm/max_map_count"
 _STARTS_KAFKA: Final = re.compile(r"kafka-server-start|\bkafka\.Kafka\b")
 _OF_JVM: Final = 50
-"""Files, and maps, that a JVM with a broker holds besides, at the least: 51 files on 2.2.1, 137 on 4.3.1."""
+"""Least number of other files and maps that a broker's JVM holds; measured: 51 files on 2.2.1, 137 on 4.3.1."""
 
 
 class OpenAtStart(NamedTuple):
-    """What a start holds.
-
-    Attributes:
-        files: open files.
-        maps: mapped index files.
-    """
+    """Number of open files and of mapped index files that a start holds."""
 
     files: int
     maps: int
 
 
 def held_by_start(view: LogDir, version: Version) -> OpenAtStart:
-    """What the start of a version holds of a log directory; of an unknown one that of 2.3 or later."""
+    """Count the files and maps that a start holds of a log directory; an unknown version counts as 2.3 or later."""
     files = maps = 0
     lazily = version is None or version >= MAPS_INDEXES_LAZILY
     for partition in (*view.partitions, *view.marked):
@@ -74,19 +69,19 @@ def _maps(view: LogDir, partition: Partition, *, lazily: bool) -> int:
         for segment, end in partition.segments_with_ends()[:-1]
         if not lazily or (end > point and not view.clean_shutdown)
     ]
-    # The indexes of the active segment are extended, and so they are mapped whatever they hold.
+    # The indexes of the active segment are extended, so they are mapped even if they are empty.
     return 2 + sum(
         file is not None and file.size > 0 for one in mapped for file in (one.index, one.time_index)
     )
 
 
 class Limits(NamedTuple):
-    """What this host allows its broker.
+    """Limits that this host sets for its broker.
 
     Attributes:
-        unit: path of the broker's unit, empty if there is none, or several.
-        files: its ``LimitNOFILE``, -1 if it has none, or no limit.
-        maps: ``vm.max_map_count``, -1 if it is not known.
+        unit: path of the broker's systemd unit; empty if there is none, or several.
+        files: ``LimitNOFILE`` of the unit; -1 if it is not set, or infinite.
+        maps: ``vm.max_map_count`` of the host; -1 if not known.
     """
 
     unit: str = ""
@@ -95,10 +90,10 @@ class Limits(NamedTuple):
 
 
 def limits_of_host(config: str | None) -> Limits:
-    """Read the limits. Those of krepair's own process say nothing of the broker's.
+    """Read the broker's limits from its unit; those of krepair's own process say nothing about the broker's.
 
     Args:
-        config: path of ``server.properties``; among several units that start a broker the one that names it counts.
+        config: path of ``server.properties``, which selects among several units that start a broker.
     """
     starts = {
         path: lines for path, lines in _units() if any(map(_STARTS_KAFKA.search, _values(lines, "ExecStart")))
@@ -118,7 +113,10 @@ def limits_of_host(config: str | None) -> Limits:
 
 
 def _units() -> Iterator[tuple[str, list[str]]]:
-    """Path and lines of each service that names a broker, drop-ins behind; the first of a name counts."""
+    """Yield path and lines of each service that starts a broker, its drop-ins last.
+
+    Of equal names, that in the earlier directory of ``UNIT_DIRS`` counts, as systemd.unit(5) says.
+    """
     services = {name: f"{root}/{name}" for root in reversed(UNIT_DIRS) for name in _names(root, ".service")}
     drop_ins = [
         (unit, name, f"{root}/{unit}/{name}")
@@ -141,13 +139,13 @@ def _names(folder: str, ending: str) -> list[str]:
 
 
 def _values(lines: Iterable[str], key: str) -> list[str]:
-    """What a unit says of a key, in order; an empty value takes back what stands before."""
-    found: list[str] = []
+    """Return the values of a unit's key in order; an empty value clears all values before it."""
+    values: list[str] = []
     for line in lines:
         name, equals, value = line.partition("=")
         if equals and name.strip() == key:
-            found = [*found, value.strip()] if value.strip() else []
-    return found
+            values = [*values, value.strip()] if value.strip() else []
+    return values
 
 
 def _read(path: str) -> str:
@@ -165,15 +163,16 @@ def _number(text: str) -> int:
 def causes_of_limits(
     view: LogDir, others: Sequence[LogDir], limits: Limits, version: Version
 ) -> Iterator[Cause]:
-    """Why a broker of the version does not start on a log directory, or goes on without it.
+    """Yield each host limit that keeps a broker of the version from loading a log directory.
 
-    A broker with others lost the largest one, and went on with hardly a file left to open (seen on 3.9.2).
+    Only the largest directory of a broker is blamed: a broker with several lost that one, and kept running with hardly
+    a file left to open (seen on 3.9.2).
 
     Args:
         view: the log directory.
-        others: the other ones of the broker that were given.
-        limits: of this host.
-        version: of the broker that is to start.
+        others: the broker's other log directories that were given.
+        limits: limits of this host.
+        version: version of the broker that starts.
     """
     held = [held_by_start(one, version) for one in (view, *others)]
     if held[0] < max(held):
@@ -195,21 +194,21 @@ def causes_of_limits(
 
 _BLOCK_BYTES: Final = 4096
 _CHECKPOINTS: Final = 4
-"""Files of the root that are written beside the old ones, at the same time at most."""
+"""Most files of the root that are written beside their old versions at the same time."""
 _LINE_BYTES: Final = 24
-"""Of a checkpoint, besides the topic's name."""
+"""Bytes of a checkpoint entry besides the topic's name."""
 
 
 class StartSpace(NamedTuple):
-    """What the next start takes on the disk of a log directory.
+    """Disk space that the next start takes in a log directory.
 
     Attributes:
-        needs_bytes: what it may have to write, in whole blocks.
-        reserves_bytes: by how much it extends files without writing to them.
-        free_bytes: what the file system has left, -1 if it cannot say.
-        largest: what takes most of ``needs_bytes``, one line.
-        needs_files: how many new files it may make.
-        free_files: for how many the file system has room, -1 if it has no such limit, or cannot say.
+        needs_bytes: most bytes that the start writes, in whole blocks.
+        reserves_bytes: bytes by which the start extends files without writing to them.
+        free_bytes: free bytes of the file system, -1 if unknown.
+        largest: largest kind of file in ``needs_bytes`` with its bytes, as text.
+        needs_files: most files that the start creates.
+        free_files: free inodes of the file system, -1 if unknown or unlimited.
     """
 
     needs_bytes: int
@@ -221,17 +220,17 @@ class StartSpace(NamedTuple):
 
     @property
     def lacks(self) -> tuple[int, int]:
-        """Bytes and files that are missing."""
+        """Bytes and inodes that are missing, each 0 if there are enough."""
         return lacks_of_start(self.needs_bytes, self.needs_files, self.free_bytes, self.free_files)
 
 
 def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:
-    """Work out what the start that ``lines`` forecast takes.
+    """Compute the disk space of the start that ``lines`` forecast.
 
     Args:
         view: the log directory.
-        surveys: its partitions.
-        lines: folder -> forecast.
+        surveys: partitions of the log directory.
+        lines: folder -> forecast line of the partition.
     """
     space = _space_of(view)
     block = space.block_bytes if space else _BLOCK_BYTES
@@ -257,9 +256,9 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
 
 
 def needed_at_most(view: LogDir) -> tuple[int, int]:
-    """Return bytes and new files of the next start, told by the listing alone: as ``start_space``, or more.
+    """Return upper bounds of the next start's bytes and new files, from the listing alone; at least ``start_space``.
 
-    After an unclean stop, each active segment is recovered: its indexes are made anew and a snapshot is written.
+    After an unclean stop each active segment is recovered: its indexes are rebuilt and a snapshot is written.
     """
     block, files = _BLOCK_BYTES, _CHECKPOINTS
     needed = _checkpoints(view, block)
@@ -283,7 +282,7 @@ def _missing_indexes(partition: Partition) -> int:
 
 
 def space_findings(space: StartSpace) -> Iterator[Finding]:
-    """KR703: what the next start writes does not fit."""
+    """Yield a finding if the file system lacks the bytes or inodes that the next start needs (KR703)."""
     lacks, lacks_files = space.lacks
     if lacks:
         yield Finding(
@@ -308,7 +307,7 @@ def _space_of(view: LogDir) -> VolumeSpace | None:
     try:
         return read_space(view.path)
     except OSError:
-        return None  # a forecast without it is better than none
+        return None  # a forecast without the free space is better than no forecast
 
 
 def _whole(size: int, block: int) -> int:
@@ -316,7 +315,7 @@ def _whole(size: int, block: int) -> int:
 
 
 def _rebuilt(survey: Survey, lines: Mapping[str, ForecastLine]) -> Iterator[int]:
-    """Sizes of the index files that are made anew, at most."""
+    """Yield the largest possible sizes of the index files that the start rebuilds."""
     recovered = set(lines[survey.partition.folder].segments)
     for facts in survey.segments:
         if facts.base_offset not in recovered:
@@ -330,7 +329,7 @@ def _rebuilt(survey: Survey, lines: Mapping[str, ForecastLine]) -> Iterator[int]
 
 
 def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
-    """How many snapshots are written, and the size of one at most."""
+    """Return the number of snapshots that the start writes, and the largest possible size of one."""
     producers = max((len(facts.summary.rows) for facts in survey.segments), default=0)
     newest = survey.partition.snapshots[-1].file.size if survey.partition.snapshots else 0
     size = max(producer_snapshot.HEADER_SIZE + producers * producer_snapshot.ENTRY_SIZE, newest)
@@ -339,7 +338,7 @@ def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, 
 
 
 def _new_files(survey: Survey, lines: Mapping[str, ForecastLine]) -> int:
-    """Snapshots, and indexes that are not there."""
+    """Count the files that the start creates: snapshots and missing indexes."""
     recovered = set(lines[survey.partition.folder].segments)
     missing = sum(
         (segment.index is None) + (segment.time_index is None)
@@ -350,13 +349,13 @@ def _new_files(survey: Survey, lines: Mapping[str, ForecastLine]) -> int:
 
 
 def _checkpoints(view: LogDir, block: int) -> int:
-    """The four of the root and one of a partition, each beside the old one."""
+    """Return the bytes of the root's four checkpoints and one partition's, all written beside their old versions."""
     lines = sum(len(partition.topic) + _LINE_BYTES for partition in view.partitions)
     return 4 * _whole(lines, block) + 2 * block
 
 
 def _reserved(survey: Survey) -> int:
-    """By how much the indexes of the active segment are extended."""
+    """Return the bytes by which the start extends the indexes of the active segment."""
     segment = survey.partition.segments[-1]
     most = survey.settings.segment_index_bytes
     return sum(

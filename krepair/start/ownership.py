@@ -1,4 +1,4 @@
-"""Files that the broker's user could not read or write (KR605): owner, group and mode against those of most files."""
+"""Files that the broker's user cannot read or write (KR605), judged by the owner and group of most files."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _ROOT_UID = 0
 
 
 class Node(NamedTuple):
-    """A file or folder.
+    """Owner and mode of a file or folder.
 
     Attributes:
-        partition: partition folder that it is or lies in, empty in the root.
+        partition: name of the partition folder, empty for the root and its files.
         name: file name, empty for a folder itself.
-        uid: owner.
-        gid: group.
+        uid: numeric id of the owner.
+        gid: numeric id of the group.
         mode: permission bits.
-        is_folder: whether it is a folder: then it has to be searched as well.
+        is_folder: True for a folder, which also needs search permission.
     """
 
     partition: str
@@ -57,26 +57,26 @@ class Node(NamedTuple):
 
 
 def nodes_of(view: LogDir) -> Iterator[Node]:
-    """Everything that a broker opens, the root's own files first; a file that is removed meanwhile is left out."""
+    """Yield everything that a broker opens, files of the root first; files that vanish while it lists are omitted."""
     yield Node("", "", view.uid, view.gid, view.mode, is_folder=True)
     yield from _listed(view.path)
     for partition in (*view.partitions, *view.marked):
         if partition.is_link:
             continue
-        found = partition.folder_status or _status_of(partition.path)
-        if found is None:
+        status = partition.folder_status or _status_of(partition.path)
+        if status is None:
             continue
-        yield Node(partition.folder, "", *found, is_folder=True)
+        yield Node(partition.folder, "", *status, is_folder=True)
         for file in partition.files():
             yield Node(partition.folder, file.name, file.uid, file.gid, file.mode)
 
 
 def _status_of(path: str) -> FolderStatus | None:
     try:
-        found = status_of(path)
+        status = status_of(path)
     except OSError:
         return None
-    return FolderStatus(found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+    return FolderStatus(status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
 def _listed(path: str) -> Iterator[Node]:
@@ -84,19 +84,19 @@ def _listed(path: str) -> Iterator[Node]:
         entries = without_links().entries(path)
     except OSError:
         return
-    for name, found in entries:
-        if stat.S_ISREG(found.st_mode):
-            yield Node("", name, found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode))
+    for name, status in entries:
+        if stat.S_ISREG(status.st_mode):
+            yield Node("", name, status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode))
 
 
 def usual_owner(nodes: Iterable[Node]) -> tuple[int, int]:
-    """Owner and group of most files: the user that the broker runs as; the first met, if as many have another."""
+    """Return owner and group of most files, which the broker presumably runs as; the first met wins a tie."""
     counts = Counter((node.uid, node.gid) for node in nodes)
     return counts.most_common(1)[0][0]
 
 
 def lacks(node: Node, uid: int, gid: int) -> str:
-    """What a user may not do with a file, or empty: ``r``, ``w``, and ``x`` of a folder. Root may do all."""
+    """Return the permissions that a user lacks: ``r``, ``w``, and ``x`` for a folder; root lacks none."""
     if uid == _ROOT_UID:
         return ""
     shift = 6 if node.uid == uid else 3 if node.gid == gid else 0
@@ -112,21 +112,21 @@ _OPENED_IN_ROOT: Final = {
     LOG_START_CHECKPOINT: "r",
     REPLICATION_CHECKPOINT: "r",
     CLEANER_CHECKPOINT: "r",
-    # A checkpoint is written under this name first, soon after the start, and the directory fails where that does.
+    # A checkpoint is written under this name first, soon after the start; if that fails, the directory goes offline.
     f"{RECOVERY_POINT_CHECKPOINT}.tmp": "w",
     f"{LOG_START_CHECKPOINT}.tmp": "w",
     f"{REPLICATION_CHECKPOINT}.tmp": "w",
 }
-"""What a broker needs of a file of the root; it opens no other. A new one is written beside the old one."""
+"""Permissions that a broker needs for each file of the root that it opens."""
 
 
 class _Opening(NamedTuple):
-    """What decides which files a start opens, and how.
+    """Circumstances that decide which files of a partition a start opens, and how.
 
     Attributes:
-        active: names of a partition's active segment and newest snapshot.
-        versions: those that may start.
-        clean: whether the broker was cleanly stopped.
+        active: names of the active segment's files and the newest snapshot.
+        versions: versions that may start.
+        clean: True after a clean shutdown.
     """
 
     active: Container[str]
@@ -136,7 +136,7 @@ class _Opening(NamedTuple):
 
 def _needed(node: Node, opening: _Opening) -> str:
     if node.is_folder:
-        # In a folder that it cannot write a leader has no epoch file. After an unclean stop it may come to KR804.
+        # A leader cannot create its epoch file in a read-only folder; after an unclean stop that may lead to KR804.
         return "rwx" if not node.partition or opening.clean else "rx"
     if not node.partition:
         return _OPENED_IN_ROOT.get(node.name, "")
@@ -155,49 +155,49 @@ def _needed(node: Node, opening: _Opening) -> str:
 def ownership_findings(
     view: LogDir, nodes: Iterable[Node], versions: Sequence[VersionNumber]
 ) -> Iterator[Finding]:
-    """One finding for all files of a folder that are alike, and do the same to a start.
+    """Yield one finding for all files of a folder with equal owner, mode and effect on a start (KR605).
 
     Args:
         view: the log directory.
-        nodes: as ``nodes_of`` gives them.
-        versions: those that may start.
+        nodes: result of ``nodes_of``.
+        versions: versions that may start.
     """
     active = {one.folder: _active(one) for one in (*view.partitions, *view.marked)}
-    known = list(nodes)
-    uid, gid = usual_owner(known)
+    all_nodes = list(nodes)
+    uid, gid = usual_owner(all_nodes)
     alike: dict[tuple[str, int, int, int, str, StartEffect], list[Node]] = {}
-    for node in known:
+    for node in all_nodes:
         missing = lacks(node, uid, gid)
         if missing:
             opening = _Opening(active.get(node.partition, frozenset()), versions, view.clean_shutdown)
-            needed = set(_needed(node, opening)) & set(missing)
-            effect = StartEffect.DIRECTORY if needed else StartEffect.NONE
+            lacking = set(_needed(node, opening)) & set(missing)
+            effect = StartEffect.DIRECTORY if lacking else StartEffect.NONE
             key = (node.partition, node.uid, node.gid, node.mode, missing, effect)
             alike.setdefault(key, []).append(node)
-    # After a start as root: one command for all of them.
-    given_away = all((one.uid, one.gid) != (uid, gid) for one, *_ in alike.values())
-    one_for_all = _owner_of_all(uid, gid, view.path) if len(alike) > 1 and given_away else NOTHING
-    for (*_, effect), found in alike.items():
-        first = found[0]
-        more = f" and {count_text(len(found) - 1, 'more file')}" if len(found) > 1 else ""
+    # After a start as root all files belong to root: one chown -R repairs them all.
+    all_foreign = all((one.uid, one.gid) != (uid, gid) for one, *_ in alike.values())
+    chown_all = _owner_of_all(uid, gid, view.path) if len(alike) > 1 and all_foreign else NOTHING
+    for (*_, effect), similar in alike.items():
+        first = similar[0]
+        more = f" and {count_text(len(similar) - 1, 'more file')}" if len(similar) > 1 else ""
         yield Finding(
             rule="KR605",
             partition=first.partition,
             file=first.name,
-            evidence=said_of(view, first, (uid, gid), lacks(first, uid, gid), more),
+            evidence=owner_evidence(view, first, (uid, gid), lacks(first, uid, gid), more),
             start=effect,
-            command=one_for_all or _for_all(view, found, (uid, gid)),
+            command=chown_all or _for_all(view, similar, (uid, gid)),
         )
 
 
 def _active(partition: Partition) -> frozenset[str]:
-    """The files of a partition that a start opens though it recovers nothing, besides those of every segment."""
+    """Return the files that a start opens only in the active segment, and the newest snapshot."""
     files = [file for one in partition.segments[-1:] for file in one.files()]
     return frozenset(file.name for file in (*files, *(one.file for one in partition.snapshots[-1:])))
 
 
 def _for_all(view: LogDir, alike: Sequence[Node], usual: tuple[int, int]) -> Next:
-    """What gives all of them to the usual owner: one name, or the folder with all that is in it."""
+    """Return the command that gives files to the usual owner: for a single file, or for the whole folder."""
     first = alike[0]
     path = _path(view, first)
     if len(alike) == 1 or (first.uid, first.gid) == usual:
@@ -213,21 +213,21 @@ def _path(view: LogDir, node: Node) -> str:
     return "/".join(part for part in (view.path, node.partition, node.name) if part)
 
 
-def said_of(view: LogDir, node: Node, usual: tuple[int, int], missing: str, more: str = "") -> str:
-    """What is wrong with the owner, group and mode of a file, and what to type.
+def owner_evidence(view: LogDir, node: Node, usual: tuple[int, int], missing: str, more: str = "") -> str:
+    """Describe the wrong owner, group or mode of a file, with the command that corrects it.
 
     Args:
         view: the log directory.
         node: the file or folder.
         usual: owner and group of most files.
-        missing: what that user may not do with it, as ``lacks`` says.
-        more: words after its name, for others that are alike.
+        missing: permissions that the usual owner lacks, see ``lacks``.
+        more: clause after the file's name that counts similar files.
     """
-    where = _path(view, node)
+    path = _path(view, node)
     return (
         f"{node.name or node.partition or 'the log directory'}{more}: {_user(node.uid)}:{_group(node.gid)} "
         f"{node.mode:04o}; most files are of {_user(usual[0])}:{_group(usual[1])}, who has no {_words(missing)}; "
-        f"{_command(where, node, usual, missing)}"
+        f"{_command(path, node, usual, missing)}"
     )
 
 
@@ -240,8 +240,8 @@ def _command(path: str, node: Node, usual: tuple[int, int], missing: str) -> str
     if (node.uid, node.gid) == usual:
         return f"chmod u+{missing} {name}"
     owned = f"chown {_user(usual[0])}:{_group(usual[1])} {name}"
-    still = lacks(node._replace(uid=usual[0], gid=usual[1]), *usual)
-    return f"{owned} && chmod u+{still} {name}" if still else owned
+    lacking = lacks(node._replace(uid=usual[0], gid=usual[1]), *usual)
+    return f"{owned} && chmod u+{lacking} {name}" if lacking else owned
 
 
 def _user(uid: int) -> str:

@@ -1,7 +1,7 @@
-"""Partitions that the metadata log places on this node, and that have no folder here (KR611).
+"""Partitions that the metadata log assigns to this node although no folder of them is here (KR611).
 
-A start makes such a partition new, and empty. Seen on 3.9.2: one of two directories was replaced by an empty, formatted
-one; 200 records of its partitions were gone without an error. Source: ``LogManager.getOrCreateLog``,
+A start creates such a partition empty. Seen on 3.9.2: after one of two directories was replaced by an empty, formatted
+one, 200 records of its partitions were gone without an error. Source: ``LogManager.getOrCreateLog``,
 ``BrokerMetadataPublisher``, ``ReplicaManager.getOrCreatePartition`` (3.9.0).
 """
 
@@ -21,14 +21,14 @@ Key = tuple[str, int]
 
 
 class Missing(NamedTuple):
-    """A partition that this node holds, and whose folder is in none of the directories that were given.
+    """Partition that is assigned to this node but has no folder in any given directory.
 
     Attributes:
-        key: topic and number.
-        state: how the cluster sees it.
+        key: topic and partition number.
+        state: assignment of the partition in the metadata log.
         node: id of this node.
-        directory: id of the directory in which it belongs; empty where it is not known.
-        place: path of the directory of that id, else of one in which the broker may make it.
+        directory: id of the directory where the partition belongs, empty if not known.
+        place: path of the directory with that id, else of a directory where the broker may create the partition.
     """
 
     key: Key
@@ -39,7 +39,7 @@ class Missing(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the name of its folder."""
+        """Name of the partition folder."""
         return partition_folder(*self.key)
 
 
@@ -50,9 +50,9 @@ def missing_partitions(
 
     Args:
         views: the log directories that were given and can be read.
-        image: the state of the cluster; None if it is not known.
-        node_id: id of the node, empty if it is not known.
-        given: how many directories were given, with those that are not formatted.
+        image: cluster state in the metadata log, None if not known.
+        node_id: id of the node, empty if not known.
+        given: number of directories that were given, including unformatted ones.
         config: path of the broker's configuration, None if it was not given.
     """
     if image is None or not node_id.isdecimal() or not views:
@@ -60,61 +60,62 @@ def missing_partitions(
     node = int(node_id)
     known = {view.directory_id: view.path for view in views if view.directory_id}
     registered = set(image.brokers.get(node, ())) - RESERVED_DIRECTORY_IDS
-    # Of a directory that was not given nothing is missing; it may lie on another disk, and be whole.
+    # A directory that was not given may lie on another disk and be whole: its partitions do not count as missing.
     all_given = given >= max(len(registered), len(configured_log_dirs(config)), 1)
     here = {one.key for view in views for one in view.partitions}
     moving = {one.key: view.path for view in views for one in view.marked if one.role == "future"}
-    found = []
+    missing = []
     for (topic_id, number), state in sorted(image.partitions.items()):
         key = (image.topics[topic_id], number)
         if node not in state.replicas or key in here or key in moving or key[0] == METADATA_TOPIC:
             continue
-        named = dict(zip(state.replicas, state.directories, strict=False)).get(node, "")
-        directory = "" if named in RESERVED_DIRECTORY_IDS else named
+        assigned = dict(zip(state.replicas, state.directories, strict=False)).get(node, "")
+        directory = "" if assigned in RESERVED_DIRECTORY_IDS else assigned
         if directory in known or all_given:
             place = known.get(directory, views[0].path)
-            found.append(Missing(key, state, node, directory, place))
-    return tuple(sorted(found, key=lambda one: one.key))
+            missing.append(Missing(key, state, node, directory, place))
+    return tuple(sorted(missing, key=lambda one: one.key))
 
 
 def missing_findings(view: LogDir, missing: Sequence[Missing]) -> Iterator[Finding]:
-    """Yield KR611 of the partitions that belong in a log directory, or of which that is not known."""
-    for one in missing:
-        if one.place == view.path:
+    """Yield the missing partitions that belong in a log directory, or may be created in it (KR611)."""
+    for partition in missing:
+        if partition.place == view.path:
             yield Finding(
                 rule="KR611",
-                partition=one.folder,
-                evidence=f"{_where(view, one)}; this start makes it new, and empty; {_others(one)}",
-                severity=None if _may_lose(one) else Severity.CONFUSING,
+                partition=partition.folder,
+                evidence=f"{_where(view, partition)}; this start makes it new, and empty; {_others(partition)}",
+                severity=None if _may_lose(partition) else Severity.CONFUSING,
             )
 
 
-def _where(view: LogDir, one: Missing) -> str:
-    if not one.directory:
+def _where(view: LogDir, partition: Missing) -> str:
+    if not partition.directory:
         return "the metadata log places it on this node, and its folder is in no log directory"
-    if one.directory == view.directory_id:
+    if partition.directory == view.directory_id:
         return "the metadata log places it in this log directory, and its folder is not here"
     return (
-        f"the metadata log places it in the log directory with directory.id={one.directory}, which was not given or "
-        "was replaced, and its folder is in no other"
+        f"the metadata log places it in the log directory with directory.id={partition.directory}, which was not "
+        "given or was replaced, and its folder is in no other"
     )
 
 
-def _may_lose(one: Missing) -> bool:
-    """Whether records are lost: this replica is in sync, or nobody is."""
-    return one.node in one.state.isr or not one.state.isr
+def _may_lose(partition: Missing) -> bool:
+    """Return True if records may be lost: this replica is in sync, or no replica is."""
+    return partition.node in partition.state.isr or not partition.state.isr
 
 
-def _others(one: Missing) -> str:
-    """Return what is known of the other replicas."""
-    others = [broker for broker in one.state.isr if broker != one.node]
-    if others:
-        named = names_text([str(broker) for broker in others])
-        return f"in sync besides it, as of the end of this log: broker {named}; it loses data if none of them still is"
-    replicas = [str(broker) for broker in one.state.replicas if broker != one.node]
+def _others(partition: Missing) -> str:
+    """Describe the state of the other replicas."""
+    in_sync = [broker for broker in partition.state.isr if broker != partition.node]
+    if in_sync:
+        brokers = names_text([str(broker) for broker in in_sync])
+        return (
+            f"in sync besides it, as of the end of this log: broker {brokers}; "
+            "it loses data if none of them still is"
+        )
+    replicas = [str(broker) for broker in partition.state.replicas if broker != partition.node]
     if not replicas:
         return "it has no other replica: its data is lost unless the folder comes back"
-    named = names_text(replicas)
-    return (
-        f"no other replica is in sync (broker {named} neither): its data is lost unless the folder comes back"
-    )
+    brokers = names_text(replicas)
+    return f"no other replica is in sync (broker {brokers} neither): its data is lost unless the folder comes back"

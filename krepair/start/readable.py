@@ -1,8 +1,8 @@
-"""Which versions of Kafka can read the log directories of a node, and what a version cannot read (KR805).
+"""Versions of Kafka that can read the log directories of a node, and formats that a version cannot read (KR805).
 
-What a directory needs is known from files that are read anyway: the metadata log and its snapshot,
-``bootstrap.checkpoint``, ``quorum-state`` and ``meta.properties``. What a version reads stands in one table,
-``krepair.formats.kafka_versions``.
+The formats in use are known from files that are read anyway: the metadata log and its snapshot,
+``bootstrap.checkpoint``, ``quorum-state`` and ``meta.properties``. The table in ``krepair.formats.kafka_versions``
+lists the formats that each version reads.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NAMED_AT_MOST: Final = 3
 
 
 class Readable(NamedTuple):
-    """What the directories of one node need of a version, and which releases have it.
+    """Formats in use by the directories of one node, and the releases that can read them.
 
     Attributes:
-        used: by path of the log directory.
-        of_kraft: whether a node of KRaft wrote them.
-        differing: what differs between the ``meta.properties`` of two of them, or empty.
-        configs: settings of the topics of the cluster, as the metadata log has them.
-        releases: those of the table that can read all of them, ascending.
+        used: path of the log directory -> formats in use.
+        of_kraft: True if a KRaft node wrote the directories.
+        differing: difference between the ``meta.properties`` of two directories, or empty.
+        configs: topic settings in the metadata log.
+        releases: releases in the table that can read all directories, ascending.
     """
 
     used: dict[str, tuple[Used, ...]]
@@ -55,20 +55,22 @@ class Readable(NamedTuple):
 
     @property
     def range(self) -> str:
-        """Return the oldest and the newest release, in words."""
+        """Oldest and newest of the releases, in words."""
         return range_text(self.releases)
 
 
-def readable_of(views: Sequence[LogDir], seen: SeenMetadata | None) -> Readable:
-    """Return what the log directories of a node need, and which releases have it.
+def readable_of(views: Sequence[LogDir], metadata_log: SeenMetadata | None) -> Readable:
+    """Return the formats in use by the log directories of a node, and the releases that can read them.
 
     Args:
         views: all directories of the node that were given.
-        seen: its metadata log, None if none of them holds one.
+        metadata_log: the node's metadata log, None if no given directory has one.
     """
-    used = {view.path: tuple(_used_in(view, seen)) for view in views}
-    of_kraft = seen is not None or any(view.meta_version == 1 for view in views)
-    configs = recorded_configs(None if seen is None or seen.examined is None else seen.examined.image)
+    used = {view.path: tuple(_used_in(view, metadata_log)) for view in views}
+    of_kraft = metadata_log is not None or any(view.meta_version == 1 for view in views)
+    configs = recorded_configs(
+        None if metadata_log is None or metadata_log.examined is None else metadata_log.examined.image
+    )
     needed = Readable(used, of_kraft, _differing(views), configs, ())
     releases = [one for one in RELEASES if _reads(one, needed)]
     return needed._replace(releases=tuple(releases))
@@ -77,22 +79,22 @@ def readable_of(views: Sequence[LogDir], seen: SeenMetadata | None) -> Readable:
 def _reads(version: VersionNumber, needed: Readable) -> bool:
     if version < KRAFT_SINCE if needed.of_kraft else version >= ZOOKEEPER_UNTIL:
         return False
-    every = (one for used in needed.used.values() for one in used)
+    every = (used_by_all for used in needed.used.values() for used_by_all in used)
     reads = not any(not_read(version, every)) and not _why_differing(version, needed)
     return reads and takes_settings(version, needed.configs)
 
 
-def _used_in(view: LogDir, seen: SeenMetadata | None) -> Iterator[Used]:
+def _used_in(view: LogDir, metadata_log: SeenMetadata | None) -> Iterator[Used]:
     if view.meta_version >= 0:
         yield Used(META_PROPERTIES, view.meta_version, META_PROPERTIES)
-    if seen is not None and seen.place == view.path:
-        yield from seen.used
-        if seen.examined is not None:
-            yield from seen.examined.image.used.values()
+    if metadata_log is not None and metadata_log.place == view.path:
+        yield from metadata_log.used
+        if metadata_log.examined is not None:
+            yield from metadata_log.examined.image.used.values()
 
 
 def _differing(views: Sequence[LogDir]) -> str:
-    """Return what two directories do not have in common, of all that a broker of 3.0 to 3.6 compares."""
+    """Return the first difference between two ``meta.properties`` that a broker of 3.0 to 3.6 refuses, or empty."""
     known = [view for view in views if view.meta_properties is not None and not view.meta_damage]
     for other in known[1:]:
         first = known[0]
@@ -115,13 +117,13 @@ def _why_differing(version: VersionNumber, needed: Readable) -> str:
 def readable_findings(
     view: LogDir, needed: Readable, version: VersionNumber | None, *, kraft: bool = False
 ) -> Iterator[Finding]:
-    """Yield what a version cannot read of a directory (KR805).
+    """Yield the formats of a directory that a version cannot read (KR805).
 
     Args:
         view: the log directory.
-        needed: of its node.
-        version: that is to start; None if it was not typed: then only what no release reads is a finding.
-        kraft: whether the node is known to run without ZooKeeper.
+        needed: formats in use by the directories of the node.
+        version: version that starts; None if none was typed: then only formats that no release reads are findings.
+        kraft: True if the node is known to run without ZooKeeper.
     """
     if version is None:
         if not needed.releases:
@@ -129,7 +131,9 @@ def readable_findings(
         return
     can = _who_can(needed)
     if needed.of_kraft and PREVIEW_SINCE <= version < KRAFT_SINCE:
-        text = f"KRaft of {release_of(version)} was a preview (KIP-833), and is not foretold; {can}"
+        text = (
+            f"KRaft of {release_of(version)} was a preview (KIP-833), and its start is not predicted; {can}"
+        )
         yield Finding(rule="KR805", evidence=text, start=StartEffect.UNKNOWN, severity=Severity.CONFUSING)
         return
     causes = list(not_read(version, needed.used[view.path]))
@@ -155,26 +159,26 @@ def _not_read_by_any(view: LogDir, needed: Readable) -> Iterator[Finding]:
         yield _finding(release_of(newest), causes, _who_can(needed), unknown=True)
 
 
-def _finding(name: str, causes: Sequence[NotRead], can: str, *, unknown: bool = False) -> Finding:
-    worst = sorted(causes, key=lambda one: (_order(one.used), one.used.what))[:_NAMED_AT_MOST]
-    more = f" and {len(causes) - len(worst)} more" if len(causes) > len(worst) else ""
-    said = "; ".join(map(_text, worst))
+def _finding(name: str, causes: Sequence[NotRead], readable_by: str, *, unknown: bool = False) -> Finding:
+    first = sorted(causes, key=lambda one: (_order(one.used), one.used.what))[:_NAMED_AT_MOST]
+    more = f" and {len(causes) - len(first)} more" if len(causes) > len(first) else ""
+    texts = "; ".join(map(_text, first))
     does = "is not known to start" if unknown else "does not start"
     return Finding(
         rule="KR805",
-        file=worst[0].used.where.partition(":")[0],
-        evidence=f"broker {name} {does}: {said}{more}; {can}",
+        file=first[0].used.where.partition(":")[0],
+        evidence=f"broker {name} {does}: {texts}{more}; {readable_by}",
         start=StartEffect.UNKNOWN if unknown else None,
     )
 
 
 def _order(used: Used) -> int:
-    """Return the place of a cause: what one command may change comes first."""
+    """Return the sort key of a cause: a cause that one command can change comes first."""
     return 0 if used.what == METADATA_VERSION else 1 if not used.what.startswith("record ") else 2
 
 
-def _text(one: NotRead) -> str:
-    used = one.used
+def _text(cause: NotRead) -> str:
+    used = cause.used
     since = _release_with(used)
     what = f"{used.what} at level {used.level}"
     if used.what.startswith("record "):
@@ -184,12 +188,12 @@ def _text(one: NotRead) -> str:
     elif used.what == META_PROPERTIES:
         what = f"version={used.level}"
     of = f" (of {since})" if since else " (of a version that krepair does not know)"
-    source = f" ({one.line.source})" if one.line is not None else ""
-    return f"{used.where} has {what}{of}, and {one.text}{source}"
+    source = f" ({cause.line.source})" if cause.line is not None else ""
+    return f"{used.where} has {what}{of}, and {cause.text}{source}"
 
 
 def _release_with(used: Used) -> str:
-    """Return the first release that reads it; empty if none does."""
+    """Return the first release that reads a format; empty if none does."""
     known = (line.since for line in LINES if line.what == used.what and line.least <= used.level <= line.most)
     first = min(known, default=None)
     return "" if first is None else release_of(first)

@@ -1,4 +1,4 @@
-"""What keeps a broker from starting at all, or makes it serve less, by version; seen on 2.2.1, 3.9.2 and 4.3.1."""
+"""Causes that keep a broker of a version from starting, or degrade it; seen on 2.2.1, 3.9.2 and 4.3.1."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from krepair.start.loaded import simulated_of
 RESETS_UNPARSABLE_SINCE = (3, 9, 0)
 CHECKS_EPOCHS_ON_LOADING = (2, 8, 0)
 GOES_ON_WITHOUT_A_DIRECTORY = (3, 9, 0)
-"""2.2.1 and 2.8.2 end at every error while they load a partition, 3.9.2 and 4.3.1 only where it is none of I/O."""
+"""First version that survives I/O errors: 2.2.1 and 2.8.2 end at any error while loading, 3.9.2 and 4.3.1 do not."""
 MAPS_INDEXES_LAZILY = (2, 3, 0)
-"""KAFKA-7283."""
+"""Fix version of KAFKA-7283: earlier brokers map the indexes of every segment."""
 
 _WITHOUT_IT = {
     RECOVERY_POINT_CHECKPOINT: "the recovery points are reset to 0",
@@ -46,18 +46,18 @@ _WITHOUT_IT = {
 
 
 class RootFacts(NamedTuple):
-    """What was seen in the root of a log directory.
+    """Facts about the root of a log directory.
 
     Attributes:
-        checkpoints: its offset checkpoints.
-        metadata: the ``partition.metadata`` of its folders.
+        checkpoints: offset checkpoints in the root.
+        metadata: contents of each ``partition.metadata``.
     """
 
     checkpoints: tuple[SeenCheckpoint, ...]
     metadata: Metadata
 
     def log_starts_past_end(self) -> tuple[LineDecision, ...]:
-        """The lines that make a broker delete a whole partition."""
+        """Return the checkpoint entries past a log end, which make a broker delete the whole partition."""
         return tuple(
             line
             for one in self.checkpoints
@@ -67,13 +67,13 @@ class RootFacts(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """One thing that keeps a broker from starting.
+    """Cause that keeps a broker from starting.
 
     Attributes:
         partition: folder name, or empty for the root of the log directory.
-        file: the file or folder that does it.
-        text: what a broker makes of it.
-        ends_all: whether a broker ends with its other log directories, too, and does not go on without this one.
+        file: name of the file or folder that is the cause.
+        text: reason in words.
+        ends_all: True if a broker with several log directories ends too, instead of starting without this one.
     """
 
     partition: str
@@ -85,13 +85,13 @@ class Cause(NamedTuple):
 def causes_of_refusal(
     view: LogDir, surveys: Sequence[Survey], metadata: Metadata, version: Version
 ) -> Iterator[Cause]:
-    """Everything that keeps a broker of the version from starting on this directory alone; of an unknown one: any.
+    """Yield the causes that keep a broker of the version from starting on this directory alone.
 
     Args:
-        view: the log directory. A broker with others goes on without it, unless the cause says that it ends.
-        surveys: its partitions.
-        metadata: the ``partition.metadata`` of all folders.
-        version: of the broker that is to start.
+        view: the log directory; a broker with others starts without it unless the cause ends the broker.
+        surveys: partitions of the log directory.
+        metadata: contents of each ``partition.metadata``, marked folders included.
+        version: version of the broker that starts; None yields the causes of any version.
     """
     yield from _causes_in_root(view, metadata, version)
     for partition in (*(one.partition for one in surveys), *view.marked):
@@ -108,21 +108,20 @@ def causes_of_refusal(
                 text = f"{partition.folder}/{segment.log.name} has 2 GiB or more, which no broker opens"
                 yield Cause(partition.folder, segment.log.name, text, ends_all=True)
     for survey in surveys:
-        seen = survey.seen(EPOCHS_SEEN)
-        yield from _epochs_refused(survey.partition, None if seen is None else seen.recorded, version)
+        epochs = survey.seen(EPOCHS_SEEN)
+        yield from _epochs_refused(survey.partition, None if epochs is None else epochs.recorded, version)
         yield from _indexes_refused(view, survey, version)
-        if (
-            survey.partition.topic != METADATA_TOPIC
-        ):  # this log is recovered at every start, and was played as others
+        # Every start recovers the metadata log whole, so its simulation as an ordinary log proves nothing.
+        if survey.partition.topic != METADATA_TOPIC:
             yield from _start_fails(survey, version)
     for partition in view.marked:
         yield from _epochs_refused(partition, None, version)
     if version is None or version >= METADATA_SINCE:
-        for name, said in metadata.items():
-            if isinstance(said, Damage):
+        for name, content in metadata.items():
+            if isinstance(content, Damage):
                 text = f"{name}/{PARTITION_METADATA} cannot be read by a broker"
-                # A file of no bytes ends the broker.
-                yield Cause(name, PARTITION_METADATA, text, ends_all=not said.length)
+                # An empty file ends the broker; any other damage only takes the directory offline.
+                yield Cause(name, PARTITION_METADATA, text, ends_all=not content.length)
 
 
 def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Iterator[Cause]:
@@ -139,9 +138,11 @@ def _causes_in_root(view: LogDir, metadata: Metadata, version: Version) -> Itera
         if checkpoint.file is None or checkpoint.broker_reads or _is_reset(checkpoint, version):
             continue
         text = f"{checkpoint.file.name} cannot be read by a broker"
-        before = checkpoint.file.name == REPLICATION_CHECKPOINT and (version is None or version < KRAFT_SINCE)
-        late = f"{text} (2.x starts, and stops when it comes to it)" if before else text
-        yield Cause("", checkpoint.file.name, late)
+        starts_first = checkpoint.file.name == REPLICATION_CHECKPOINT and (
+            version is None or version < KRAFT_SINCE
+        )
+        full_text = f"{text} (2.x starts, and stops when it comes to it)" if starts_first else text
+        yield Cause("", checkpoint.file.name, full_text)
 
 
 def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
@@ -154,7 +155,7 @@ def _meta_refused(view: LogDir, metadata: Metadata, version: Version) -> str:
 
 
 def _epochs_refused(partition: Partition, recorded: Recorded | None, version: Version) -> Iterator[Cause]:
-    """Of each folder that a broker loads; None where no fix looked: marked, tiered, the log of the controllers."""
+    """Yield a leader epoch file that a broker does not load; ``recorded`` is None where no fix has read the file."""
     recorded = read_epochs_file(partition).recorded if recorded is None else recorded
     folder, name = partition.folder, LEADER_EPOCH_CHECKPOINT
     if not recorded.broker_reads:
@@ -168,12 +169,12 @@ def _epochs_refused(partition: Partition, recorded: Recorded | None, version: Ve
 
 
 def _ends_at_any_error(version: Version) -> bool:
-    """Whether each error of a partition's loading ends the broker, as 2.2.1 does; of an unknown version: it may."""
+    """Return True if any error while loading a partition ends the broker, as in 2.2.1 or maybe an unknown version."""
     return version is None or version < GOES_ON_WITHOUT_A_DIRECTORY
 
 
 def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator[Cause]:
-    """Index files that cannot be mapped; from 2.3 on only those of segments that are recovered or appended to are."""
+    """Yield index files too long to map; from 2.3 on only recovered and active segments have theirs mapped."""
     partition = survey.partition
     point = view.recovery_point.offsets.get(partition.key, 0)
     for segment, end in partition.segments_with_ends():
@@ -187,12 +188,12 @@ def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator
 
 
 def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
-    """What ends the start that was played through; of an unknown version the first of those that end."""
-    played = simulated_of(survey)
-    outcomes = [played[version]] if version is not None and version in played else []
+    """Yield the failure of the simulated start; for an unknown version that of the oldest version that fails."""
+    simulated = simulated_of(survey)
+    outcomes = [simulated[version]] if version is not None and version in simulated else []
     if version is None:
-        outcomes = [played[one] for one in sorted(played)]
-    failed = next((one for one in outcomes if one.failure), None)
+        outcomes = [simulated[number] for number in sorted(simulated)]
+    failed = next((number for number in outcomes if number.failure), None)
     if failed is not None:
         folder = survey.partition.folder
         text = f"{folder}/{failed.file}: {failed.failure}"
@@ -200,12 +201,12 @@ def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
 
 
 def _is_reset(checkpoint: OffsetCheckpoint, version: Version) -> bool:
-    """Whether the version goes on without what the file says: a negative count, a number that is none."""
+    """Return True if the version ignores an unparsable checkpoint instead of failing."""
     return version is not None and version >= RESETS_UNPARSABLE_SINCE and ends_unchecked(checkpoint.data)
 
 
 def reservations(view: LogDir, version: Version) -> str:
-    """What a broker that starts does without, in words to add to each line, or empty."""
+    """Describe what a broker loses by starting with an unparsable checkpoint, or return an empty text."""
     texts = [
         f"{checkpoint.file.name} holds something that is no number: {_WITHOUT_IT[checkpoint.file.name]}"
         for checkpoint in (view.recovery_point, view.log_start, view.cleaner, view.high_watermark)
@@ -215,11 +216,11 @@ def reservations(view: LogDir, version: Version) -> str:
 
 
 def forgotten_epochs(view: LogDir, survey: Survey) -> str:
-    """What becomes of a leader epoch history that is not on disk, or empty."""
-    seen = survey.seen(EPOCHS_SEEN)
-    if seen is None or seen.left or seen.recorded.entries or not seen.merged.entries:
+    """Describe the fate of a leader epoch history that is not on disk, or return an empty text."""
+    epochs = survey.seen(EPOCHS_SEEN)
+    if epochs is None or epochs.left or epochs.recorded.entries or not epochs.merged.entries:
         return ""
-    count = len(seen.merged.entries)
+    count = len(epochs.merged.entries)
     if view.clean_shutdown:
         return f"its {count} leader epochs are forgotten: a start without recovery writes one new entry at the log end"
     return f"of its {count} leader epochs only those of the segments that are recovered come back"

@@ -1,4 +1,4 @@
-"""Holds the same partition in two log directories against each other, batch by batch."""
+"""Holds the same partition in two log directories, compared batch by batch."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, why
 
 
 class TwoLogsItem(Struct, frozen=True, kw_only=True):
-    """Two logs of one partition."""
+    """Task item: two logs of one partition."""
 
     first: LogsItem
     second: LogsItem
 
     @property
     def bytes_to_read(self) -> int:
-        """Both logs."""
+        """Bytes of both logs."""
         return self.first.bytes_to_read + self.second.bytes_to_read
 
 
@@ -33,9 +33,9 @@ def compare_two_logs(item: TwoLogsItem) -> SideBySide | Failed:
     """Read two logs in windows, every CRC checked, up to the first damage of each."""
     trees = []
     for log in (item.first, item.second):
-        tree, wrong = reached(log.place)
-        if wrong:
-            return Failed("elsewhere", wrong)
+        tree, problem = reached(log.place)
+        if problem:
+            return Failed("elsewhere", problem)
         trees.append(tree)
     try:
         first, second = (

@@ -1,6 +1,6 @@
-"""Timestamps of records that cannot be right, and what retention by time and the cleaner make of them (KR704).
+"""Implausible record timestamps, and their effect on time-based retention and the cleaner (KR704).
 
-Kafka takes CreateTime as it comes, also in seconds or microseconds (KAFKA-6482, KAFKA-20609).
+Kafka accepts any CreateTime, even one in seconds or microseconds (KAFKA-6482, KAFKA-20609).
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ _MICROSECONDS: Final = range(10**15, 10**17)
 """Times from 2001 on, in microseconds."""
 
 
-def time_findings(view: LogDir, survey: Survey, going: Deletions, now_ms: int) -> Iterator[Finding]:
-    """KR704: a time in the future, at which retention or the cleaner stands still; or the young about to be deleted.
+def time_findings(view: LogDir, survey: Survey, deletions: Deletions, now_ms: int) -> Iterator[Finding]:
+    """Yield future timestamps that stall retention or the cleaner, and old ones that delete young records (KR704).
 
     Args:
         view: the log directory.
-        survey: one partition.
-        going: what the next start deletes of it.
-        now_ms: the clock, epoch milliseconds.
+        survey: analysis of the partition.
+        deletions: segments that the next start deletes.
+        now_ms: current time, epoch milliseconds.
     """
-    clocks = clocks_of(survey, None)  # the times of the logs alone are asked
-    ahead = next((place for place, one in enumerate(clocks) if one.largest > now_ms + _DAY_MS), len(clocks))
-    stopped = clocks[ahead:]
-    waiting = [
-        *_retention_waits(survey, stopped, going.if_delete, now_ms),
+    clocks = clocks_of(survey, None)  # only the times in the logs matter here
+    first_ahead = next(
+        (position for position, one in enumerate(clocks) if one.largest > now_ms + _DAY_MS), len(clocks)
+    )
+    stopped = clocks[first_ahead:]
+    stalls = [
+        *_retention_waits(survey, stopped, deletions.if_delete, now_ms),
         *_cleaner_waits(view, survey, stopped),
     ]
-    if waiting:
+    if stalls:
         clock = stopped[0]
         in_micros = clock.largest in _MICROSECONDS
         yield Finding(
@@ -50,32 +52,32 @@ def time_findings(view: LogDir, survey: Survey, going: Deletions, now_ms: int) -
             file=log_name(clock.base_offset),
             evidence=f"timestamps {'look like microseconds' if in_micros else 'lie in the future'}: the batch that "
             f"ends at offset {_offset_of(survey, clock)} has a record of {time_text(clock.largest)}; "
-            + "; ".join(text for text, _ in waiting),
-            bytes=max(size for _, size in waiting),
+            + "; ".join(text for text, _ in stalls),
+            bytes=max(size for _, size in stalls),
         )
     young = [
         one
         for one in clocks
         if one.largest in _BEFORE_KAFKA
-        and one.base_offset in going.expected
+        and one.base_offset in deletions.expected
         and max(one.mtime_ms, one.largest * 1000) >= now_ms - survey.settings.retention_ms
     ]
     if young:
-        yield _too_early(survey, young, going.if_delete)
+        yield _too_early(survey, young, deletions.if_delete)
 
 
 def _retention_waits(
     survey: Survey, stopped: Sequence[SegmentClock], if_delete: str, now_ms: int
 ) -> Iterator[tuple[str, int]]:
-    """That retention stands still at the first of these segments, and how many bytes wait behind it."""
+    """Yield the text that retention is stalled at the first of these segments, and the bytes that wait behind it."""
     settings = survey.settings
     if not stopped or "delete" not in settings.cleanup_policy or settings.retention_ms < 0:
         return
-    behind = [one for one in stopped[1:] if one.true_ms < now_ms - settings.retention_ms]
-    size = sum(one.log_bytes for one in behind)
+    overdue = [one for one in stopped[1:] if one.true_ms < now_ms - settings.retention_ms]
+    size = sum(one.log_bytes for one in overdue)
     text = (
-        f"{if_delete}retention by time stands still at this segment {_how_long(stopped[0])}; behind it "
-        f"{count_text(len(behind), 'segment')} of {size} bytes {'is' if len(behind) == 1 else 'are'} past "
+        f"{if_delete}retention by time is stalled at this segment {_how_long(stopped[0])}; behind it "
+        f"{count_text(len(overdue), 'segment')} of {size} bytes {'is' if len(overdue) == 1 else 'are'} past "
         f"retention.ms={settings.retention_ms}"
     )
     yield text, size
@@ -84,7 +86,10 @@ def _retention_waits(
 def _cleaner_waits(
     view: LogDir, survey: Survey, stopped: Sequence[SegmentClock]
 ) -> Iterator[tuple[str, int]]:
-    """The same of the cleaner: ``min.compaction.lag.ms`` counts from the largest time of each closed segment."""
+    """Yield the text that the cleaner waits, and the bytes of the closed segments that it does not clean.
+
+    ``min.compaction.lag.ms`` counts from the largest timestamp of each closed segment.
+    """
     lag = survey.settings.min_compaction_lag_ms
     cleaned_to = view.cleaner.offsets.get(survey.partition.key, -1)
     closed = stopped[:-1]
@@ -99,18 +104,18 @@ def _cleaner_waits(
 
 
 def _how_long(clock: SegmentClock) -> str:
-    return "for ever" if clock.largest in _MICROSECONDS else "until then"
+    return "forever" if clock.largest in _MICROSECONDS else "until then"
 
 
 def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) -> Finding:
     size = sum(one.log_bytes for one in young)
     first = young[0].largest
-    what = f"look like seconds, such as {first}" if first in _SECONDS else "lie before Kafka"
+    description = f"look like seconds, such as {first}" if first in _SECONDS else "lie before Kafka"
     return Finding(
         rule="KR704",
         partition=survey.partition.folder,
         file=log_name(young[0].base_offset),
-        evidence=f"timestamps {what}; a broker reads {time_text(first)}: {if_delete}the next start deletes "
+        evidence=f"timestamps {description}; a broker reads {time_text(first)}: {if_delete}the next start deletes "
         f"{count_text(len(young), 'segment')}, {size} bytes. Set retention.ms=-1 on the topic through another broker "
         "before this start, or log.retention.ms=-1 in server.properties where the topic has none of its own; "
         "message.timestamp.type=LogAppendTime helps for what is written later",
@@ -120,5 +125,5 @@ def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) ->
 
 
 def _offset_of(survey: Survey, clock: SegmentClock) -> int:
-    """The last offset of the batch with the largest time of a segment."""
+    """Return the last offset of the batch that holds the largest timestamp of a segment."""
     return next(one.summary.offset_of_max for one in survey.segments if one.base_offset == clock.base_offset)

@@ -1,4 +1,4 @@
-"""Settings of topics that a version refuses (KR806): its start reads those of every topic of the cluster, and ends.
+"""Topic settings that a version refuses (KR806): a start reads the settings of every topic, and ends at a bad one.
 
 Source: ``LogManager.fetchTopicConfigOverrides``, ``LogConfig`` (2.2.1 to 4.4.0); seen on 4.4.0.
 """
@@ -18,7 +18,7 @@ from krepair.logdir.cluster import MetadataImage
 from krepair.next_command import Next
 
 SETTINGS: Final = frozenset({"segment.bytes", "segment.index.bytes", "flush.messages"})
-"""Those of which a limit has changed between versions."""
+"""Settings whose limits differ between versions."""
 assert {line.what for line in LINES} >= SETTINGS
 
 TopicConfigs = Mapping[str, Mapping[str, str]]
@@ -26,7 +26,7 @@ TopicConfigs = Mapping[str, Mapping[str, str]]
 
 
 def recorded_configs(image: MetadataImage | None) -> TopicConfigs:
-    """Return the settings that the metadata log has of each topic of the cluster."""
+    """Return the recorded settings of each topic of the cluster."""
     if image is None:
         return {}
     return {name: image.configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics.values()}
@@ -42,10 +42,10 @@ def settings_used(configs: TopicConfigs) -> Iterator[Used]:
 
 
 def takes_settings(version: VersionNumber, configs: TopicConfigs) -> bool:
-    """Whether a version takes all settings."""
+    """Return True if a version accepts all settings."""
     formats = (values.get(FORMAT_VERSION, "") for values in configs.values())
     return not any(not_read(version, settings_used(configs))) and all(
-        knows_format(version, one) for one in formats
+        knows_format(version, text) for text in formats
     )
 
 
@@ -53,15 +53,15 @@ def settings_findings(configs: TopicConfigs, version: VersionNumber | None) -> I
     """Yield one finding for each setting that a version refuses.
 
     Args:
-        configs: of the topics of the cluster.
-        version: that is to start; None if it was not typed: then nothing is found.
+        configs: settings of the cluster's topics.
+        version: version that starts; None if none was typed: then there are no findings.
     """
     if version is None:
         return
     name = ".".join(map(str, version))
     refused: dict[tuple[str, int], list[NotRead]] = {}
-    for one in not_read(version, settings_used(configs)):
-        refused.setdefault((one.used.what, one.used.level), []).append(one)
+    for cause in not_read(version, settings_used(configs)):
+        refused.setdefault((cause.used.what, cause.used.level), []).append(cause)
     for (key, value), causes in refused.items():
         line = causes[0].line
         least = 0 if line is None else line.least
@@ -69,7 +69,7 @@ def settings_findings(configs: TopicConfigs, version: VersionNumber | None) -> I
         yield _finding(
             name,
             f"{key}={value}",
-            (one.used.where for one in causes),
+            (cause.used.where for cause in causes),
             f"at least {least}{source}",
             f"{key}={least}",
         )
@@ -83,7 +83,7 @@ def settings_findings(configs: TopicConfigs, version: VersionNumber | None) -> I
         )
 
 
-def _finding(version: str, said: str, topics: Iterable[str], expected: str, to_set: str) -> Finding:
+def _finding(version: str, setting: str, topics: Iterable[str], expected: str, to_set: str) -> Finding:
     names: Sequence[str] = sorted(topics)
     change = f"--add-config {to_set}" if to_set else f"--delete-config {FORMAT_VERSION}"
     command = (
@@ -92,7 +92,7 @@ def _finding(version: str, said: str, topics: Iterable[str], expected: str, to_s
     )
     return Finding(
         rule="KR806",
-        evidence=f"broker {version} does not start: {said} of topic {few(names)}: it takes {expected}. While a broker "
-        f"that takes it runs, change it for each: {command}",
+        evidence=f"broker {version} does not start: {setting} of topic {few(names)}: it takes {expected}. While a "
+        f"broker that takes it runs, change it for each: {command}",
         command=Next.by_hand(command),
     )

@@ -1,7 +1,8 @@
-"""Directories of a node that are not formatted, empty, or not there, beside good ones (KR407).
+"""Directories of a node that are unformatted, empty or missing, beside good ones (KR407).
 
-A disk that is not mounted leaves an empty folder. If that is formatted and the node starts, its replicas are empty. So
-the question for the mount comes first, then the partitions that belong there, and the command that formats it last.
+A disk that is not mounted leaves an empty folder. If that folder is formatted and the node starts, its replicas are
+empty. So the finding asks about the mount first, then names the partitions that belong there, and gives the format
+command last.
 
 Source: ``KafkaRaftServer.initializeLogDirs``, ``MetaPropertiesEnsemble.verify`` (3.9.0); seen on 3.9.2.
 """
@@ -23,13 +24,13 @@ from krepair.start.placed import Missing
 
 
 class UnusableDir(NamedTuple):
-    """A directory of a broker that is none of Kafka's yet, or cannot be read.
+    """Directory of a broker that is not formatted, or cannot be read.
 
     Attributes:
-        path: absolute path.
-        is_folder: whether it is a folder that can be listed.
-        names: what lies in it, by name.
-        why: why it cannot be used, in words.
+        path: absolute path of the directory.
+        is_folder: True if it is a folder that can be listed.
+        names: names of the directory's entries.
+        why: reason why the directory cannot be used.
     """
 
     path: str
@@ -45,35 +46,39 @@ def unformatted_finding(
     missing: Sequence[Missing],
     config: str | None,
 ) -> Finding:
-    """Return what is wrong with a directory, what belongs in it, and what formats it.
+    """Return the finding for an unusable directory, with the partitions that belong in it and the format command.
 
     Args:
-        directory: which.
-        views: the good ones of the same node.
-        node: which node starts.
-        missing: its partitions that have no folder.
-        config: path of its configuration, None if it was not given.
+        directory: the unusable directory.
+        views: usable directories of the same node.
+        node: the node that starts.
+        missing: partitions of the node that have no folder.
+        config: path of the node's configuration, None if it was not given.
     """
     known = {view.directory_id for view in views}
-    belong = [one.folder for one in missing if one.directory not in known or not one.directory]
-    said = [
+    missing_here = [one.folder for one in missing if one.directory not in known or not one.directory]
+    sentences = [
         _what(directory),
         "is its disk mounted? If not, its folder is empty, and a start makes its replicas empty",
     ]
-    if belong:
-        many = count_text(len(belong), "partition")
-        said.append(f"the metadata log places {many} on this node that no directory holds: {few(belong)}")
+    if missing_here:
+        count = count_text(len(missing_here), "partition")
+        sentences.append(
+            f"the metadata log places {count} on this node that no directory holds: {few(missing_here)}"
+        )
     format_it = _format(views, config)
     kraft = node.kraft is not False
     if kraft:
-        said.append(f"a node of KRaft does not start with it; only if it is a new, empty disk: {format_it}")
+        sentences.append(
+            f"a node of KRaft does not start with it; only if it is a new, empty disk: {format_it}"
+        )
     return Finding(
         rule="KR407",
         file=META_PROPERTIES,
-        evidence="; ".join(said),
+        evidence="; ".join(sentences),
         start=StartEffect.ENDS if kraft else StartEffect.NONE,
         severity=None if kraft else Severity.CONFUSING,
-        command=NOTHING if belong or not kraft else Next.by_hand(format_it),
+        command=NOTHING if missing_here or not kraft else Next.by_hand(format_it),
     )
 
 

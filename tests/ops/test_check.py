@@ -26,7 +26,7 @@ from krepair.ops.by_rule import by_rule
 from krepair.ops.check import check
 from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan
-from krepair.start.folders import said_of_both
+from krepair.start.folders import comparison_text
 from tests import builders, encoders
 from tests.builders import NOW_MS, Batch, commit, data
 from tests.commit import txfixture
@@ -244,7 +244,7 @@ def test_a_copy_that_stopped_earlier_is_the_beginning_of_the_other(pair: tuple[P
     assert here[0] == FOLDER
     assert here[1] == (
         f"also {other}/{FOLDER}: the log here ends at 450, there at 400; the one there is the beginning of the one "
-        "here, which goes on for 10 batches; a broker with both log directories does not start: move one of the "
+        "here, which continues for 10 batches; a broker with both log directories does not start: move one of the "
         "two folders out"
     )
     assert (
@@ -289,12 +289,12 @@ def test_one_that_was_compacted_lacks_batches_and_is_not_another_log(pair: tuple
         (SideBySide(same=2, only_first=1, first_end=9, second_end=9), "they end alike; batches: 1 of"),
         (
             SideBySide(same=2, only_second=1, first_end=9, second_end=12, after_first=1),
-            "the one there goes on for 1 batch; batches: 1 of their common offsets are only there",
+            "the one there continues for 1 batch; batches: 1 of their common offsets are only there",
         ),
     ],
 )
 def test_what_is_said_of_two_logs(seen: SideBySide, words: str) -> None:
-    assert said_of_both(seen).startswith(words)
+    assert comparison_text(seen).startswith(words)
 
 
 # -- A file that the system cannot read is named, once, whichever reader met it.

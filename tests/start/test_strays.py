@@ -118,4 +118,4 @@ def test_of_one_in_two_directories_nothing_is_said_where_a_cleaning_was_interrup
         [str(path) for path in paths], Options(engine=EngineName.INLINE, now_ms=NOW_MS)
     ).log_dirs:
         [said] = [one.evidence for one in report.findings if one.rule == "KR603"]
-        assert f"cannot be held against it: {log.name}.swap in orders-0 was not read" in said
+        assert f"cannot be compared with it: {log.name}.swap in orders-0 was not read" in said

@@ -68,7 +68,7 @@ COMPACT = (("cleanup.policy", "compact"), ("min.compaction.lag.ms", str(DAY)))
         (
             [OLD, OLD * 1000, OLD, OLD],
             COMPACT,
-            "holds the cleaner back at this segment for ever; 2 closed segments",
+            "holds the cleaner back at this segment forever; 2 closed segments",
         ),
         ([OLD, NOW_MS + 9 * DAY, OLD], COMPACT, "until then; 1 closed segment of"),
         ([OLD, OLD, OLD * 1000], COMPACT, ""),  # of the active segment the lag does not count yet
