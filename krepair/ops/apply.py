@@ -1,4 +1,4 @@
-"""``krepair apply``: does exactly what a plan says: stages, verifies, swaps; run again it continues."""
+"""``krepair apply``: stage, verify and swap what a plan says. A second run resumes an interrupted one."""
 
 from __future__ import annotations
 
@@ -82,18 +82,18 @@ def apply(
     """Carry out a plan.
 
     Args:
-        plan: as read from its file.
-        options: only ``engine``, ``master``, ``scratch`` and those of ``--cluster...``
-            count; everything else is the plan's.
-        progress: told of bytes.
-        disk: what writes; a test may wrap it.
+        plan: the plan, as read from its file.
+        options: of these only ``engine``, ``master``, ``scratch`` and the ``--cluster...`` options count; the plan
+            decides everything else.
+        progress: receiver of the bytes done so far.
+        disk: writer of every file; a test may wrap it.
 
     Raises:
         LockedError: a broker is using the directory.
-        RefusedError: the review objects, there is no space, the directory cannot be written, or a replica must not be
-            emptied (any more).
+        RefusedError: the review objects, space is short, the directory is read-only, or a replica that the plan empties
+            must not be emptied now.
         StalePlanError: the plan is for another host or directory.
-        UnwritableError: what an earlier run left could not be written out.
+        UnwritableError: files of an earlier run could not be flushed.
     """
     plan = check_target(plan)
     targets = targets_of(plan)
@@ -103,7 +103,7 @@ def apply(
         scratch = Scratch(options.scratch, (plan.log_dir,))
         stack.callback(scratch.close)
         if options.scratch:
-            # a place that will not do is refused before anything of ours is in the log directory
+            # Refuse a bad scratch folder before krepair has written anything into the log directory.
             _ = scratch.path
         writes, lock = stack.enter_context(ready(plan, disk, others_of(plan)))
         view, moved = check_evidence(plan)
@@ -123,7 +123,7 @@ def apply(
 
 
 def _work_of(targets: Sequence[PartitionPlan]) -> Load:
-    """Bytes that are staged, by what that costs."""
+    """Sum the bytes to stage by kind of work, since each kind costs differently."""
     work = dict.fromkeys(WorkKind, 0)
     for target in targets:
         kind = WorkKind.READ if target.compaction is UNSET else WorkKind.KEYS
@@ -147,7 +147,7 @@ class _Apply:
         self.view = view
         """The log directory as it was under the lock, before anything was finished."""
         self.was_begun = False
-        """Whether an earlier run has left something: what it left half done was finished, or taken back."""
+        """Whether an earlier run left a work folder, whose half-done changes were then finished or rolled back."""
         self.engine = engine
         self.disk = disk
         self.scratch = scratch
@@ -156,17 +156,17 @@ class _Apply:
         self.moved = moved
         self.results: list[ChangeResult] = []
         self.states: dict[str, ChangeState] = {}
-        """Change id -> its state before the first one was staged."""
+        """Change id -> state of the change before this run staged anything."""
         self.done_here: set[str] = set()
-        """Ids of the changes that this run has carried out, or has finished."""
+        """Ids of the changes that this run carried out or finished."""
         self.staged: set[str] = set()
-        """Ids of the changes that are staged and not committed yet."""
+        """Ids of the changes that are staged but not committed yet."""
         self.not_made: list[Wrong] = []
         self.completed: list[ChangeResult] = []
-        """Changes that an earlier run left half done and that this one has finished."""
+        """Changes that an earlier run left half done and this run finished."""
         self.work: Work
         self.commit = plan.commit
-        """The order of the renames, for the broker that is there now."""
+        """Order of the renames that suits the broker installed now."""
 
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         interrupted, stopped = False, NOTHING
@@ -180,21 +180,23 @@ class _Apply:
                 if not self.completed and not self.guards.taken_back:
                     raise
                 stopped = of_error(error)
-            # Of these nothing was said yet: from here on nothing was touched.
+            # Partitions without a result were not touched: every later change failed with this error.
             known = {result.partition for result in self.results}
-            self.results += [failed(one.folder, error) for one in targets if one.folder not in known]
+            self.results += [failed(target.folder, error) for target in targets if target.folder not in known]
         results = with_completed(self.results, self.completed)
-        told = {result.partition for result in results if result.failed}
-        # What was left out for one partition only, as the line of its recovery point.
+        failed_folders = {result.partition for result in results if result.failed}
+        # Something was omitted for one partition only, such as its recovery point entry.
         results += [
             failed_whole(wrong.folder, wrong.text, ExitCode.PARTLY)
             for wrong in self.not_made
-            if wrong.folder not in told
+            if wrong.folder not in failed_folders
         ]
         order = {partition.folder: number for number, partition in enumerate(self.plan.partitions)}
         results.sort(key=lambda result: (order.get(result.partition, -1), result.change_id))
         broken = {result.partition for result in results if result.exit_code in _UNCLEANABLE}
-        broken_bytes = [one.log_bytes_before for one in self.plan.partitions if one.folder in broken]
+        broken_bytes = [
+            partition.log_bytes_before for partition in self.plan.partitions if partition.folder in broken
+        ]
         return ApplyReport(
             verb="apply",
             plan_id=self.plan.plan_id,
@@ -209,19 +211,21 @@ class _Apply:
         )
 
     def _next(self, results: Sequence[ChangeResult]) -> Next:
-        """A plan of which nothing was carried out because the directory has changed since has to be made again."""
+        """Return the next command: ``plan`` where a stale plan changed nothing, else ``verify``."""
         codes = {result.exit_code for result in results if result.failed}
-        if codes == {ExitCode.STALE_PLAN} and all(one.outcome in {"failed", "skipped"} for one in results):
+        if codes == {ExitCode.STALE_PLAN} and all(
+            result.outcome in {"failed", "skipped"} for result in results
+        ):
             return plan_command(self.plan)
         return Next.of("verify", PLAN)
 
     # -- a directory
 
     def _carry_out(self, targets: Sequence[PartitionPlan]) -> None:
-        """What was interrupted first, in all targets; then one target after the other.
+        """Finish interrupted changes of all targets, then carry out one target after the other.
 
-        Where originals stay in place, all is staged before the first one: that is one job. Where apply frees them, only
-        what the next group needs is.
+        If originals stay in place, everything is staged before the first commit, as one engine job. If apply frees the
+        originals, only the next group is staged, because the group before it makes the room.
         """
         plan = self.plan
         harm = self._ask_first(targets)
@@ -254,7 +258,7 @@ class _Apply:
         self._drop_journals(targets)
 
     def _ask_first(self, targets: Sequence[PartitionPlan]) -> str:
-        """What is asked before anything half done goes on: the order of the renames; gives what harm the fence does."""
+        """Choose the order of the renames before anything half done is resumed; return the harm that the guard does."""
         half_done = []
         for target in targets:
             with contextlib.suppress(KrepairError, OSError):
@@ -266,33 +270,33 @@ class _Apply:
         return harm
 
     def _finish(self, target: PartitionPlan, harm: str) -> bool:
-        """Finishes what an interrupted run left half done; returns whether the target can go on.
+        """Finish what an interrupted run left half done; return whether the target may proceed.
 
-        What has not passed its commit, and would not be begun now, is taken back.
+        A change before its commit that could not begin today is rolled back.
         """
-        stays = harm or self.moved.get((target.topic, target.partition), "")
+        refusal = harm or self.moved.get((target.topic, target.partition), "")
         folder = journal_folder(self.disk, self.plan, target)
         try:
             if not self.disk.tree.is_folder(folder.private):
                 return True
             self.was_begun = True
             check_no_fence(target, self.guards.watch)
-            results = finish_partition(folder, target, self.commit, self.guards, may_not_begin=bool(stays))
+            results = finish_partition(folder, target, self.commit, self.guards, may_not_begin=bool(refusal))
         except (InterruptedAtSafePointError, LockLostError):
             raise
         except (KrepairError, OSError) as error:
             self.results.append(failed_partition(target, error))
             return False
-        self.done_here.update(one.change_id for one in results if one.outcome == "committed")
-        if any(one.failed for one in results):
+        self.done_here.update(result.change_id for result in results if result.outcome == "committed")
+        if any(result.failed for result in results):
             self.results += results
             return False
-        # What comes after may be refused, and then nobody else tells that this was done.
+        # A later step may refuse the partition; without this list no report would name the finished change.
         self.completed += results
         return True
 
     def _staging(self, target: PartitionPlan, half_done_in_root: str) -> Staging | None:
-        """What has to be staged for a target; its refusal goes into the results."""
+        """Return what has to be staged for a target; record its refusal as a result."""
         folder = journal_folder(self.disk, self.plan, target)
         try:
             states = may_begin(self.plan, self.work.view, target, folder, half_done_in_root)
@@ -304,15 +308,17 @@ class _Apply:
         return Staging(target, listed(self.work.view, target), folder, todo)
 
     def _prove_purged(self, stagings: Sequence[Staging]) -> None:
-        """Reads what looks like the work of an apply that was purged: size and time alone do not make it so."""
+        """Verify files that look like a purged apply's output: size and time alone do not prove it."""
         proof = Work(self.plan, self.work.view, self.engine, self.disk, scratch=self.scratch)
-        verify_all(proof, [one.only(*filter(self._is_purged, one.plan.changes)) for one in stagings])
-        wrong = {one.folder: one for one in reversed(proof.wrong)}
+        verify_all(
+            proof, [staging.only(*filter(self._is_purged, staging.plan.changes)) for staging in stagings]
+        )
+        wrong = {wrong_file.folder: wrong_file for wrong_file in reversed(proof.wrong)}
         for staging in stagings:
-            found = wrong.get(staging.plan.folder)
-            if found is not None:
+            mismatch = wrong.get(staging.plan.folder)
+            if mismatch is not None:
                 staging.problem = StalePlanError(
-                    f"{found.change_id}: {found.text}; it is neither what the plan was made of nor what it makes",
+                    f"{mismatch.change_id}: {mismatch.text}; it is neither what the plan was made of nor what it makes",
                     next_command=plan_command(self.plan),
                 )
 
@@ -320,45 +326,47 @@ class _Apply:
         return self.states[change.change_id] is ChangeState.PURGED
 
     def _check_order(self, stagings: Sequence[Staging]) -> None:
-        """The order of commit must still be right for the partitions that go under the fence, or in its order."""
-        ordered = [one for one in stagings if one.problem is None and lowest_changes([_left(one)])]
-        left = [_left(one) for one in ordered]
-        why = self._damage_now(self.work.view, left)
-        for staging in ordered if why else ():
-            staging.problem = StalePlanError(why, next_command=plan_command(self.plan))
-        self.commit = commit_now(self.plan, self.work.view, left, "", self.options.broker_version)
+        """Check that the order of commit still suits the partitions that need the recovery guard or a certain order."""
+        ordered = [
+            staging for staging in stagings if staging.problem is None and lowest_changes([_left(staging)])
+        ]
+        remaining = [_left(staging) for staging in ordered]
+        harm = self._damage_now(self.work.view, remaining)
+        for staging in ordered if harm else ():
+            staging.problem = StalePlanError(harm, next_command=plan_command(self.plan))
+        self.commit = commit_now(self.plan, self.work.view, remaining, "", self.options.broker_version)
 
-    def _damage_now(self, view: LogDir, left: Sequence[PartitionPlan]) -> str:
+    def _damage_now(self, view: LogDir, remaining: Sequence[PartitionPlan]) -> str:
         keeps_marker = self.guards.watch is not None and self.guards.watch.keeps_marker()
-        return damage_now(self.plan, view, left, self.engine, self.scratch, keeps_marker)
+        return damage_now(self.plan, view, remaining, self.engine, self.scratch, keeps_marker)
 
     def _leave_without_room(self, staging: Staging) -> None:
-        """A partition for which there is no room any more is left as it is."""
+        """Refuse a partition that no longer fits on the disk."""
         why = why_no_room(self.plan, _left(staging)) if staging.changes else ""
         if why and staging.problem is None:
             staging.problem = RefusedError(why)
 
     def _stage_ahead(self, stagings: Sequence[Staging]) -> None:
-        """Everything of these targets that is staged before any of it is committed."""
+        """Stage all changes that can be staged before anything is committed."""
         able = [staging for staging in stagings if staging.problem is None]
         parts = [
-            staging.only(*(one for one in staging.changes if not self._waits(staging, one)))
+            staging.only(*(change for change in staging.changes if not self._waits(staging, change)))
             for staging in able
         ]
         self.staged.update(change.change_id for part in parts for change in part.changes)
-        # From here on files of ours are in the directory, and they stay if the lock is lost.
+        # From here on krepair has files in the directory, and they stay there if the lock is lost.
         self.guards.begun = self.guards.begun or any(part.changes for part in parts)
         stage_all(self.work, [part for part in parts if part.changes])
         for staging, part in zip(able, parts, strict=True):
             staging.problem = staging.problem or part.problem
 
     def _waits(self, staging: Staging, change: Change) -> bool:
-        """Whether it is staged only when those before it are done: a group whose room those make; the root."""
+        """Return whether a change is staged late: in the root, or after the groups that make its room."""
         keeps = self.plan.policy.keep == INPLACE
         return is_root(staging.plan) or (not keeps and change.by_itself)
 
     def _drop_journals(self, targets: Sequence[PartitionPlan]) -> None:
-        """The whole plan is carried out: where apply freed everything, its records go too."""
+        """Remove the journals of a plan that is carried out completely and whose originals apply has freed."""
         if any(result.outcome not in {"committed", "already"} for result in self.results):
             return
         for target in targets:
@@ -367,7 +375,7 @@ class _Apply:
                     self.guards.hold()
                     drop_finished(journal_folder(self.disk, self.plan, target))
                 except (KrepairError, OSError):
-                    return  # it holds nothing that anybody needs; purge removes it
+                    return  # the journal is no longer needed; purge removes it
 
     # -- a partition
 
@@ -376,21 +384,21 @@ class _Apply:
         if staging.problem is not None:
             self._drop_stage(target, staging.folder)
             return [failed(target.folder, staging.problem)]
-        left = tuple(change for change in target.changes if not self._is_purged(change))
+        remaining = tuple(change for change in target.changes if not self._is_purged(change))
         results = [
             ChangeResult(change_id=change.change_id, partition=target.folder, outcome="already")
             for change in filter(self._is_purged, target.changes)
         ]
-        if not left:
+        if not remaining:
             return results
         try:
             check_no_fence(target, self.guards.watch)
         except (KrepairError, OSError) as error:
             return [*results, failed_partition(target, error)]
-        came = commit_partition(
+        committed = commit_partition(
             staging.folder,
             replace(
-                target, changes=left, files=_files_after(target, filter(self._is_purged, target.changes))
+                target, changes=remaining, files=_files_after(target, filter(self._is_purged, target.changes))
             ),
             self.commit,
             self.guards,
@@ -398,50 +406,57 @@ class _Apply:
             verify=lambda changes: self._read_again(staging, changes),
             staged=staging.staged,
         )
-        if not any(one.outcome == "committed" for one in came):
+        if not any(result.outcome == "committed" for result in committed):
             self._drop_stage(target, staging.folder)
         return results + [
-            replace(one, outcome="already") if one.outcome == "committed" and self._was_done(one) else one
-            for one in came
+            replace(result, outcome="already")
+            if result.outcome == "committed" and self._was_done(result)
+            else result
+            for result in committed
         ]
 
     def _stage(self, staging: Staging, change: Change) -> None:
-        # A committed change is staged once more for what it left undone: then this run does it.
+        # commit_partition restages a committed change only if its files are incomplete, so this run carries it out.
         self.done_here.add(change.change_id)
         if change.change_id in self.staged:
             self.staged.discard(change.change_id)
             return
         if is_root(staging.plan):
-            self.work.view = read_log_dir(self.plan.log_dir)  # the partitions have changed by now
-        again = staging.only(change)
-        stage_all(self.work, [again])
-        if again.problem is not None:
-            raise again.problem
+            self.work.view = read_log_dir(
+                self.plan.log_dir
+            )  # the root describes partitions that this run has changed
+        part = staging.only(change)
+        stage_all(self.work, [part])
+        if part.problem is not None:
+            raise part.problem
 
     def _read_again(self, staging: Staging, changes: Sequence[Change]) -> dict[str, str]:
-        """Reads what changes made from the disk, against the plan and the originals; gives what is wrong, by change."""
+        """Verify the changes' files on disk against plan and originals; return change id -> what is wrong."""
         folder = staging.folder
+        # Drop cached pages: otherwise the comparison reads memory and misses a write that the disk lost.
         for name in {name for change in changes for name in change.leaves}:
             path = folder.at(name)
             if self.disk.tree.is_there(path):
                 drop_from_cache(path, self.disk.tree)
-        again = staging.only(*changes)
-        again.staged = staged_groups(folder.journal())
-        again.partition = read_partition(self.work.view, staging.plan.folder)
-        if again.partition is not None and again.partition.unreadable:
-            raise UnreadableError(f"{again.partition.unreadable}; what it kept was not freed")
+        part = staging.only(*changes)
+        part.staged = staged_groups(folder.journal())
+        part.partition = read_partition(self.work.view, staging.plan.folder)
+        if part.partition is not None and part.partition.unreadable:
+            raise UnreadableError(f"{part.partition.unreadable}; what it kept was not freed")
         proof = Work(self.plan, self.work.view, self.engine, self.disk, originals=True, scratch=self.scratch)
-        verify_all(proof, [again])
+        verify_all(proof, [part])
         if not proof.wrong:
             staging.made.update(change.change_id for change in changes)
-        return {one.change_id or changes[0].change_id: one.text for one in reversed(proof.wrong)}
+        return {
+            mismatch.change_id or changes[0].change_id: mismatch.text for mismatch in reversed(proof.wrong)
+        }
 
     def _was_done(self, result: ChangeResult) -> bool:
-        """Whether an earlier run has done it, and not only begun it."""
+        """Return whether an earlier run had already completed a change, not just begun it."""
         return result.change_id not in self.done_here and self.states.get(result.change_id) in FINISHED
 
     def _drop_unused(self, targets: Sequence[PartitionPlan]) -> None:
-        """A refusal of the whole plan leaves nothing of ours where nothing was changed."""
+        """Remove work folders without changes after the whole plan was refused."""
         with contextlib.suppress(KrepairError, OSError):
             self.guards.hold()
             for target in targets:
@@ -450,7 +465,7 @@ class _Apply:
                     self._drop_stage(target, folder)
 
     def _drop_stage(self, target: PartitionPlan, folder: PartitionFolder) -> None:
-        """What was staged for a target that is refused goes again, unless the journal holds something."""
+        """Remove what was staged for a refused target, unless its journal records a change."""
         try:
             states = status_in(folder, target).values()
             if NOT_DONE.issuperset(states):
@@ -465,13 +480,13 @@ def _left(staging: Staging) -> PartitionPlan:
 
 
 def _files_after(target: PartitionPlan, purged: Iterable[Change]) -> tuple[FileFingerprint, ...]:
-    """Return the files that are looked at before a change begins, as changes that were purged have left them."""
+    """Return the fingerprints to check before a change begins, updated for purged changes."""
     made = {
         file.name: file for change in purged for file in change.files if file.mtime_ns >= 0 and not file.goes
     }
     return tuple(
-        replace(one, size=made[one.name].size, mtime_ns=made[one.name].mtime_ns, digest="")
-        if one.name in made
-        else one
-        for one in target.files
+        replace(file, size=made[file.name].size, mtime_ns=made[file.name].mtime_ns, digest="")
+        if file.name in made
+        else file
+        for file in target.files
     )

@@ -1,4 +1,4 @@
-"""Times that come from a broker's own clock, and not from the clients that made the records."""
+"""Times from a broker's own clock, as opposed to those of the clients that made the records."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BROKERS_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
 
 
 class MarkerTimes(NamedTuple):
-    """Times of markers in one segment, one of each producer whose last batch in it is one.
+    """Times of transaction markers in one segment, for each producer whose last batch there is a marker.
 
     Attributes:
         first_offset: int64[N] offset of the producer's first marker in the segment.
-        time_ms: int64[N] time of its last one.
+        time_ms: int64[N] time of the producer's last marker, epoch milliseconds.
     """
 
     first_offset: Int64s
@@ -31,7 +31,7 @@ _NO_MARKERS: Final = MarkerTimes(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 def markers_in(facts: SegmentFacts) -> MarkerTimes:
-    """What the scan knows of the times of markers."""
+    """Return the marker times that the scan of a segment has recorded."""
     rows = facts.summary.rows
     if len(rows) == 0:
         return _NO_MARKERS
@@ -41,18 +41,18 @@ def markers_in(facts: SegmentFacts) -> MarkerTimes:
 
 
 def newest_broker_time(facts: SegmentFacts, topic: str) -> int:
-    """The newest time in a segment that a broker's clock gave, -1 if none did."""
+    """Return the newest time in a segment that a broker's clock gave, -1 if there is none."""
     if topic in BROKERS_TOPICS:
         return facts.summary.max_timestamp
     return int(markers_in(facts).time_ms.max(initial=-1))
 
 
 class LastWrite(NamedTuple):
-    """When the broker of a log directory last wrote, by two clocks that must not be mixed.
+    """Time of a broker's last write to its log directory, by two clocks that must not be mixed.
 
     Attributes:
-        by_file_ms: newest modification time of a log, -1 if none is known.
-        by_batch_ms: newest time that a broker gave a batch, -1 if none is known.
+        by_file_ms: newest modification time of a log, epoch milliseconds, -1 if none is known.
+        by_batch_ms: newest batch time from a broker's clock, epoch milliseconds, -1 if none is known.
     """
 
     by_file_ms: int
@@ -60,11 +60,11 @@ class LastWrite(NamedTuple):
 
 
 def last_write(segments: Iterable[tuple[str, SegmentFacts]], now_ms: int) -> LastWrite:
-    """Look at all segments of a log directory; what lies in the future says nothing.
+    """Return the last write found in all segments of a log directory, ignoring times in the future.
 
     Args:
-        segments: topic and facts of each.
-        now_ms: the clock.
+        segments: topic and facts of each segment.
+        now_ms: current time, epoch milliseconds.
     """
     by_file = by_batch = -1
     for topic, facts in segments:
@@ -84,23 +84,23 @@ AT_LEAST_SEGMENTS = 3
 
 
 def mtimes_look_copied(segments: Sequence[SegmentFacts], topic: str) -> bool:
-    """Whether the broker's clock for markers and tombstones was reset by a copy.
+    """Return whether copying seems to have reset the modification times, the clock of the delete horizon.
 
-    All modification times lie within minutes although brokers wrote into the segments over a day or more, or all lie
-    a month or more away from that. When brokers wrote is told by markers and by the brokers' own topics; the times of
-    other records are the clients', who may write today what happened a year ago.
+    Times look copied if all lie within minutes although brokers wrote into the segments for a day or more, or if all
+    lie a month or more from those writes. Only markers and the brokers' own topics show when a broker wrote: clients
+    may send any time in other records, even one of a year ago.
     """
     closed = [
         (segment.mtime_ms, newest_broker_time(segment, topic))
         for segment in segments[:-1]
         if segment.summary.batches
     ]
-    filled = [(time, stamp) for time, stamp in closed if stamp >= 0]
-    if len(filled) < AT_LEAST_SEGMENTS:
+    written = [(mtime, write_time) for mtime, write_time in closed if write_time >= 0]
+    if len(written) < AT_LEAST_SEGMENTS:
         return False
-    times = [time for time, _ in filled]
-    stamps = [stamp for _, stamp in filled]
-    together = max(times) - min(times) <= COPIED_WITHIN_MS
-    spread = max(stamps) - min(stamps) >= RECORDS_SPREAD_MS
-    far = all(abs(time - stamp) >= FAR_FROM_RECORDS_MS for time, stamp in filled)
+    mtimes = [mtime for mtime, _ in written]
+    write_times = [write_time for _, write_time in written]
+    together = max(mtimes) - min(mtimes) <= COPIED_WITHIN_MS
+    spread = max(write_times) - min(write_times) >= RECORDS_SPREAD_MS
+    far = all(abs(mtime - write_time) >= FAR_FROM_RECORDS_MS for mtime, write_time in written)
     return (together and spread) or far

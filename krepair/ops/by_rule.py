@@ -1,4 +1,4 @@
-"""Findings summed up by rule, the worst first: what a page of one screen and a program both begin with."""
+"""Findings grouped by rule, the worst first: the start of every page and of the JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORST_FIRST: Final = {severity: place for place, severity in enumerate(Severity)
 
 
 def by_rule(findings: Iterable[Finding]) -> tuple[RuleSummary, ...]:
-    """One row for each rule and severity, the worst first."""
+    """Group findings by rule and severity, the worst first."""
     rows: defaultdict[tuple[str, Severity], list[Finding]] = defaultdict(list)
     for finding in findings:
         rows[finding.rule, severity_of(finding)].append(finding)
@@ -26,55 +26,56 @@ def by_rule(findings: Iterable[Finding]) -> tuple[RuleSummary, ...]:
     return tuple(_row(code, severity, rows[code, severity]) for code, severity in order)
 
 
-def _row(code: str, severity: Severity, found: Sequence[Finding]) -> RuleSummary:
+def _row(code: str, severity: Severity, findings: Sequence[Finding]) -> RuleSummary:
     sizes: defaultdict[str, int] = defaultdict(int)
-    for finding in found:
+    for finding in findings:
         if finding.partition:
             sizes[finding.partition] += finding.bytes
     names = sorted(sizes, key=lambda name: -sizes[name])
-    fixes = {fix_of(finding) for finding in found} - {"none"}
+    fixes = {fix_of(finding) for finding in findings} - {"none"}
     return RuleSummary(
         rule=code,
         severity=severity,
         title=RULES[code].title,
         fix=min(fixes, default="none"),
-        findings=len(found),
+        findings=len(findings),
         partitions=tuple(names),
-        bytes=sum(finding.bytes for finding in found),
-        command=_one_command(found),
+        bytes=sum(finding.bytes for finding in findings),
+        command=_one_command(findings),
     )
 
 
-def _one_command(found: Sequence[Finding]) -> Next:
-    """The command that is the same for all of them; empty where each has its own."""
-    commands = {finding.command for finding in found}
+def _one_command(findings: Sequence[Finding]) -> Next:
+    """Return the command that all findings share, or an empty one if they differ."""
+    commands = {finding.command for finding in findings}
     return commands.pop() if len(commands) == 1 else NOTHING
 
 
 def fix_of(finding: Finding) -> str:
-    """Name of the fix that has something for a finding, or ``none``."""
+    """Return the name of the fix that handles a finding, or ``none``."""
     return finding.fix or next((fix.name for fix in FIXES if fix.answers(finding)), "none")
 
 
 def told(
     log_dir: str, findings: Sequence[Finding], ways: dict[str, str], waiting: Set[str] = frozenset()
 ) -> tuple[Finding, ...]:
-    """The findings with all that a program wants to know of each: severity, fix and command.
+    """Add severity, fix and next command to each finding.
 
     Args:
         log_dir: path of the log directory.
-        findings: of one log directory.
-        ways: name of a fix -> the way that is advised, see ``Fix.best_way``; empty: it has nothing to do after all.
-        waiting: folders of partitions in which a swap has to be finished before any other fix.
+        findings: findings of one log directory.
+        ways: name of a fix -> recommended mode of that fix, see ``Fix.best_way``; empty if the fix has nothing to do
+            after all.
+        waiting: folders of partitions whose interrupted swap has to be finished before any other fix.
     """
     return tuple(
-        _after_leftovers(log_dir, one) if one.partition in waiting else one
-        for one in (_told(log_dir, finding, ways) for finding in findings)
+        _after_leftovers(log_dir, finding) if finding.partition in waiting else finding
+        for finding in (_told(log_dir, finding, ways) for finding in findings)
     )
 
 
 def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
-    """With the command that comes first: until then its own would plan nothing."""
+    """Replace a finding's ``plan`` by the one that finishes swaps: until then its own would plan nothing."""
     if finding.command.verb != "plan":
         return finding
     return replace(finding, command=LEFTOVERS_FIRST.filled(log_dir=log_dir))
@@ -82,8 +83,8 @@ def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
 
 def _told(log_dir: str, finding: Finding, ways: dict[str, str]) -> Finding:
     fix = fix_of(finding)
-    word = ways.get(fix, fix)
+    mode = ways.get(fix, fix)
     command = finding.command
-    if not command and fix != "none" and word:
-        command = Next.of("plan", log_dir, *(() if word == "markers" else ("--fix", word)), out=PLAN)
-    return replace(finding, severity=severity_of(finding), fix=fix if word else "none", command=command)
+    if not command and fix != "none" and mode:
+        command = Next.of("plan", log_dir, *(() if mode == "markers" else ("--fix", mode)), out=PLAN)
+    return replace(finding, severity=severity_of(finding), fix=fix if mode else "none", command=command)

@@ -1,4 +1,4 @@
-"""What ``apply`` and ``undo`` report alike: what failed whole, what came free, what an earlier run had left."""
+"""Parts of a report that ``apply`` and ``undo`` share: failed partitions, freed bytes, leftovers of earlier runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_PUT_BACK: Final = "The clean-shutdown marker was not put back"
 
 
 def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: Next = NOTHING) -> ChangeResult:
-    """The line of a partition that failed as a whole."""
+    """Return the result of a partition that failed as a whole."""
     return ChangeResult(
         change_id=folder,
         partition=folder,
@@ -36,7 +36,7 @@ def failed_whole(folder: str, why: str, code: ExitCode, *, next_command: Next = 
 
 
 def failed_partition(target: PartitionPlan, error: KrepairError | OSError) -> ChangeResult:
-    """The same, by what stopped it before anything of it was changed."""
+    """Return the result of a partition that an error stopped before anything was changed."""
     if isinstance(error, KrepairError):
         return failed(target.folder, error)
     code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else ExitCode.REFUSED
@@ -44,11 +44,11 @@ def failed_partition(target: PartitionPlan, error: KrepairError | OSError) -> Ch
 
 
 class Measured:
-    """What targets take on the disk: looked at when a verb begins, and again for its report.
+    """Disk usage of targets, measured when a verb begins and again for its report.
 
     Args:
-        tree: of the log directory.
-        folders: of the targets. No broker may be at work in them.
+        tree: files of the log directory.
+        folders: folders of the targets, in which no broker may be running.
     """
 
     def __init__(self, tree: Tree, folders: Sequence[PartitionFolder]) -> None:
@@ -57,18 +57,18 @@ class Measured:
         self._before = taken_below(self._holders.values(), self._tree)
 
     def told_in(self, report: ApplyReport) -> ApplyReport:
-        """The report, with what came free of each partition, or was taken, at the first of its results."""
+        """Return the report with each partition's freed bytes (negative: used) in its first result."""
         now = taken_below(self._before, self._tree)
         freed = {path: before - now[path] for path, before in self._before.items()}
         results = []
         for result in report.results:
-            came = freed.pop(self._holders.get(result.partition, ""), 0)
-            results.append(replace(result, bytes_freed=came))
+            freed_bytes = freed.pop(self._holders.get(result.partition, ""), 0)
+            results.append(replace(result, bytes_freed=freed_bytes))
         return replace(report, results=tuple(results))
 
 
 def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
-    """What to say where a fence went down as after a broker's start."""
+    """Return the note for recovery guards that were left in place because a broker may have started."""
     if not not_given_back:
         return ()
     text = (
@@ -80,9 +80,10 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
 
 
 def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyReport:
-    """The report, with what an earlier run had left and this one took back, if its exit code would deny that.
+    """Add what this run rolled back to a report whose exit code would deny any change.
 
-    Several exit codes say that nothing was changed: with what was taken back it is another one.
+    Several exit codes promise that nothing was changed. The report's exit code differs once it names what was rolled
+    back.
     """
     if not taken_back or report.exit_code in _MAY_HAVE_CHANGED:
         return report
@@ -91,10 +92,11 @@ def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyRepo
 
 
 def with_completed(results: Sequence[ChangeResult], completed: Sequence[ChangeResult]) -> list[ChangeResult]:
-    """Results, with what was finished before the rest of its partition was refused.
+    """Add results of changes that were finished before the rest of their partition was refused.
 
-    A refusal changes nothing. It is told as one of the partition: its first change may be among those that were
-    finished. After any other failure the originals of a change may be back.
+    A refusal changes nothing, so it is reported for the partition as a whole: the change that it names may be one that
+    was just finished. After any other failure the originals of a finished change may be back, so its success is not
+    reported.
     """
     done = {result.change_id for result in completed}
     refusals = (ExitCode.REFUSED, ExitCode.STALE_PLAN)

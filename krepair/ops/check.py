@@ -1,4 +1,4 @@
-"""``krepair check``: finds what is wrong in log directories. Writes nothing."""
+"""``krepair check``: find what is wrong in log directories. Writes nothing."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     """Check log directories.
 
     Args:
-        log_dirs: of one broker; they are held against each other.
-        options: as typed.
-        progress: told of bytes.
+        log_dirs: paths of one broker's log directories, which are compared with one another.
+        options: options as typed.
+        progress: receiver of the bytes done so far.
 
     Raises:
-        NotALogDirError: a path is none, or a partition that was named is in none of them.
+        NotALogDirError: a path is no log directory, or a named partition is in none of them.
         UsageError: a configuration file or value is wrong.
     """
     views, unusable = read_log_dirs(log_dirs, options)
@@ -76,7 +76,9 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
     missing = missing_partitions(views, image, node.node_id, len(log_dirs), options.config)
     settings = load_settings(options.config, options.topic_config, dict(options.settings), recorded)
     check_named(views, options)
-    sizes = (segment.log.size for view in views for one in view.partitions for segment in one.segments)
+    sizes = (
+        segment.log.size for view in views for partition in view.partitions for segment in partition.segments
+    )
     with (
         closing(
             choose_engine(options.engine, options.master, {WorkKind.READ: sum(sizes)}, progress)
@@ -86,7 +88,7 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         own_metadata: tuple[ClusterView, ...] = ()
         if metadata_log is not None and image is not None:
             own_metadata = (view_of_image(metadata_log.log.path, image, views[0].cluster_id),)
-        grounds = [
+        contexts = [
             Context(
                 view,
                 settings,
@@ -98,27 +100,27 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
             )
             for view in views
         ]
-        looked = [_check_one(context, views, node, metadata_log, readable, missing) for context in grounds]
-    looked += [_not_formatted(one, views, node, missing, options) for one in unusable]
-    reports = tuple(_with_others(looked, number) for number in range(len(looked)))
-    best_ways = {context.view.path: _best_ways(context) for context in grounds}
-    best_ways |= {one.path: {} for one in unusable}
+        results = [_check_one(context, views, node, metadata_log, readable, missing) for context in contexts]
+    results += [_not_formatted(directory, views, node, missing, options) for directory in unusable]
+    reports = tuple(_with_others(results, number) for number in range(len(results)))
+    best_ways = {context.view.path: _best_ways(context) for context in contexts}
+    best_ways |= {directory.path: {} for directory in unusable}
     if _LOG.isEnabledFor(logging.INFO):
-        for finding in (one for report in reports for one in report.findings):
+        for finding in (finding for report in reports for finding in report.findings):
             _LOG.info("%s: %s: %s", finding.partition or "root", finding.rule, finding.evidence)
     return CheckReport(
         log_dirs=reports,
         engine=engine.why,
         next_command=_as_a_reader(views) or _next_command(reports, best_ways),
-        left_out=log_dirs_left_out([one.report.log_dir for one in looked], options.config),
+        left_out=log_dirs_left_out([directory.report.log_dir for directory in results], options.config),
         oldest_version=release_of(readable.releases[0]) if readable.releases else "",
         newest_version=release_of(readable.releases[-1]) if readable.releases else "",
     )
 
 
 def _as_a_reader(views: Sequence[LogDir]) -> Next:
-    """The same command by somebody who may read the partitions that this user may not; empty where there are none."""
-    if not any(one.forbidden for view in views for one in view.partitions):
+    """Return the same command for a user who may read everything, or an empty one if nothing was forbidden."""
+    if not any(partition.forbidden for view in views for partition in view.partitions):
         return NOTHING
     return Next.of("check", *(view.path for view in views), when=AS_A_READER)
 
@@ -128,17 +130,17 @@ def _best_ways(context: Context) -> dict[str, str]:
 
 
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> Next:
-    """Return what to type next: for the directory that has the worst finding first, wherever it was named."""
+    """Return the next command: for the directory with the worst finding, in whatever order they were given."""
     for report in sorted(reports, key=_worst_of):
         if any(finding.rule == "KR902" for finding in report.findings):
             return Next.of("undo", report.log_dir)  # lists what is half done
-        by_hand = next((one.command for one in report.findings if one.rule == "KR901"), NOTHING)
+        by_hand = next((finding.command for finding in report.findings if finding.rule == "KR901"), NOTHING)
         if by_hand:
             return by_hand
         fixes = command_for(report.findings, best_ways[report.log_dir])
         known = _with_evidence(report)
         if not known and fixes:
-            # markers are what is planned without --fix
+            # without --fix, plan looks for markers
             known = Next.of(
                 "plan", report.log_dir, *(() if fixes == "markers" else ("--fix", fixes)), out=PLAN
             )
@@ -149,15 +151,17 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
 
 
 def _worst_of(report: LogDirReport) -> int:
-    """Return the place of the worst finding that can be mended in the order of severities."""
-    mended = [
-        one for one in report.findings if one.fix != "none" or one.command or one.rule in {"KR901", "KR902"}
+    """Return the severity rank of the worst finding that can be repaired."""
+    repairable = [
+        finding
+        for finding in report.findings
+        if finding.fix != "none" or finding.command or finding.rule in {"KR901", "KR902"}
     ]
-    return min((WORST_FIRST[severity_of(one)] for one in mended), default=len(Severity))
+    return min((WORST_FIRST[severity_of(one)] for one in repairable), default=len(Severity))
 
 
 def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> Next:
-    """A plan of a directory that is locked: a preview, where each of its fixes can make one; else after the stop."""
+    """Add ``--preview`` to a plan of a locked directory if all its fixes allow one, else say to stop the broker."""
     if all(finding.rule != IN_USE for finding in report.findings):
         return command
     if all(fix.previews for fix in asked(fixes.split(","))):
@@ -166,22 +170,23 @@ def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> Next:
 
 
 def _with_evidence(report: LogDirReport) -> Next:
-    """Where all that is to mend waits for what other replicas hold: the plan that knows it."""
-    mended = [finding.command for finding in report.findings if counts(finding) and finding.fix != "none"]
-    return mended[0] if mended and all(map(is_with_evidence, mended)) else NOTHING
+    """Return the plan that reads other replicas, if every repair waits for what they hold."""
+    commands = [finding.command for finding in report.findings if counts(finding) and finding.fix != "none"]
+    return commands[0] if commands and all(map(is_with_evidence, commands)) else NOTHING
 
 
 def _is_tight(report: LogDirReport) -> bool:
-    """Whether what is mended may not fit on the disk, beside what it replaces."""
-    mended = {finding.partition for finding in report.findings}
-    parts = [one for one in report.partitions if one.partition in mended]
-    logs, files = sum(one.log_bytes for one in parts), sum(files_at_most(one.segments) for one in parts)
+    """Return whether repaired logs may not fit on the disk beside their originals."""
+    folders = {finding.partition for finding in report.findings}
+    parts = [partition for partition in report.partitions if partition.partition in folders]
+    logs = sum(partition.log_bytes for partition in parts)
+    files = sum(files_at_most(partition.segments) for partition in parts)
     needs_bytes, needs_files = max(logs, report.start_needs_bytes), max(files, report.start_needs_files)
     return any(lacks_of_start(needs_bytes, needs_files, report.free_bytes, report.free_files))
 
 
 def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
-    """Read one log directory whole, simulate its next start where something is wrong, and let every fix look."""
+    """Read one log directory completely, simulate its next start where needed, and let every fix analyze it."""
     surveys = context.survey_all(named_or_all(context.view, context.options))
     read_logs_and_indexes(context, surveys)
     see_next_starts(context, surveys, whole=True)
@@ -192,14 +197,14 @@ def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
 
 
 class _Looked(NamedTuple):
-    """A log directory as it was seen by itself, and what the start of its broker does there."""
+    """Report on one log directory by itself, with the effect of its broker's start there."""
 
     report: LogDirReport
     starting: Starting
 
 
 def _with_others(looked: Sequence[_Looked], number: int) -> LogDirReport:
-    """The report of one directory, whose broker may not start, or put all aside, because of another one."""
+    """Return the report of one directory, updated for other directories that stop the broker or its recovery."""
     report = looked[number].report
     for other in looked:
         if other.report.log_dir != report.log_dir:
@@ -216,6 +221,7 @@ def _check_one(
     readable: Readable,
     missing: tuple[Missing, ...],
 ) -> _Looked:
+    """Analyze one log directory and build its report."""
     view, options = context.view, context.options
     others = [other for other in views if other is not view]
     surveys, root = look_at_everything(context)
@@ -236,9 +242,9 @@ def _check_one(
         missing=missing,
     )
     held = held_by_start(view, context.version)
-    lefts = [(survey, left_alone(survey)) for survey in surveys]
-    uncleanable = [survey for survey, left in lefts if left is not None and left.damaged]
-    waiting = {one.partition.folder for one in surveys if waits_for_leftovers(one.partition)}
+    skipped = [(survey, left_alone(survey)) for survey in surveys]
+    uncleanable = [survey for survey, left in skipped if left is not None and left.damaged]
+    waiting = {survey.partition.folder for survey in surveys if waits_for_leftovers(survey.partition)}
     findings = told(view.path, list(all_findings(seen)), _best_ways(context), waiting)
     report = LogDirReport(
         log_dir=view.path,
@@ -250,7 +256,9 @@ def _check_one(
         forecast=lines,
         settings={survey.partition.topic: survey.settings.settings for survey in surveys},
         retention_not_known=tuple(
-            folder for folder, one in going.items() if one.if_delete and (one.expected or one.due)
+            folder
+            for folder, deletions in going.items()
+            if deletions.if_delete and (deletions.expected or deletions.due)
         ),
         uncleanable_partitions=len(uncleanable),
         uncleanable_bytes=sum(
@@ -276,15 +284,16 @@ def _not_formatted(
     missing: Sequence[Missing],
     options: Options,
 ) -> _Looked:
-    """Return the report of a directory that is none of Kafka's yet, or cannot be read: KR407, and what it does."""
-    found = unformatted_finding(directory, views, node, missing, options.config)
-    findings = told(directory.path, [found], {}, set())
-    ended = found.evidence if start_of(found) is StartEffect.ENDS else ""
+    """Return the report of a directory that Kafka has not formatted or that cannot be read (KR407)."""
+    finding = unformatted_finding(directory, views, node, missing, options.config)
+    findings = told(directory.path, [finding], {}, set())
+    ended = finding.evidence if start_of(finding) is StartEffect.ENDS else ""
     report = LogDirReport(log_dir=directory.path, findings=findings, rules=by_rule(findings))
     return _Looked(report, Starting(findings, ended, ended))
 
 
 def _summary(survey: Survey) -> PartitionSummary:
+    """Summarize one partition's batches and offsets."""
     tallies = sum_tallies(survey.segments)
     markers = tallies[list(MARKER_CLASSES)].sum(axis=0)
     partition = survey.partition

@@ -1,4 +1,4 @@
-"""``krepair compare``: holds the replicas of partitions against each other, and says who is right. Writes nothing."""
+"""``krepair compare``: compare the replicas of partitions and say which are right. Writes nothing."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ _AT_ONCE: Final = 64
 """Partitions whose records are read in one job."""
 _HEADERS_AT_ONCE: Final = 1024
 _HEADERS_BYTES: Final = 64 << 30
-"""Partitions, and bytes of their logs, whose headers are read in one job, and held until they are judged."""
+"""Limits, in partitions and bytes of logs, of a job that reads headers: they stay in memory until compared."""
 _KEYS_SHOWN: Final = 20
 _Replicas = tuple[tuple[str, int], list[ReadReplica]]
 """((topic, number), its replicas by broker)."""
 
 
 class SideSummary(Struct, frozen=True, kw_only=True):
-    """One side of a comparison.
+    """One broker's side of a comparison.
 
     Attributes:
-        broker: as typed.
-        broker_id: as its directories say, may be empty.
-        cluster_id: may be empty.
-        host: on which it was read.
-        taken_ms: when its reading began.
-        log_dirs: paths of its log directories that were read.
-        not_read: paths of those that were not.
+        broker: broker id as typed.
+        broker_id: broker id in the log directories' meta.properties, may be empty.
+        cluster_id: cluster id in the log directories' meta.properties, may be empty.
+        host: host on which the replicas were read.
+        taken_ms: time when reading began, epoch milliseconds.
+        log_dirs: paths of the broker's log directories that were read.
+        not_read: paths of the broker's log directories that were not read.
         facts: path of the facts file, or empty.
-        digest: of the facts file, or empty.
-        partitions: current partition folders.
+        digest: digest of the facts file, or empty.
+        partitions: number of current partition folders.
     """
 
     broker: int
@@ -86,13 +86,12 @@ class SideSummary(Struct, frozen=True, kw_only=True):
 
 
 class MarkedFolder(Struct, frozen=True, kw_only=True):
-    """A folder that a broker has marked, which is listed and not compared.
+    """Folder that a broker has marked as future, stray or deleted, listed but not compared.
 
     Attributes:
-        broker: whose.
-        folder: its name.
+        broker: id of the broker that has the folder.
         kind: ``future``, ``stray`` or ``delete``.
-        log_dir: where it is.
+        log_dir: path of its log directory.
     """
 
     broker: int
@@ -102,16 +101,16 @@ class MarkedFolder(Struct, frozen=True, kw_only=True):
 
 
 class CompareReport(Report, frozen=True, kw_only=True):
-    """What ``compare`` found.
+    """Result of ``compare``.
 
     Attributes:
-        sides: by broker.
-        counts: verdict -> how many partitions.
-        partitions: the verdict on each, by topic and number.
+        sides: one summary for each broker.
+        counts: verdict -> number of partitions.
+        partitions: verdict on each partition, by topic and number.
         marked: folders that a broker has marked.
-        bytes_read: of ``.log`` in directories.
+        bytes_read: bytes of ``.log`` files read from directories.
         keys_compared: whether records of any partition were read.
-        way_back: how wrong replicas are made right, None if none is wrong while another one is right.
+        way_back: reassignments that replace wrong replicas, None if no replica is known to be wrong.
     """
 
     sides: tuple[SideSummary, ...]
@@ -125,7 +124,7 @@ class CompareReport(Report, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> ExitCode:
         """FOUND before UNREADABLE before PERSON_DECIDES."""
-        if any(self.counts.get(one) for one in (m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER)):
+        if any(self.counts.get(verdict) for verdict in (m.DIVERGED, m.DAMAGED, m.DECIDED_BY_LEADER)):
             return ExitCode.FOUND
         if self.counts.get(m.MISSING):
             return ExitCode.UNREADABLE
@@ -136,19 +135,19 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
     """Compare the replicas of all partitions that two sides have.
 
     Args:
-        sides: at least two, see ``krepair.fixes.replicas.parse_sides``.
-        options: partitions, engine, settings, scratch.
-        progress: told how far it is.
+        sides: at least two sides, see ``krepair.fixes.replicas.parse_sides``.
+        options: partitions, engine, settings and scratch.
+        progress: receiver of the bytes done so far.
 
     Raises:
-        NotALogDirError: a path is none, or a partition that was named is in none of them.
-        RefusedError: a side is of another cluster or broker, or a facts file of an unknown version.
+        NotALogDirError: a path is no log directory, or a named partition is in none of them.
+        RefusedError: a side belongs to another cluster or broker, or a facts file has an unknown version.
         UnreadableError: a facts file or a log directory cannot be read.
     """
     settings = load_settings(options.config, options.topic_config, dict(options.settings))
     progress = progress or SilentProgress()
     opened = open_sides(sides, options)
-    total = sum(one.state.log_bytes for side in opened for one in side.logs if side.facts is None)
+    total = sum(log.state.log_bytes for side in opened for log in side.logs if side.facts is None)
     engine = choose_engine(options.engine, options.master, {WorkKind.RECORDS: total}, progress)
     scratch = Scratch(options.scratch, [path for side in sides for path in side.log_dirs])
     try:
@@ -159,49 +158,51 @@ def compare(sides: Sequence[Side], options: Options, progress: Progress | None =
         engine.close()
         for side in opened:
             side.close()
-    counts = Counter(one.verdict for one in verdicts)
+    counts = Counter(verdict.verdict for verdict in verdicts)
     return CompareReport(
         sides=tuple(_summary(side) for side in opened),
         counts={name: counts[name] for name in m.VERDICTS if counts[name]},
         partitions=verdicts,
         marked=tuple(_marked(opened)),
         bytes_read=total,
-        keys_compared=any(one.records_read for one in verdicts),
+        keys_compared=any(verdict.records_read for verdict in verdicts),
         engine=engine.why,
-        next_command=next((one.next_command for one in verdicts if one.next_command), NOTHING),
+        next_command=next((verdict.next_command for verdict in verdicts if verdict.next_command), NOTHING),
         way_back=way_back(verdicts),
     )
 
 
 def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
-    """List the directories and open the facts files of all sides; they are of one cluster, each of its broker.
+    """Open the directories and facts files of all sides, which must be of one cluster.
 
     Raises:
-        NotALogDirError: a path is none; or a partition that was named is on no side.
+        NotALogDirError: a path is no log directory, or a named partition is on no side.
         RefusedError: see ``compare``.
         UnreadableError: see ``compare``.
     """
     opened: list[OpenSide] = []
     try:
         for side in sides:
-            found = open_facts(side) if side.facts else open_directories(side, options.now_ms, options.config)
-            opened.append(found)
+            opened_side = (
+                open_facts(side) if side.facts else open_directories(side, options.now_ms, options.config)
+            )
+            opened.append(opened_side)
         check_ids((side.typed, side.ids) for side in opened)
         _share_secret(opened)
         if all(side.views for side in opened):
             check_named([view for side in opened for view in side.views], options)
     except BaseException:
-        for one in opened:
-            one.close()
+        for side in opened:
+            side.close()
         raise
     return opened
 
 
 def _share_secret(opened: Sequence[OpenSide]) -> None:
-    """Give all directories one key of the hashes: that of the facts files, which have theirs already.
+    """Give all directories one key for hashing: that of the facts files, which is fixed already.
 
     Raises:
-        RefusedError: two facts files have other ones.
+        RefusedError: two facts files were hashed with different keys.
     """
     of_facts = {side.secret for side in opened if side.facts is not None}
     if len(of_facts) > 1:
@@ -225,31 +226,31 @@ def _summary(side: OpenSide) -> SideSummary:
         cluster_id=state.cluster_id,
         host=state.host,
         taken_ms=state.taken_ms,
-        log_dirs=tuple(one.path for one in state.directories if one.was_read),
-        not_read=tuple(one.path for one in state.directories if not one.was_read),
+        log_dirs=tuple(directory.path for directory in state.directories if directory.was_read),
+        not_read=tuple(directory.path for directory in state.directories if not directory.was_read),
         facts=side.typed.facts,
         digest="" if side.facts is None else side.facts.digest,
-        partitions=sum(1 for one in side.logs if one.state.kind == CURRENT),
+        partitions=sum(1 for log in side.logs if log.state.kind == CURRENT),
     )
 
 
 def _marked(opened: Iterable[OpenSide]) -> Iterator[MarkedFolder]:
     for side in opened:
-        for one in (log.state for log in side.logs):
-            if one.kind != CURRENT:
+        for state in (log.state for log in side.logs):
+            if state.kind != CURRENT:
                 broker = side.typed.broker_id
-                yield MarkedFolder(broker=broker, folder=one.folder, kind=one.kind, log_dir=one.log_dir)
+                yield MarkedFolder(broker=broker, folder=state.folder, kind=state.kind, log_dir=state.log_dir)
 
 
 class Comparison:
-    """Compares open sides, partition by partition. Other verbs may ask for single ones.
+    """Comparison of open sides, partition by partition. Other verbs may ask for single partitions.
 
     Args:
-        opened: the sides.
-        settings: of brokers and topics; which topics are compacted is taken from it where it says.
-        options: which partitions are wanted.
-        engine: runs the tasks.
-        scratch: for rows that do not fit into memory.
+        opened: open sides of the comparison.
+        settings: settings of brokers and topics; they say which topics are compacted.
+        options: options that select partitions.
+        engine: engine that runs the tasks.
+        scratch: folder for rows that do not fit into memory.
     """
 
     def __init__(
@@ -264,23 +265,23 @@ class Comparison:
         self._engine, self._scratch = engine, scratch
 
     def verdicts(self) -> Iterator[m.PartitionVerdict]:
-        """The verdict on every wanted partition, by topic and number."""
+        """Yield the verdict on every wanted partition, by topic and number."""
         for names in self._parts():
-            found: dict[tuple[str, int], list[ReadReplica]] = {name: [] for name in names}
-            for read in read_current(self._engine, self._sides, lambda *name: name in found):  # noqa: B023
-                found[read.log.state.topic, read.log.state.partition].append(read)
-            for replicas in found.values():
-                replicas.sort(key=lambda one: one.replica.broker)
+            by_name: dict[tuple[str, int], list[ReadReplica]] = {name: [] for name in names}
+            for read in read_current(self._engine, self._sides, lambda *name: name in by_name):  # noqa: B023
+                by_name[read.log.state.topic, read.log.state.partition].append(read)
+            for replicas in by_name.values():
+                replicas.sort(key=lambda replica: replica.replica.broker)
             for first in range(0, len(names), _AT_ONCE):
-                yield from self._some([(name, found[name]) for name in names[first : first + _AT_ONCE]])
+                yield from self._some([(name, by_name[name]) for name in names[first : first + _AT_ONCE]])
 
     def _parts(self) -> Iterator[list[tuple[str, int]]]:
-        """The wanted partitions in order, some at a time: the result of their headers is held together."""
+        """Yield the wanted partitions in order, in portions whose headers fit into memory together."""
         sizes: Counter[tuple[str, int]] = Counter()
         for side in self._sides:
-            for one in (log.state for log in side.logs):
-                if one.kind == CURRENT and self._options.wants(one.topic, one.partition):
-                    sizes[one.topic, one.partition] += one.log_bytes
+            for state in (log.state for log in side.logs):
+                if state.kind == CURRENT and self._options.wants(state.topic, state.partition):
+                    sizes[state.topic, state.partition] += state.log_bytes
         names: list[tuple[str, int]] = []
         total = 0
         for name, size in sorted(sizes.items()):
@@ -293,26 +294,28 @@ class Comparison:
             yield names
 
     def _some(self, partitions: Sequence[_Replicas]) -> Iterator[m.PartitionVerdict]:
-        """The verdicts on a few partitions, whose records are read in one job."""
+        """Yield the verdicts on a few partitions whose records are read in one job."""
         for tries in itertools.count(1):
-            groups = [groups_of([one.replica for one in replicas]) for _, replicas in partitions]
+            groups = [groups_of([replica.replica for replica in replicas]) for _, replicas in partitions]
             work = list(self._work(partitions, groups))
             contents, unread = contents_of(self._engine, work, self._scratch)
             if not self._changed(partitions, groups, last=tries >= TRIES):
                 if not unread:
                     break
                 _leave_out(partitions, unread)
-        by_group = {id(one.group): content for one, content in zip(work, contents, strict=True)}
+        by_group = {id(item.group): content for item, content in zip(work, contents, strict=True)}
         for ((topic, number), replicas), of_partition in zip(partitions, groups, strict=True):
             content = [by_group.get(id(group)) for group in of_partition]
-            verdict = verdict_of(topic, number, [one.replica for one in replicas], of_partition, content)
+            verdict = verdict_of(
+                topic, number, [replica.replica for replica in replicas], of_partition, content
+            )
             verdict = self._with_keys(verdict, replicas)
             yield replace(verdict, next_command=self._next_command(verdict))
 
     def _work(
         self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[ReplicaGroup]]
     ) -> Iterator[GroupWork]:
-        """The groups whose records are to be compared."""
+        """Yield the groups whose records have to be compared."""
         for ((topic, _), replicas), of_partition in zip(partitions, groups, strict=True):
             for group in of_partition:
                 if group.differing:
@@ -324,54 +327,69 @@ class Comparison:
     def _changed(
         self, partitions: Sequence[_Replicas], groups: Sequence[Sequence[ReplicaGroup]], *, last: bool
     ) -> bool:
-        """Whether a replica changed between its headers and its records; it was read again then."""
-        found = False
+        """Read replicas again whose files changed after their headers were read; return whether there were any."""
+        changed = False
         for (_, replicas), of_partition in zip(partitions, groups, strict=True):
             if any(group.differing for group in of_partition):
-                found |= read_changed_again(self._engine, replicas, last=last)
-        return found
+                changed |= read_changed_again(self._engine, replicas, last=last)
+        return changed
 
     # -- keys as a person knows them ---------------------------------------------------------------
     def _with_keys(self, verdict: m.PartitionVerdict, replicas: Sequence[ReadReplica]) -> m.PartitionVerdict:
-        """The verdict with the keys themselves in the place of their hashes, and what each replica would serve."""
+        """Replace the hashes in a verdict by the keys, and add what each replica would serve for them."""
         from krepair.replicas.records import find_keys
 
-        wanted = {line.key for one in verdict.disagreements for line in one.keys[:_KEYS_SHOWN]}
+        wanted = {
+            line.key for disagreement in verdict.disagreements for line in disagreement.keys[:_KEYS_SHOWN]
+        }
         if not wanted:
             return verdict
         hashes = tuple(sorted((int(key[:16], 16), int(key[16:], 16)) for key in wanted))
-        sources = [one for one in replicas if isinstance(one.source, ReplicaItem) and not one.replica.failure]
-        items = [find_item(one, hashes) for one in sources]
+        sources = [
+            replica
+            for replica in replicas
+            if isinstance(replica.source, ReplicaItem) and not replica.replica.failure
+        ]
+        items = [find_item(replica, hashes) for replica in sources]
         served: dict[str, dict[int, FoundKey]] = {key: {} for key in wanted}
         read = set()
         for index, result in self._engine.map(find_keys, items):
             if isinstance(result, Failed):
-                continue  # of this broker is known what its hashes said, as of a facts file
+                continue  # only the hashes of this broker are known then, as with a facts file
             read.add(index)
-            for found in result:
-                key = f"{found.first:016x}{found.second:016x}"
-                served[key][sources[index].replica.broker] = found
+            for found_key in result:
+                key = f"{found_key.first:016x}{found_key.second:016x}"
+                served[key][sources[index].replica.broker] = found_key
         table = DECODER_OF.get(verdict.topic)
-        brokers = [one.replica.broker for index, one in enumerate(sources) if index in read]
+        brokers = [replica.replica.broker for index, replica in enumerate(sources) if index in read]
         return replace(
             verdict,
             disagreements=tuple(
                 replace(
-                    one,
-                    keys=tuple(_named(line, served.get(line.key, {}), brokers, table) for line in one.keys),
+                    disagreement,
+                    keys=tuple(
+                        _named(line, served.get(line.key, {}), brokers, table) for line in disagreement.keys
+                    ),
                 )
-                for one in verdict.disagreements
+                for disagreement in verdict.disagreements
             ),
         )
 
     def _next_command(self, verdict: m.PartitionVerdict) -> Next:
-        """What to type next about one partition."""
-        bad = [one for one in verdict.disagreements if m.VERDICT_OF[one.kind] != m.IS_BEHIND]
+        """Return the next command for one partition."""
+        bad = [
+            disagreement
+            for disagreement in verdict.disagreements
+            if m.VERDICT_OF[disagreement.kind] != m.IS_BEHIND
+        ]
         if not bad:
             return NOTHING
-        damaged = next((one for one in bad if one.kind in {m.CORRUPT, m.TORN, m.UNREADABLE}), None)
+        damaged = next(
+            (disagreement for disagreement in bad if disagreement.kind in {m.CORRUPT, m.TORN, m.UNREADABLE}),
+            None,
+        )
         side = next(
-            (one for one in self._sides if damaged is not None and one.typed.broker_id in damaged.brokers),
+            (side for side in self._sides if damaged is not None and side.typed.broker_id in damaged.brokers),
             None,
         )
         if side is not None and side.typed.log_dirs:
@@ -380,7 +398,7 @@ class Comparison:
 
 
 def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:
-    """Replicas whose records cannot be read count as such, so that the others are judged without them."""
+    """Mark replicas whose records cannot be read as unreadable, so that the others are judged without them."""
     why = {id(replica): text for replica, text in unread}
     for _, replicas in partitions:
         for place, side in enumerate(replicas):
@@ -390,12 +408,12 @@ def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> Non
                 replicas[place] = side._replace(replica=failed)
 
 
-def find_item(one: ReadReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:
-    """The item that finds keys in a replica of a directory."""
-    assert isinstance(one.source, ReplicaItem)
-    replica = one.replica
+def find_item(read: ReadReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem:
+    """Return the task that finds keys in a replica of a directory."""
+    assert isinstance(read.source, ReplicaItem)
+    replica = read.replica
     return FindItem(
-        replica=one.source,
+        replica=read.source,
         hashes=hashes,
         log_start=replica.state.log_start,
         last_stable_offset=last_stable_offset(replica.transactions, replica.end),
@@ -403,13 +421,13 @@ def find_item(one: ReadReplica, hashes: tuple[tuple[int, int], ...]) -> FindItem
 
 
 def _source(replicas: Sequence[ReadReplica], group: ReplicaGroup) -> Iterator[ReplicaItem | FactsLog | None]:
-    """Where the rows of each replica of a group come from, in the order of the group."""
-    by_replica = {id(one.replica): one.source for one in replicas}
-    return (by_replica[id(one)] for one in group.replicas)
+    """Return the row source of each replica of a group, in the order of the group."""
+    by_replica = {id(read.replica): read.source for read in replicas}
+    return (by_replica[id(replica)] for replica in group.replicas)
 
 
 def key_text(data: bytes | None, table: RecordTable | None) -> str:
-    """A key as ``krepair dump`` shows it, one line."""
+    """Return a key as ``krepair dump`` shows it, on one line."""
     if table is not None and data is not None:
         decoded = table.decode(data, None)
         if decoded.key:
@@ -421,41 +439,46 @@ def key_text(data: bytes | None, table: RecordTable | None) -> str:
 
 
 def _named(
-    line: m.KeyLine, found: dict[int, FoundKey], brokers: Sequence[int], table: RecordTable | None
+    line: m.KeyLine, found_keys: dict[int, FoundKey], brokers: Sequence[int], table: RecordTable | None
 ) -> m.KeyLine:
-    known = next(iter(found.values()), None)
-    # keys and values are not known there
+    """Replace the hash in a line by the key itself, with what each broker would serve for it."""
+    known = next(iter(found_keys.values()), None)
+    # keys and values of these brokers are not known
     served = [m.ServedKey(broker=broker, offset=line.offset) for broker in line.have if broker not in brokers]
     if known is None:
         return replace(line, key=f"hash {line.key}", served=tuple(served))
     for broker in brokers:
-        one = found.get(broker)
-        if one is None or one.offset < 0:
+        found_key = found_keys.get(broker)
+        if found_key is None or found_key.offset < 0:
             served.append(m.ServedKey(broker=broker))
             continue
-        value = "" if one.value is None else key_text(one.value, None)
-        if one.value is not None and one.value_size > len(one.value):
-            value += f"... ({one.value_size:,} bytes)"
-        served.append(m.ServedKey(broker=broker, offset=one.offset, tombstone=one.value is None, value=value))
+        value = "" if found_key.value is None else key_text(found_key.value, None)
+        if found_key.value is not None and found_key.value_size > len(found_key.value):
+            value += f"... ({found_key.value_size:,} bytes)"
+        served.append(
+            m.ServedKey(
+                broker=broker, offset=found_key.offset, tombstone=found_key.value is None, value=value
+            )
+        )
     return replace(line, key=key_text(known.key, table), served=tuple(served))
 
 
 _IN_ONE_FILE: Final = 40
-"""Partitions in one pair of files; those that are left get theirs when the replicas are compared again."""
+"""Partitions in one pair of files; the others follow when the replicas are compared again."""
 
 
-# -- the way back for wrong replicas, in Kafka's own words: a replica is moved away from its broker, and comes back
+# -- replacing wrong replicas by reassignment: a replica is moved away from its broker, and then back
 
 
 class WayBack(Struct, frozen=True, kw_only=True):
-    """Two files for ``kafka-reassign-partitions.sh``.
+    """Two reassignment files for ``kafka-reassign-partitions.sh`` that replace wrong replicas.
 
     Attributes:
-        away: content of the first: the wrong replicas go.
-        back: content of the second: their brokers get the partitions again.
+        away: content of the first file, which removes the wrong replicas.
+        back: content of the second file, which gives their brokers the partitions again.
         wrong: ``topic-partition`` -> brokers whose replica is wrong.
-        right: ``topic-partition`` -> brokers of which one has to lead.
-        left: partitions with a wrong replica that are not in the files.
+        right: ``topic-partition`` -> brokers, one of which has to lead.
+        left: number of partitions with a wrong replica that did not fit into the files.
     """
 
     away: str
@@ -466,37 +489,39 @@ class WayBack(Struct, frozen=True, kw_only=True):
 
 
 def way_back(verdicts: Iterable[m.PartitionVerdict]) -> WayBack | None:
-    """The way back for all replicas that are wrong while another one is right; None if there are none."""
-    found = [(one, wrong) for one in verdicts if (wrong := _wrong(one))]
-    if not found:
+    """Return reassignments for all replicas known to be wrong, None if there are none."""
+    wrong_verdicts = [(verdict, wrong) for verdict in verdicts if (wrong := _wrong(verdict))]
+    if not wrong_verdicts:
         return None
     away, back = [], []
-    for one, wrong in found[:_IN_ONE_FILE]:
-        others = [column.broker for column in one.replicas if column.broker not in {*one.right, *wrong}]
-        away.append(_row(one, (*one.right, *others)))
-        back.append(_row(one, (*one.right, *others, *wrong)))
+    for verdict, wrong in wrong_verdicts[:_IN_ONE_FILE]:
+        others = [
+            column.broker for column in verdict.replicas if column.broker not in {*verdict.right, *wrong}
+        ]
+        away.append(_row(verdict, (*verdict.right, *others)))
+        back.append(_row(verdict, (*verdict.right, *others, *wrong)))
     return WayBack(
         away=_file(away),
         back=_file(back),
-        wrong={one.name: wrong for one, wrong in found[:_IN_ONE_FILE]},
-        right={one.name: one.right for one, _ in found[:_IN_ONE_FILE]},
-        left=len(found[_IN_ONE_FILE:]),
+        wrong={verdict.name: wrong for verdict, wrong in wrong_verdicts[:_IN_ONE_FILE]},
+        right={verdict.name: verdict.right for verdict, _ in wrong_verdicts[:_IN_ONE_FILE]},
+        left=len(wrong_verdicts[_IN_ONE_FILE:]),
     )
 
 
 def _wrong(verdict: m.PartitionVerdict) -> tuple[int, ...]:
-    """Brokers whose replica is wrong by what others are right about, or that no other one can lead without harm."""
+    """Return brokers whose replica others prove wrong, or that only a harmful leader could confirm."""
     brokers = {
         broker
-        for one in verdict.disagreements
-        if one.right or (one.kind == m.LEADER_DECIDES and not one.may_lead)
-        for broker in one.brokers
+        for disagreement in verdict.disagreements
+        if disagreement.right or (disagreement.kind == m.LEADER_DECIDES and not disagreement.may_lead)
+        for broker in disagreement.brokers
     }
     return tuple(sorted(brokers)) if verdict.right else ()
 
 
-def _row(one: m.PartitionVerdict, brokers: Sequence[int]) -> dict[str, object]:
-    return {"topic": one.topic, "partition": one.partition, "replicas": list(brokers)}
+def _row(verdict: m.PartitionVerdict, brokers: Sequence[int]) -> dict[str, object]:
+    return {"topic": verdict.topic, "partition": verdict.partition, "replicas": list(brokers)}
 
 
 def _file(rows: Sequence[dict[str, object]]) -> str:

@@ -29,28 +29,31 @@ TYPES: Final = {
 
 
 def coordinator_findings(view: LogDir, version: VersionNumber | None, engine: Engine) -> Iterator[Finding]:
-    """Yield KR807 for each partition that a version does not load; nothing where no version was typed.
+    """Yield KR807 for each partition that the typed version cannot load.
 
     Args:
-        view: the log directory.
-        version: that is to start.
-        engine: where the partitions are read.
+        version: Kafka version that is to be started.
+        engine: engine that reads the partitions.
     """
     partitions = [
-        one for one in view.partitions if one.topic in TYPES and one.segments and not one.unreadable
+        partition
+        for partition in view.partitions
+        if partition.topic in TYPES and partition.segments and not partition.unreadable
     ]
     if version is None or not partitions:
         return
     from krepair.look.coordinators.record_versions import read_record_versions
 
-    items = [LogsItem(place=place_of(view, one), segments=one.log_sizes) for one in partitions]
+    items = [
+        LogsItem(place=place_of(view, partition), segments=partition.log_sizes) for partition in partitions
+    ]
     for index, result in engine.map(read_record_versions, items):
         if isinstance(result, Failed):
-            continue  # the reading of all logs has told it
+            continue  # the scan of all logs has reported this failure already
         causes = [
-            (one.first_offset, text)
-            for one in result.found
-            if (text := _why_not(partitions[index].topic, one.key, one.value, version))
+            (record.first_offset, text)
+            for record in result.found
+            if (text := _why_not(partitions[index].topic, record.key, record.value, version))
         ]
         if causes:
             yield _finding(view, partitions[index], version, min(causes), engine)
@@ -83,7 +86,7 @@ def _finding(
 
 
 def _lost(view: LogDir, partition: Partition, engine: Engine) -> str:
-    """Return whom the coordinator does not know then."""
+    """Return text naming the groups or transactional ids that the coordinator will not know."""
     names = _names(view, partition, engine)
     what = "groups" if partition.topic == OFFSETS_TOPIC else "transactional ids"
     if not names:
@@ -98,16 +101,16 @@ def _names(view: LogDir, partition: Partition, engine: Engine) -> Sequence[str]:
         item = GroupsItem(place=place_of(view, partition), segments=partition.log_sizes)
         return sorted(
             group.group
-            for _, found in engine.map(read_groups, [item])
-            if not isinstance(found, Failed)
-            for group in found.groups
+            for _, groups_read in engine.map(read_groups, [item])
+            if not isinstance(groups_read, Failed)
+            for group in groups_read.groups
         )
     from krepair.look.coordinators.transactions import TransactionsItem, read_transactions
 
     state = TransactionsItem(place=place_of(view, partition), segments=partition.log_sizes)
     return sorted(
-        one.transactional_id
+        owner.transactional_id
         for _, read in engine.map(read_transactions, [state])
         if not isinstance(read, Failed)
-        for one in read.states
+        for owner in read.states
     )

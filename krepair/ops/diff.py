@@ -1,4 +1,4 @@
-"""Compares two plans of one directory. Pure.
+"""Comparison of two plans for one directory. Pure.
 
 Plans are compared field by field in the form of their files, so that fields of a later version are compared too.
 """
@@ -44,23 +44,23 @@ _SEEN_OR_SAID: Final = frozenset(
         "next_command",
     }
 )
-"""Facts and texts about a partition. Apply does the same, whatever they are."""
+"""Facts and texts about a partition that do not affect what apply does."""
 _DECIDED: Final = frozenset({"status", "code", "kept_last", "keeper"})
 _NAMED_BY: Final = ("name", "reason", "code", "key", "base_offset")
 _SETTINGS: Final = "settings"
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """One value that differs.
+    """One field whose value differs.
 
     Attributes:
-        what: name of the field, with dots between the levels.
-        first: its value in the first plan, as short text; empty if it has none.
-        second: its value in the second plan.
-        label: the field in words.
-        before: its value in the first plan as a person reads it, with its unit; empty if there is none, or only that
-            it differs is of use to a person.
-        after: its value in the second plan, likewise.
+        what: field path, with dots between the levels.
+        first: short text of the value in the first plan, empty if there is none.
+        second: short text of the value in the second plan, empty if there is none.
+        label: what a person calls the field.
+        before: value in the first plan with its unit; empty if there is none, or if only the fact that it differs
+            matters.
+        after: value in the second plan with its unit, likewise.
     """
 
     what: str
@@ -72,12 +72,11 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class ChangeDiff(Struct, frozen=True, kw_only=True):
-    """One change that differs.
+    """One change that differs between the plans.
 
     Attributes:
-        change_id: id of the change.
         where: the plan or plans that have it.
-        differences: the differences, if both plans have it.
+        differences: differing fields, if both plans have the change.
     """
 
     change_id: str
@@ -86,15 +85,14 @@ class ChangeDiff(Struct, frozen=True, kw_only=True):
 
 
 class PartitionDiff(Struct, frozen=True, kw_only=True):
-    """One partition that differs.
+    """One partition that differs between the plans.
 
     Attributes:
-        folder: its name; ``.`` for the files in the root.
+        folder: folder of the partition, ``.`` for the files in the root.
         where: the plan or plans that have it.
         decisions_same: whether both plans have it and make the same changes, with the same decisions.
-        only_seen: whether all figures are the same too. Then only notes differ, or facts about the partition (sizes and
-            times of files, offsets).
-        differences: all differences, except those of its changes.
+        only_seen: whether all figures are the same too, so that only notes or facts (sizes, times, offsets) differ.
+        differences: differing fields, except those of its changes.
         changes: the changes that differ, by id.
     """
 
@@ -107,19 +105,17 @@ class PartitionDiff(Struct, frozen=True, kw_only=True):
 
 
 class PlanDiff(Struct, frozen=True, kw_only=True):
-    """What changed from the first plan to the second.
+    """Differences between two plans.
 
     Attributes:
-        log_dir: log directory of both plans.
         first: digest of the first plan.
         second: digest of the second plan.
-        differences: differences of clock, options, settings, sums and risks.
+        differences: differences in clock, options, settings, sums and risks.
         partitions: the partitions that differ, by folder.
         same_partitions: number of partitions that are equal.
-        same_decisions: number of partitions that differ, but have the same decisions.
-        only_seen: number of these that also have the same figures; see ``PartitionDiff``.
-        previews: the plans that were made while a broker was running. Their order of commit was not known, so it is not
-            compared.
+        same_decisions: number of differing partitions whose decisions are the same.
+        only_seen: number of those whose figures are the same too; see ``PartitionDiff``.
+        previews: plans made while a broker was running; their order of commit was unknown and is not compared.
     """
 
     log_dir: str
@@ -134,7 +130,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """DONE when the plans are the same, else FOUND."""
+        """DONE if the plans are the same, else FOUND."""
         return ExitCode.DONE if self.same else ExitCode.FOUND
 
     @property
@@ -159,31 +155,33 @@ def diff_plans(first: Plan, second: Plan) -> PlanDiff:
     previews += ["second"] if isinstance(second.preview, Preview) else []
     unknown = _NOT_IN_A_PREVIEW if previews else frozenset()
     folders = sorted({*before, *after})
-    found = [
-        one
+    differing = [
+        partition
         for folder in folders
-        if (one := _partition(folder, before.get(folder), after.get(folder))) is not None
+        if (partition := _partition(folder, before.get(folder), after.get(folder))) is not None
     ]
     return PlanDiff(
         log_dir=second.log_dir,
         first=first.digest,
         second=second.digest,
         differences=tuple(_differences(_heads(first, unknown), _heads(second, unknown))),
-        partitions=tuple(found),
-        same_partitions=len(folders) - len(found),
-        same_decisions=sum(one.decisions_same for one in found),
-        only_seen=sum(one.only_seen for one in found),
+        partitions=tuple(differing),
+        same_partitions=len(folders) - len(differing),
+        same_decisions=sum(partition.decisions_same for partition in differing),
+        only_seen=sum(partition.only_seen for partition in differing),
         previews=tuple(previews),
     )
 
 
 def _parts(plan: Plan) -> dict[str, PartitionPlan | RootPlan]:
-    parts: dict[str, PartitionPlan | RootPlan] = {one.folder: one for one in plan.partitions}
+    parts: dict[str, PartitionPlan | RootPlan] = {
+        partition.folder: partition for partition in plan.partitions
+    }
     return parts if plan.root is None else parts | {".": plan.root}
 
 
 def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
-    """A plan without its partitions, on one level. The fields in ``unknown`` are left out."""
+    """Return the plan's fields without its partitions, on one level, without the ``unknown`` fields."""
     fields = {
         name: spelled_out(getattr(plan, name))
         for name in plan.__struct_fields__
@@ -204,6 +202,7 @@ def _heads(plan: Plan, unknown: frozenset[str]) -> dict[str, Any]:
 def _partition(
     folder: str, first: PartitionPlan | RootPlan | None, second: PartitionPlan | RootPlan | None
 ) -> PartitionDiff | None:
+    """Return how one partition differs, or None if it is the same."""
     if first is None or second is None:
         return PartitionDiff(folder=folder, where="second" if first is None else "first")
     if first == second:
@@ -242,30 +241,30 @@ def _differences(
             continue
         path = (*within, name)
         named_before, named_after = _by_name(before), _by_name(after)
-        told_whole = bool(within) and within[-1] in _MEMBERS
-        if named_before is not None and named_after is not None and not told_whole:
+        is_whole = bool(within) and within[-1] in _MEMBERS
+        if named_before is not None and named_after is not None and not is_whole:
             yield from _differences(named_before, named_after, path)
         else:
             yield _difference(path, before, after)
 
 
 def _difference(path: tuple[str, ...], first: Any, second: Any) -> Difference:
-    told = told_of_field(path)
-    before, after = told.text(first), told.text(second)
+    field_format = told_of_field(path)
+    before, after = field_format.text(first), field_format.text(second)
     if before == after and before:  # they differ by less than the unit shows
         before, after = exact(first), exact(second)
     return Difference(
         what=".".join(path),
         first=_short(first),
         second=_short(second),
-        label=told.label,
+        label=field_format.label,
         before=before,
         after=after,
     )
 
 
 def _by_name(value: Any) -> Mapping[str, Any] | None:
-    """The members of a value by their names; None for a plain value."""
+    """Return the members of a value by their names, or None for a plain value."""
     if isinstance(value, Mapping):
         return value
     if not isinstance(value, list | tuple) or not all(isinstance(member, dict) for member in value):
@@ -290,7 +289,7 @@ _LETTERS: Final = 80
 
 
 def exact(value: Any) -> str:
-    """A value in full, for two that look the same in a large unit."""
+    """Return a value in full, to tell values apart that look the same in a large unit."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     text = str(value)
@@ -298,7 +297,7 @@ def exact(value: Any) -> str:
 
 
 def words(value: Any) -> str:
-    """A value without a unit as a person reads it."""
+    """Return a value without a unit as a person reads it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -308,8 +307,8 @@ def words(value: Any) -> str:
     if isinstance(value, Mapping):
         fields = {name: told_of_field((name,)) for name in value}
         plain = [
-            f"{told.label} {told.text(value[name])}"
-            for name, told in fields.items()
+            f"{field_format.label} {field_format.text(value[name])}"
+            for name, field_format in fields.items()
             if not isinstance(value[name], Mapping | list | tuple)
         ]
         return names_text(plain)
@@ -332,23 +331,23 @@ def _tally(value: Mapping[str, Any]) -> str:
 
 
 class Told(NamedTuple):
-    """How a field is told.
+    """Label and text format of a field.
 
     Attributes:
-        label: what it is called.
-        words: its value as a person reads it.
+        label: what a person calls the field.
+        words: formatter of the field's value.
     """
 
     label: str
     words: Callable[[Any], str] = words
 
     def text(self, value: Any) -> str:
-        """A value, empty where there is none."""
+        """Format a value; a missing one is empty."""
         return "" if value is None or value == "" else self.words(value)
 
 
 def _differs(label: str) -> Told:
-    """Of what it is of use to know only that it differs."""
+    """Return a format that only says that the field differs."""
     return Told(label, lambda _value: "")
 
 
@@ -358,7 +357,7 @@ _OF_A_PART: Final = {
     "notes": _differs("notes"),
     "reasons": _differs("counts by reason"),
 }
-"""Field of a partition or of the root -> how everything in it is told."""
+"""Field of a partition or of the root -> format of everything in it."""
 
 _OTHER_BYTES: Final = [
     "always_bytes",
@@ -410,7 +409,7 @@ _FIELDS: Final = {
     "kept_bytes": Told("bytes that stay", _bytes),
     **{name: Told(name.replace("_", " "), _bytes) for name in _OTHER_BYTES},
 }
-"""Field -> how it is told, if not by its name, without a unit."""
+"""Field -> its format, where the field's name and plain value do not do."""
 
 
 def _of_reason(code: str) -> Told:
@@ -423,14 +422,14 @@ _MEMBERS: Final[dict[str, Callable[[str], Told]]] = {
     "reasons": _of_reason,
     "undo": lambda _name: _FIELDS["undo"],
 }
-"""Field with members that have names -> how each is told, as a whole."""
+"""Field with named members -> format of each member as a whole."""
 
 
 def told_of_field(path: Sequence[str]) -> Told:
-    """How a field is told.
+    """Return the label and text format of a field.
 
     Args:
-        path: names of the fields that it is in, and its own; one of a later version keeps its name.
+        path: names of the enclosing fields and of the field; an unknown one keeps its name.
     """
     first, name = path[0], path[-1]
     if first == _SETTINGS:

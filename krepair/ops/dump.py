@@ -1,4 +1,4 @@
-"""``krepair dump``: every file of a log directory, readable, in constant memory. Writes nothing."""
+"""``krepair dump``: show any file of a log directory in constant memory. Writes nothing."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _ORDER: Final = ("log", "index", "timeindex", "txnindex", "snapshot", "epochs", 
 
 
 class DumpTarget(NamedTuple):
-    """One file to show.
+    """File to be shown.
 
     Attributes:
-        path: absolute.
-        shown: as it was named, or under the folder that was named.
-        kind: what it is by its name.
-        base_offset: of its segment, 0 without one.
-        topic: of the folder it lies in, may be empty.
+        path: absolute path of the file.
+        shown: path as typed, or below the typed folder.
+        kind: kind of file, judged by its name.
+        base_offset: base offset of the segment, 0 without one.
+        topic: topic of the folder that holds the file, may be empty.
     """
 
     path: str
@@ -60,18 +60,18 @@ class DumpTarget(NamedTuple):
 
 @dataclass
 class Dump:
-    """One run.
+    """One run of ``dump``.
 
     Args:
-        paths: files and folders.
-        options: what is shown.
+        paths: files and folders to show.
+        options: options that select what is shown.
 
     Attributes:
-        exit_code: once ``lines`` has come to its end.
+        exit_code: exit code, valid once ``lines`` is exhausted.
 
     Raises:
-        UsageError: an option that cannot be, or a file that krepair cannot read by its name.
-        UnreadableError: a path that is not there, or a folder that cannot be listed.
+        UsageError: an option's value is impossible, or a file name is unknown to krepair.
+        UnreadableError: a path does not exist, or a folder cannot be listed.
     """
 
     paths: Sequence[str]
@@ -81,7 +81,7 @@ class Dump:
     def __post_init__(self) -> None:
         from krepair.look.dump.log import (
             WantedLines,
-        )  # takes pyarrow, which others that import this do not need
+        )  # loads pyarrow, which other importers of this module do not need
 
         self._style = Style(as_json=self.options.json_lines)
         self._grep = _pattern(self.options)
@@ -100,7 +100,7 @@ class Dump:
         self._targets = [target for path in self.paths for target in self._targets_of(path)]
 
     def lines(self) -> Iterator[bytes | memoryview]:
-        """Pieces of output, each whole lines; a piece is valid until the next one is asked for."""
+        """Yield pieces of output, each of whole lines; a piece is valid until the next one is requested."""
         if self.options.json_lines:
             yield self._style.line("dump", {"format_version": FORMAT_VERSION, "tool_version": __version__})
         unreadable = 0
@@ -131,7 +131,7 @@ class Dump:
 
     # -- which files ------------------------------------------------------------------------------
     def _targets_of(self, path: str) -> list[DumpTarget]:
-        # links on the way are followed, as a shell would; the file itself must not be one
+        # follow links in the folders, as a shell does; the file itself must not be a link
         front, name = os.path.split(os.path.abspath(path))
         whole = os.path.join(os.path.realpath(front), name)
         try:
@@ -155,21 +155,21 @@ class Dump:
                 names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
         except OSError as error:
             raise UnreadableError(f"{shown_path(named)}: could not be listed: {why(error)}") from error
-        found = [
+        targets = [
             target
             for name in names
             if (target := _target(f"{folder}/{name}", os.path.join(named, name))) is not None
         ]
-        if not found:
+        if not targets:
             raise UsageError(
                 f"{shown_path(named)}: no file in this folder is one that brokers keep in a log directory; give a "
                 "partition folder, or files"
             )
         if self._logs_only:
-            found = [target for target in found if target.kind == "log"]
-        found.sort(key=lambda target: (_ORDER.index(target.kind) > 4, target.base_offset,
+            targets = [target for target in targets if target.kind == "log"]
+        targets.sort(key=lambda target: (_ORDER.index(target.kind) > 4, target.base_offset,
                                        _ORDER.index(target.kind), target.path))  # fmt: skip
-        return found
+        return targets
 
     # -- one file ---------------------------------------------------------------------------------
     def _file(self, target: DumpTarget) -> Iterator[bytes | memoryview]:
@@ -184,7 +184,7 @@ class Dump:
                 head = b""
             for line in self._lines(target, descriptor, size):
                 if head:
-                    yield head  # of files without a hit nothing is said
+                    yield head  # a file without a match is not named at all
                     head = b""
                 yield line
 
@@ -224,7 +224,7 @@ class Dump:
 
 
 def _target(path: str, named: str) -> DumpTarget | None:
-    """What a file is by its name; None if it is nothing of a broker's."""
+    """Return the target that a file name stands for, None if no broker writes such files."""
     folder, name = os.path.split(path)
     parsed = parse_file_name(name)
     stem = name.removesuffix(parsed.state.value).removesuffix(".tmp")
@@ -271,7 +271,7 @@ def _pattern(options: Options) -> re.Pattern[bytes] | None:
     try:
         with warnings.catch_warnings(action="ignore", category=FutureWarning):
             return re.compile(os.fsencode(options.grep))
-    except (re.error, RecursionError, OverflowError) as error:  # brackets too deep, a repetition too often
+    except (re.error, RecursionError, OverflowError) as error:  # nested too deeply, or repeated too often
         raise UsageError(
             f"--grep {shown(options.grep)!r}: not a regular expression: {shown(str(error))}"
         ) from error

@@ -1,4 +1,4 @@
-"""``krepair explain``: one row of one of the tables of codes; or the ways to give evidence of other replicas."""
+"""``krepair explain``: explain a code, or list the ways to give evidence of other replicas."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from krepair.rules.evidence import WAYS, Way
 from krepair.rules.reasons import REASONS, Reason
 
 EVIDENCE: Final = "EVIDENCE"
-"""What the ways of ``WAYS`` are called."""
+"""Word that asks ``explain`` for ``WAYS``."""
 
 
 class ReasonRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reason"):
-    """A reason in a plan.
+    """Reason in a plan for keeping, emptying or dropping a batch.
 
     Attributes:
-        code: letter and two digits.
+        code: one letter and two digits.
         verdict: ``keep``, ``empty`` or ``drop``.
-        text: why.
-        source: where Kafka does, or says, the same.
+        text: explanation of the reason.
+        source: place in Kafka's code or documents that does the same.
     """
 
     code: str
@@ -39,7 +39,7 @@ class ReasonRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="reason
 
 
 class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="objection"):
-    """An objection of the review.
+    """Objection of the plan's review.
 
     Attributes:
         code: ``RVnn``.
@@ -51,13 +51,12 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
 
 
 class PlanCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan"):
-    """A code of a plan in words: why a partition is skipped, or a risk.
+    """Code of a plan in words: a reason for skipping a partition, or a risk.
 
     Attributes:
-        code: the word.
         about: ``skipped`` or ``risk``.
         text: what the code says.
-        then: what to do.
+        then: what to do next.
     """
 
     code: str
@@ -67,12 +66,12 @@ class PlanCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan
 
 
 class ExitCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="exit code"):
-    """A code with which krepair ends.
+    """Exit code of krepair.
 
     Attributes:
-        code: the number.
-        name: the name of the number.
-        text: what the code means.
+        code: number of the exit code.
+        name: symbolic name of the exit code.
+        text: meaning of the exit code.
     """
 
     code: str
@@ -103,28 +102,27 @@ def _table() -> dict[str, Row]:
 
 
 def row(code: str) -> Row | tuple[Way, ...]:
-    """What a code means, as a value.
+    """Return what a code means, as a value.
 
     Args:
-        code: of a rule (``KRnnn``), of a reason of a plan (``D03``), of an objection of the review (``RVnn``), of a
-            skipped partition (``leftovers``), of a risk (``late-readers``), of an end (``13``), or ``evidence``; in
-            any case.
+        code: code, in any case, of a rule (``KRnnn``), a reason (``D03``), an objection (``RVnn``), a skipped partition
+            (``leftovers``), a risk (``late-readers``) or an exit (``13``); or ``evidence``.
 
     Raises:
-        UsageError: no such code, or it is gone.
+        UsageError: the code does not exist, or no longer does.
     """
     wanted = code.strip().upper()
     if wanted == EVIDENCE:
         return WAYS
     if wanted in GONE:
         raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
-    found = _table().get(wanted)
-    if found is None:
+    meaning = _table().get(wanted)
+    if meaning is None:
         raise UsageError(
             f"{code!r}: no code of krepair; rules are {CATALOGUE[0].code} to {CATALOGUE[-1].code}",
             next_command=Next.of("explain"),
         )
-    return found
+    return meaning
 
 
 def rows() -> tuple[Row, ...]:
@@ -133,7 +131,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def explain_all() -> View:
-    """All tables, one line per code."""
+    """Return a page of all tables, one line per code."""
     rules = tuple((rule.code, rule.severity.value, rule.title, rule.fix) for rule in CATALOGUE)
     reasons = tuple((reason.value, REASONS[reason].verdict.value, REASONS[reason].text) for reason in Reason)
     codes = tuple((str(code.value), code.name, meaning) for code, meaning in EXIT_CODE_MEANING.items())
@@ -159,39 +157,41 @@ def _in_words(codes: Mapping[str, CodeInWords]) -> list[tuple[str, str, str]]:
     return [(code, *words) for code, words in codes.items()]
 
 
-def explained(found: Row | tuple[Way, ...]) -> View:
-    """What a code means, as a page."""
-    if isinstance(found, tuple):
+def explained(meaning: Row | tuple[Way, ...]) -> View:
+    """Return a page that says what a code means."""
+    if isinstance(meaning, tuple):
         return _evidence()
-    if isinstance(found, ObjectionRow):
-        return _page(f"{found.code}: objection of the review", (("what is wrong", found.text),))
-    if isinstance(found, ExitCodeRow):
-        return _page(f"{found.code}: exit code {found.name}", (("meaning", found.text),))
-    if isinstance(found, PlanCodeRow):
-        what = "why a partition is skipped" if found.about == "skipped" else "risk of a plan"
-        return _page(f"{found.code}: {what}", (("what it says", found.text), ("what to do", found.then)))
-    if isinstance(found, ReasonRow):
-        cells = (
-            ("what happens to the batch", found.verdict),
-            ("why", found.text),
-            ("source", found.source),
+    if isinstance(meaning, ObjectionRow):
+        return _page(f"{meaning.code}: objection of the review", (("what is wrong", meaning.text),))
+    if isinstance(meaning, ExitCodeRow):
+        return _page(f"{meaning.code}: exit code {meaning.name}", (("meaning", meaning.text),))
+    if isinstance(meaning, PlanCodeRow):
+        what = "why a partition is skipped" if meaning.about == "skipped" else "risk of a plan"
+        return _page(
+            f"{meaning.code}: {what}", (("what it says", meaning.text), ("what to do", meaning.then))
         )
-        return _page(f"{found.code}: reason in a plan", cells)
+    if isinstance(meaning, ReasonRow):
+        cells = (
+            ("what happens to the batch", meaning.verdict),
+            ("why", meaning.text),
+            ("source", meaning.source),
+        )
+        return _page(f"{meaning.code}: reason in a plan", cells)
     cells = (
-        ("severity", found.severity.value),
-        ("looked for", f"by {found.command}"),
-        ("evidence", found.evidence),
-        ("danger if left", found.danger),
-        ("fix", f"--fix {found.fix}" if found.fix != "none" else "none"),
-        *((("another replica", OTHERS_FIRST),) if found.code in LOSS_RULES else ()),
-        ("lost if krepair is wrong", found.lost_if_wrong),
-        ("source", found.source),
+        ("severity", meaning.severity.value),
+        ("looked for", f"by {meaning.command}"),
+        ("evidence", meaning.evidence),
+        ("danger if left", meaning.danger),
+        ("fix", f"--fix {meaning.fix}" if meaning.fix != "none" else "none"),
+        *((("another replica", OTHERS_FIRST),) if meaning.code in LOSS_RULES else ()),
+        ("lost if krepair is wrong", meaning.lost_if_wrong),
+        ("source", meaning.source),
     )
-    return _page(f"{found.code}: {found.title}", cells)
+    return _page(f"{meaning.code}: {meaning.title}", cells)
 
 
 def _evidence() -> View:
-    """One section a way, in the order in which to try them."""
+    """Return a page with one section for each way, in the order in which to try them."""
     sections = [
         Section(
             title=way.option,

@@ -1,4 +1,4 @@
-"""``krepair facts``: what another host has to know of a broker's replicas to compare them, as one small file."""
+"""``krepair facts``: write one small file from which another host can compare a broker's replicas."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ _ROWS_INLINE: Final = 1 << 16
 
 
 class FactsReport(Report, frozen=True, kw_only=True):
-    """What ``facts`` wrote.
+    """Result of ``facts``.
 
     Attributes:
-        path: absolute path of the file.
-        digest: SHA-256 of its content, hex digits.
-        broker_id: of ``meta.properties``, may be empty.
-        cluster_id: likewise.
-        host: of this run.
-        taken_ms: when the reading began, epoch milliseconds.
-        partitions: replicas that are in the file.
-        log_bytes: of ``.log`` that were read.
-        file_bytes: bytes of the file.
-        not_read: log directories of the broker's configuration that were not given.
-        failed: replicas that could not be read, and why.
+        path: absolute path of the facts file.
+        digest: SHA-256 of the file's content, hex digits.
+        broker_id: broker id in ``meta.properties``, may be empty.
+        cluster_id: cluster id in ``meta.properties``, may be empty.
+        host: host of this run.
+        taken_ms: time when reading began, epoch milliseconds.
+        partitions: number of replicas in the file.
+        log_bytes: bytes of ``.log`` files that were read.
+        file_bytes: size of the facts file in bytes.
+        not_read: log directories in the broker's configuration that were not given.
+        failed: replicas that could not be read, each with the reason.
     """
 
     path: str
@@ -75,7 +75,7 @@ class FactsReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """UNREADABLE where a replica could not be read."""
+        """UNREADABLE if a replica could not be read, else DONE."""
         return ExitCode.UNREADABLE if self.failed else ExitCode.DONE
 
 
@@ -85,16 +85,16 @@ def facts(
     """Write the facts of one broker.
 
     Args:
-        log_dirs: its log directories.
-        out: where the file goes; a facts file that is there is replaced.
-        options: partitions, engine, scratch.
-        progress: told how far it is.
+        log_dirs: paths of the broker's log directories.
+        out: path of the new file; an existing facts file is replaced.
+        options: partitions, engine and scratch.
+        progress: receiver of the bytes done so far.
 
     Raises:
-        NotALogDirError: a path is none.
-        UsageError: the folder of ``out`` is not there, or its name does not end as that of a facts file.
-        RefusedError: ``out`` is in a log directory, or another file is there; or the configuration is of another
-            broker; or the log directories are of several clusters.
+        NotALogDirError: a path is no log directory.
+        UsageError: the folder of ``out`` does not exist, or the name lacks the ending of facts files.
+        RefusedError: ``out`` is in a log directory or an unrelated file; the configuration belongs to another broker;
+            or the log directories belong to several clusters.
         UnreadableError: a log cannot be read.
     """
     target = output_file.check_place(FACTS, out, log_dirs)
@@ -102,7 +102,7 @@ def facts(
     side = open_directories(given, options.now_ms, options.config)
     check_ids([(given, side.ids)])
     _check_config(side.views, options.config)
-    total = sum(one.state.log_bytes for one in side.logs if one.state.kind == CURRENT)
+    total = sum(log.state.log_bytes for log in side.logs if log.state.kind == CURRENT)
     engine = choose_engine(
         options.engine, options.master, {WorkKind.RECORDS: total}, progress or SilentProgress()
     )
@@ -132,7 +132,7 @@ def facts(
         partitions=work.written,
         log_bytes=total,
         file_bytes=os.path.getsize(target),
-        not_read=tuple(one.path for one in state.directories if not one.was_read),
+        not_read=tuple(directory.path for directory in state.directories if not directory.was_read),
         failed=tuple(work.failed),
         engine=engine.why,
         next_command=Next.of("compare", "ID=LOGDIR", f"{who}={target}"),
@@ -140,10 +140,10 @@ def facts(
 
 
 def _check_config(views: Sequence[LogDir], config: str | None) -> None:
-    """Check that a configuration is of this broker: facts taken with it say that no other log directory was left out.
+    """Check that a configuration belongs to this broker: the facts then promise that no log directory is missing.
 
     Raises:
-        RefusedError: it is of another broker, or does not name a log directory that was given.
+        RefusedError: the configuration belongs to another broker, or does not name a given log directory.
     """
     if config is None:
         return
@@ -167,7 +167,7 @@ def _check_config(views: Sequence[LogDir], config: str | None) -> None:
 
 
 class _Work:
-    """Reads the replicas of one side, a few at a time, and writes what they come to."""
+    """Reader of one side's replicas, a few at a time, that writes their facts."""
 
     def __init__(self, side: OpenSide, engine: Engine, scratch: Scratch) -> None:
         self.side, self.engine, self.scratch = side, engine, scratch
@@ -175,11 +175,14 @@ class _Work:
         self.failed: list[str] = []
 
     def write(self, put: Put, options: Options) -> str:
-        """Write the file; its digest."""
+        """Write the facts file and return its digest."""
         writer = FactsWriter(put, self._header(options))
-        places = {(one.folder, one.log_dir): number for number, one in enumerate(self.side.state.partitions)}
+        places = {
+            (partition.folder, partition.log_dir): number
+            for number, partition in enumerate(self.side.state.partitions)
+        }
         replicas = sorted(
-            read_current(self.engine, [self.side], options.wants), key=lambda one: one.log.state.folder
+            read_current(self.engine, [self.side], options.wants), key=lambda read: read.log.state.folder
         )
         for first in range(0, len(replicas), _AT_ONCE):
             self._some(writer, replicas[first : first + _AT_ONCE], places)
@@ -196,58 +199,60 @@ class _Work:
     def _some(
         self, writer: FactsWriter, replicas: list[ReadReplica], places: dict[tuple[str, str], int]
     ) -> None:
-        """Read the records of a few replicas, again where the files changed meanwhile, and write them."""
+        """Read the records of a few replicas, again if the files changed during reading, and write them."""
         for tries in itertools.count(1):
-            good = [one for one in replicas if not one.replica.failure]
+            good = [read for read in replicas if not read.replica.failure]
             with self._folder(good) as folder:
-                found = self._records(good, folder)
+                records = self._records(good, folder)
                 if read_changed_again(self.engine, replicas, last=tries >= TRIES):
                     continue
-                for one in replicas:
-                    if one.replica.failure:
-                        self.failed.append(f"{one.log.state.folder}: {one.replica.failure}")
-                for place, one in enumerate(good):
-                    number = places[one.log.state.folder, one.log.state.log_dir]
-                    wrong = self._written(writer, number, one, found[place])
-                    if wrong:
-                        self.failed.append(wrong)
+                for read in replicas:
+                    if read.replica.failure:
+                        self.failed.append(f"{read.log.state.folder}: {read.replica.failure}")
+                for place, read in enumerate(good):
+                    number = places[read.log.state.folder, read.log.state.log_dir]
+                    failure = self._written(writer, number, read, records[place])
+                    if failure:
+                        self.failed.append(failure)
                     else:
                         self.written += 1
                 return
 
     def _records(self, replicas: Sequence[ReadReplica], folder: str) -> dict[int, RowsResult]:
-        """Place of each replica -> what its records come to; in files of a folder if there is one."""
+        """Return place of each replica -> its records, in files of a folder if there is one."""
         from krepair.replicas.records import read_records_of_all
 
         inline = _ROWS_INLINE if folder else 2**62
         items = [
-            replace(one.source, keys=True, scratch=folder, rows_inline=inline)
-            for one in replicas
-            if isinstance(one.source, ReplicaItem)
+            replace(read.source, keys=True, scratch=folder, rows_inline=inline)
+            for read in replicas
+            if isinstance(read.source, ReplicaItem)
         ]
         return dict(read_records_of_all(self.engine, items))
 
-    def _written(self, writer: FactsWriter, number: int, one: ReadReplica, rows: RowsResult) -> str:
-        """Write one replica; why not, or empty.
+    def _written(self, writer: FactsWriter, number: int, read: ReadReplica, rows: RowsResult) -> str:
+        """Write one replica; return why it failed, or an empty text.
 
         Raises:
-            UnreadableError: this worker cannot do it at all.
+            UnreadableError: this worker cannot read any records.
         """
         if rows.failure in {"verify", "unreadable"}:
             return rows.why
         if rows.failure:
             raise UnreadableError(rows.why)
-        too_large = write_headers(writer, number, one.replica.headers)
+        too_large = write_headers(writer, number, read.replica.headers)
         if too_large:
-            return f"{one.log.state.folder}: {too_large}"
+            return f"{read.log.state.folder}: {too_large}"
         write_rows(writer, number, rows)
         return ""
 
     @contextmanager
     def _folder(self, replicas: Sequence[ReadReplica]) -> Iterator[str]:
-        """A folder for the rows of a few replicas; empty if none is needed, or there is no place for one."""
+        """Provide a folder for rows of a few replicas, or an empty path if none is needed or possible."""
         parent = (
-            self.scratch.path if any(one.replica.headers.log_bytes > _ROWS_INLINE for one in replicas) else ""
+            self.scratch.path
+            if any(read.replica.headers.log_bytes > _ROWS_INLINE for read in replicas)
+            else ""
         )
         folder = make_scratch(parent, (), asked=True) if parent else ""
         try:
