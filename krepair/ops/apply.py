@@ -416,15 +416,14 @@ class _Apply:
         ]
 
     def _stage(self, staging: Staging, change: Change) -> None:
-        # commit_partition restages a committed change only if its files are incomplete, so this run carries it out.
+        # A committed change is only staged again to complete what it left undone: that is work of this run.
         self.done_here.add(change.change_id)
         if change.change_id in self.staged:
             self.staged.discard(change.change_id)
             return
         if is_root(staging.plan):
-            self.work.view = read_log_dir(
-                self.plan.log_dir
-            )  # the root describes partitions that this run has changed
+            # the root describes partitions that this run has changed
+            self.work.view = read_log_dir(self.plan.log_dir)
         part = staging.only(change)
         stage_all(self.work, [part])
         if part.problem is not None:

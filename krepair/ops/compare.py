@@ -192,8 +192,8 @@ def open_sides(sides: Sequence[Side], options: Options) -> list[OpenSide]:
         if all(side.views for side in opened):
             check_named([view for side in opened for view in side.views], options)
     except BaseException:
-        for side in opened:
-            side.close()
+        for opened_side in opened:
+            opened_side.close()
         raise
     return opened
 
