@@ -1,6 +1,6 @@
-"""Every row of findings, in the order in which they are told. Fixes have rows of their own; these no fix mends.
+"""Table of finding rows, in reporting order. Fixes report their own findings; no fix repairs those defined here.
 
-A row is a small function from what was seen to findings. A new one is one line here.
+A row is a small function from an analyzed directory to findings. A new one is one line in the tables below.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ if TYPE_CHECKING:
 
 
 class SeenDir(NamedTuple):
-    """One log directory, looked at.
+    """One analyzed log directory.
 
     Attributes:
-        context: where, with settings and options.
-        others: the other log directories that were given.
-        surveys: its partitions.
-        root: what was seen in the root.
-        going: folder -> what retention by time deletes at the next start.
-        starting: what ends the next start, or puts folders aside.
-        forecast: what the next start does to each partition.
-        space: what it needs on the disk.
-        kept: what applied plans keep.
-        metadata: the cluster's state as the metadata log of the node has it; None without a whole one.
-        missing: partitions that the metadata log places on the node, and that have no folder: KR611.
+        context: log directory, settings and options.
+        others: other log directories that were given.
+        surveys: analyses of the directory's partitions.
+        root: facts about the files in the root.
+        going: folder -> segments that time-based retention deletes at the next start.
+        starting: causes that stop the next start or make it take folders offline.
+        forecast: effect of the next start on each partition.
+        space: disk space that the next start needs.
+        kept: originals that applied plans keep.
+        metadata: cluster state in the node's metadata log, None if that log is incomplete.
+        missing: partitions without a folder that the metadata log assigns to the node: KR611.
     """
 
     context: Context
@@ -88,7 +88,7 @@ class SeenDir(NamedTuple):
 
     @property
     def view(self) -> LogDir:
-        """As listed."""
+        """Listing of the log directory."""
         return self.context.view
 
 
@@ -96,7 +96,7 @@ Row = Callable[[SeenDir], Iterator[Finding]]
 PartitionRow = Callable[[SeenDir, Survey], Iterator[Finding]]
 
 
-# -- rows that read what others have worked out
+# -- rows that pass on the findings of other modules
 
 
 def _root_fixes(seen: SeenDir) -> Iterator[Finding]:
@@ -106,20 +106,20 @@ def _root_fixes(seen: SeenDir) -> Iterator[Finding]:
 
 def _fixes(seen: SeenDir, survey: Survey) -> Iterator[Finding]:
     if survey.partition.topic == METADATA_TOPIC:
-        return  # a node of KRaft makes all of it anew at every start; what it cannot is KR610
+        return  # a KRaft node rebuilds these files at every start; what it cannot rebuild is KR610
     ends = seen.context.root.seen(GONE_SEEN) or ()
-    gone = next((one for one in ends if one.folder == survey.partition.folder), None)
+    gone = next((tail for tail in ends if tail.folder == survey.partition.folder), None)
     for fix in FIXES:
-        for found in fix.look(seen.context, survey).findings:
-            if gone is None or not (found.rule == "KR502" or found.file in gone.orphans):
-                yield found  # else KR312 tells it
+        for finding in fix.look(seen.context, survey).findings:
+            if gone is None or not (finding.rule == "KR502" or finding.file in gone.orphans):
+                yield finding  # KR312 reports the others
 
 
 def _freed(seen: SeenDir) -> Iterator[Finding]:
     deleted = [folder for folder in seen.view.marked if folder.role == "delete"]
     freed = freed_at_start(seen.surveys, deleted)
     if freed is not None:
-        # It matters where the start has no room: a broker has to come up before it can delete.
+        # It only matters if the start lacks space: a broker can delete nothing before it is up.
         short = 0 <= seen.space.free_bytes < seen.space.needs_bytes
         yield freed if short else replace(freed, severity=Severity.INFORMATION)
 
@@ -141,23 +141,23 @@ def _coordinators(seen: SeenDir) -> Iterator[Finding]:
 
 
 def _emptied(seen: SeenDir) -> Iterator[Finding]:
-    # A directory tells only that its broker is not older than a version.
-    told = seen.context.version if seen.context.options.broker_version else None
-    return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), told)
+    # A directory proves a lowest version only, so the typed version alone counts here.
+    typed = seen.context.version if seen.context.options.broker_version else None
+    return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), typed)
 
 
 def _space(seen: SeenDir) -> Iterator[Finding]:
-    """What has to become free, and what can go without loss."""
-    found = list(space_findings(seen.space))
-    could = removable(seen.view.path) if found else ()
-    safe = "".join(f"; what can safely go: {one.text}" for one in could)
-    for finding in found:
+    """Yield findings on missing disk space, with what can be removed without loss."""
+    findings = list(space_findings(seen.space))
+    removals = removable(seen.view.path) if findings else ()
+    safe = "".join(f"; what can safely go: {removal.text}" for removal in removals)
+    for finding in findings:
         lacks = f"; at least {-(-finding.bytes // 1024):,} KiB have to become free" if finding.bytes else ""
-        command = could[0].command if could else NOTHING
+        command = removals[0].command if removals else NOTHING
         yield replace(finding, evidence=f"{finding.evidence}{lacks}{safe}", command=command)
 
 
-# -- partitions that a checkpoint of the root names, and whose folders are not here (KR312)
+# -- partitions that a checkpoint in the root names but that have no folder here (KR312)
 
 _BACK: Final = (
     "the folders have to be back before any broker starts: it would begin them anew, without their records"
@@ -165,9 +165,12 @@ _BACK: Final = (
 
 
 def absent_findings(seen: SeenDir) -> Iterator[Finding]:
-    """One finding, by name. No loss where it lies in another directory, was deleted, or was moved by the cluster."""
-    elsewhere = {one.key for view in seen.others for one in (*view.partitions, *view.marked)}
-    elsewhere |= {one.key for one in seen.missing}
+    """Yield one finding that names all absent partitions.
+
+    A partition that lies in another directory, was deleted or was moved by the cluster is not lost.
+    """
+    elsewhere = {partition.key for view in seen.others for partition in (*view.partitions, *view.marked)}
+    elsewhere |= {missing.key for missing in seen.missing}
     absent = {
         key: offset
         for key, offset in absent_partitions(seen.root.checkpoints).items()
@@ -195,11 +198,11 @@ def absent_findings(seen: SeenDir) -> Iterator[Finding]:
 
 
 def _belongs_elsewhere(view: LogDir, image: MetadataImage | None, key: Key) -> bool:
-    """Whether the metadata log says that a partition was deleted, or belongs to another broker or directory."""
+    """Return whether the metadata log has deleted a partition or assigns it to another broker or directory."""
     if image is None:
         return False
     broker = int(view.broker_id) if view.broker_id.isdecimal() else -1
-    topic_id = next((one for one, name in image.topics.items() if name == key[0]), "")
+    topic_id = next((uuid for uuid, name in image.topics.items() if name == key[0]), "")
     state = image.partitions.get((topic_id, key[1]))
     if state is None or (broker >= 0 and broker not in state.replicas):
         return True
@@ -207,11 +210,11 @@ def _belongs_elsewhere(view: LogDir, image: MetadataImage | None, key: Key) -> b
     return bool(view.directory_id) and named in image.brokers.get(broker, ()) and named != view.directory_id
 
 
-# -- compressed content that cannot be read (KR307): looked for only with ``check --deep``, since it costs CPU time
+# -- compressed content that cannot be read (KR307): only ``check --deep`` looks, since decompressing costs CPU time
 
 
 def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
-    """Findings of all partitions; nothing without ``--deep``."""
+    """Yield findings on compressed content of all partitions; none without ``--deep``."""
     if not context.options.deep:
         return
     from krepair.engine.items import LogItem
@@ -236,7 +239,7 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
 
 
 def unread(folder: str, failed: Failed) -> Finding:
-    """KR308 of what a reading met that came after the others."""
+    """Return KR308 for a log that failed in a later reading only."""
     return Finding(rule="KR308", partition=folder, evidence=failed.why)
 
 
@@ -253,7 +256,7 @@ def _of_damage(item: LogItem, codec: int, problem: Damage) -> Finding:
     )
 
 
-# -- KR804: where a broker since 4.0 may empty healthy segments while it recovers them
+# -- KR804: a broker since 4.0 may empty healthy segments that it cannot write to during recovery
 
 EMPTIES_SINCE: Final = (4, 0, 0)
 
@@ -265,14 +268,13 @@ def emptied_findings(
     nodes: Iterable[Node],
     version: Version,
 ) -> Iterator[Finding]:
-    """One for the log directory if its disk is too full, one for each recovered partition with such a folder.
+    """Yield KR804 for the directory if its disk is too full, and for each recovered folder that is not writable.
 
     Args:
-        view: the log directory.
-        lines: the forecast.
-        space: what the next start takes.
-        nodes: as ``ownership.nodes_of`` gives them.
-        version: of the broker that is to start, None if it may be any.
+        lines: forecast lines of the next start.
+        space: disk space that the next start needs.
+        nodes: files and folders, as ``ownership.nodes_of`` returns them.
+        version: version of the broker that is to start, None if it may be any.
     """
     recovered = {line.partition: line for line in lines if line.segments and line.bytes_read}
     if view.clean_shutdown or not recovered or (version is not None and version < EMPTIES_SINCE):
@@ -316,27 +318,27 @@ def _folders(view: LogDir, recovered: Mapping[str, ForecastLine], nodes: Iterabl
         )
 
 
-# -- KR309: topics whose batches are so large, and so many of whose partitions lie here, that old clients fail
+# -- KR309: topics with batches so large, and so many partitions here, that old clients fail
 
 
 def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:
-    """One finding per topic, from the largest batch that the scans met."""
+    """Yield KR309 for each topic whose largest batches overflow a fetch response."""
     largest: dict[str, list[int]] = {}
     for survey in surveys:
         sizes = [facts.summary.largest_batch for facts in survey.segments]
         largest.setdefault(survey.partition.topic, []).append(max(sizes, default=0))
-    for one in fetch_overflows(largest):
+    for overflow in fetch_overflows(largest):
         yield Finding(
             rule="KR309",
             evidence=(
-                f"topic {one.topic}: {count_text(one.partitions, 'partition')} here and a batch of "
-                f"{one.largest_batch} bytes make "
-                f"a response of up to {one.response_bytes} bytes, but at most {MOST_RESPONSE_BYTES} can be sent"
+                f"topic {overflow.topic}: {count_text(overflow.partitions, 'partition')} here and a batch of "
+                f"{overflow.largest_batch} bytes make "
+                f"a response of up to {overflow.response_bytes} bytes, but at most {MOST_RESPONSE_BYTES} can be sent"
             ),
         )
 
 
-# -- bytes that the cleaner of a compacted partition never gets past (KR105)
+# -- bytes that stop the cleaner of a compacted partition for good (KR105)
 
 READS_LARGE_BATCHES_SINCE: Final = (2, 0, 0)
 """KAFKA-6834; before, a batch above ``max.message.bytes`` killed the cleaner."""
@@ -348,11 +350,11 @@ LIMITS_RECORDS_SINCE: Final = (4, 4, 0)
 """``max.decompressed.message.bytes``."""
 
 _UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, c.D_OLD_LENGTH})
-"""Damage at which the cleaner finds no next batch; of a wrong CRC alone it takes no notice."""
+"""Damage behind which the cleaner finds no next batch. It ignores a wrong CRC."""
 
 
 def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator[Finding]:
-    """KR105: the bytes of a compacted partition at which each pass of the cleaner ends."""
+    """Yield KR105 for the bytes of a compacted partition at which every cleaner pass stops."""
     if not survey.settings.compacts:
         return
     first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
@@ -372,7 +374,7 @@ def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator
 
 
 def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tuple[int, str]:
-    """Position and words, empty if nothing does."""
+    """Return position and description of what stops the cleaner; the description is empty if nothing does."""
     summary = facts.summary
     if summary.damage in _UNSTEPPABLE:
         return summary.valid_bytes, f"the cleaner finds no next batch: {summary.damage_text}"
@@ -387,9 +389,9 @@ def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tup
 
 
 def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
-    """KR105: a record of a compressed batch that a cleaner of 4.4 refuses to read.
+    """Yield KR105 for a record in a compressed batch that a cleaner of 4.4 refuses to read.
 
-    Logs are decompressed only where the topic has a limit below the default.
+    Only logs of topics with a limit below the default are decompressed.
     """
     if context.version is not None and context.version < LIMITS_RECORDS_SINCE:
         return
@@ -412,30 +414,30 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
         for survey in limited
         for segment in survey.partition.segments[:-1]
     ]
-    found = dict(context.engine.map(find_large_record, items))
+    results = dict(context.engine.map(find_large_record, items))
     for index, item in enumerate(items):
-        one = found[index]
-        if isinstance(one, Failed):
-            yield unread(item.place.folder, one)
-        elif one is not None:
+        large_record = results[index]
+        if isinstance(large_record, Failed):
+            yield unread(item.place.folder, large_record)
+        elif large_record is not None:
             yield Finding(
                 rule="KR105",
                 partition=item.place.folder,
                 file=log_name(item.base_offset),
-                position=one.position,
-                evidence=f"the batch of offsets {one.first_offset} to {one.last_offset} has a record of {one.bytes} "
-                f"bytes when decompressed, above max.decompressed.message.bytes={item.most}: a cleaner of 4.4.0 or "
-                "later stops there",
-                first_offset=one.first_offset,
-                last_offset=one.last_offset,
+                position=large_record.position,
+                evidence=f"the batch of offsets {large_record.first_offset} to {large_record.last_offset} "
+                f"has a record of {large_record.bytes} bytes when decompressed, above max.decompressed.message.bytes={item.most}: "
+                "a cleaner of 4.4.0 or later stops there",
+                first_offset=large_record.first_offset,
+                last_offset=large_record.last_offset,
             )
 
 
-# -- what a survey saw
+# -- findings from one partition's analysis
 
 
 def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
-    """What is wrong in the root of the log directory."""
+    """Yield findings on the root of the log directory."""
     if holder is not None:
         yield Finding(
             rule=IN_USE,
@@ -448,7 +450,7 @@ def root_findings(view: LogDir, holder: Holder | None) -> Iterator[Finding]:
 
 
 def special_finding(entry: Special, partition: str) -> Finding:
-    """A name that is not what its place wants."""
+    """Return the finding for a file or folder that does not belong where it is."""
     if entry.kind == "folder" and not partition:
         return Finding(
             rule="KR602",
@@ -472,7 +474,7 @@ def _way_out(name: str) -> str:
 
 
 def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
-    """Everything that one partition's survey says."""
+    """Yield findings on one analyzed partition."""
     partition = survey.partition
     if partition.unreadable:
         rule = "KR606" if partition.is_link else "KR308"
@@ -485,9 +487,9 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(survey))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
     yield from _log_findings(survey)
-    left = left_alone(survey)
-    if left is not None:
-        yield from _left_alone(partition, left)
+    skipped = left_alone(survey)
+    if skipped is not None:
+        yield from _left_alone(partition, skipped)
     if cleaner_stands_still(view, survey):
         yield _stands_still(view, survey)
     if mtimes_look_copied(survey.segments, survey.partition.topic):
@@ -555,10 +557,10 @@ def _stands_still(view: LogDir, survey: Survey) -> Finding:
     )
 
 
-# -- offsets that no record has in a topic whose offsets should follow each other (KR310, KR311)
+# -- offsets without a record in a topic whose offsets should be contiguous (KR310, KR311)
 #
-# A leader gives each record the next offset. So in a topic that was never compacted each offset from the log start to
-# the log end has a record. Compaction makes gaps and means no harm, so all depends on what is known of cleanup.policy.
+# A leader gives each record the next offset, so a topic that was never compacted has a record for each offset from log
+# start to log end. Compaction leaves harmless gaps: everything depends on what is known of cleanup.policy.
 
 _SHOWN_AT_MOST: Final = 3
 _CAUSES: Final = (
@@ -574,13 +576,13 @@ _EMPTIED: Final = [c.EMPTIED, c.EMPTIED_PRODUCER, c.EMPTIED_MARKER, c.EMPTIED_LA
 
 
 class Gap(NamedTuple):
-    """Offsets that no record has.
+    """Range of offsets without records.
 
     Attributes:
-        start: the first of the range.
+        start: first offset of the range.
         end: the offset after the range.
-        missing: how many of the range have no record; all of them, if the range lies between two segments.
-        base_offset: of the segment that the range lies in, -1 between two segments.
+        missing: number of offsets without a record; all of the range, if it lies between two segments.
+        base_offset: base offset of the segment that holds the range, -1 between two segments.
     """
 
     start: int
@@ -590,12 +592,11 @@ class Gap(NamedTuple):
 
 
 def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
-    """KR310 where the topic is known not to be compacted, KR311 where that is not known.
+    """Yield KR310 if the topic is known not to be compacted, KR311 if its policy is unknown.
 
-    KR310 is data loss only where somebody has set the policy, and nothing shows an earlier cleaning.
-
-    Nothing is said of a topic that is compacted, nor of one that is not known but stands in
-    ``cleaner-offset-checkpoint``: only a cleaner writes there.
+    KR310 counts as data loss only if somebody has set the policy and nothing shows an earlier cleaning. A compacted
+    topic gives no finding, nor does one of unknown policy that stands in ``cleaner-offset-checkpoint``: only a cleaner
+    writes there.
     """
     partition = survey.partition
     if survey.is_read_only or survey.settings.compacts:
@@ -604,11 +605,11 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         return
     gaps = gaps_of(survey.segments, log_start_of(view, partition, survey.segments))
     lost = _lost_at_the_start(view, survey)
-    gaps = [*(one for one in lost if one not in gaps), *gaps]
+    gaps = [*(gap for gap in lost if gap not in gaps), *gaps]
     gaps = _unexplained(partition, gaps) if gaps else gaps
     if not gaps:
         return
-    policy = next(one for one in survey.settings.settings if one.key == _POLICY)
+    policy = next(setting for setting in survey.settings.settings if setting.key == _POLICY)
     cleaned_to = view.cleaner.offsets.get(partition.key, -1)
     known = survey.settings.policy_is_known
     if not known and cleaned_to >= 0:
@@ -618,10 +619,10 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         yield _of_gaps("KR311", partition, gaps, text)
     elif known:
         says_so = policy.source != DEFAULT or gaps[0] in lost
-        told = says_so and cleaned_to < 0 and not _was_cleaned(survey.segments)
+        is_loss = says_so and cleaned_to < 0 and not _was_cleaned(survey.segments)
         first = "first copy it back, or take it from a replica; " if gaps[0] in lost else ""
         text = f"{first}the topic is not compacted ({_of_policy(policy)}); {_CAUSES}"
-        yield _of_gaps("KR310", partition, gaps, text, None if told else Severity.CONFUSING)
+        yield _of_gaps("KR310", partition, gaps, text, None if is_loss else Severity.CONFUSING)
     else:
         yield _of_gaps("KR311", partition, gaps, _NOT_KNOWN)
 
@@ -629,10 +630,12 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
 def _lost_at_the_start(view: LogDir, survey: Survey) -> list[Gap]:
     """Return the offsets from the log start on that are in no segment.
 
-    The first segment is empty; or it is missing, which a recorded log start shows after a clean stop alone. Before it a
-    broker may have deleted the segment and not yet written the new log start down.
+    Either the first segment is empty, or it is missing. A recorded log start proves a missing segment only after a
+    clean stop: otherwise a broker may have deleted the segment before it could write the new log start.
     """
-    first = next((one for one in survey.segments if one.summary.batches or not one.summary.is_whole), None)
+    first = next(
+        (facts for facts in survey.segments if facts.summary.batches or not facts.summary.is_whole), None
+    )
     if first is None or survey.segments[0].summary.old_format:
         return []
     recorded = view.log_start.offsets.get(survey.partition.key, -1)
@@ -644,13 +647,13 @@ def _lost_at_the_start(view: LogDir, survey: Survey) -> list[Gap]:
 
 
 def gaps_of(segments: Sequence[SegmentFacts], log_start: int) -> list[Gap]:
-    """Every range of offsets without records, ascending.
+    """Return every range of offsets without records, ascending.
 
-    Where damage or messages of v0 and v1 hide what a segment holds, nothing is said of it.
+    A segment whose content is hidden by damage or by messages of v0 and v1 gives no range.
 
     Args:
-        segments: all of the partition, ascending.
-        log_start: offsets below it are deleted.
+        segments: all segments of the partition, ascending.
+        log_start: log start offset: offsets below it are deleted.
     """
     gaps: list[Gap] = []
     for place, facts in enumerate(segments):
@@ -670,24 +673,24 @@ def gaps_of(segments: Sequence[SegmentFacts], log_start: int) -> list[Gap]:
 
 
 def _taken(facts: SegmentFacts) -> int:
-    """Offsets that records of a segment take; a control batch has one record."""
+    """Count the offsets that a segment's records take; a control batch has one record."""
     tallies = facts.summary.tallies
     controls = tallies[[*MARKER_CLASSES, c.CONTROL_OTHER], c.T_BATCHES]
     return int(tallies[c.RECORDS, c.T_RECORDS] + controls.sum())
 
 
 def _unexplained(partition: Partition, gaps: Sequence[Gap]) -> list[Gap]:
-    """What is left of the gaps without those that our own kept originals, or a swap that waits, fill."""
+    """Return the gaps without the offsets that krepair's backups or a waiting swap fill."""
     swaps = {leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"}
     filled = _kept_bases(partition) | swaps
     if not filled:
         return list(gaps)
     bases = sorted(filled | {segment.base_offset for segment in partition.segments})
     ends = dict(pairwise(bases))
-    left: list[Gap] = []
+    remaining: list[Gap] = []
     for gap in gaps:
         if gap.base_offset >= 0:
-            left += [gap] if gap.base_offset not in filled else []
+            remaining += [gap] if gap.base_offset not in filled else []
             continue
         start = gap.start
         for base in sorted(filled):
@@ -695,22 +698,22 @@ def _unexplained(partition: Partition, gaps: Sequence[Gap]) -> list[Gap]:
             if base <= start < until:
                 start = until
             elif start < base < until:
-                left.append(Gap(start, base, base - start))
+                remaining.append(Gap(start, base, base - start))
                 start = until
         if start < gap.end:
-            left.append(Gap(start, gap.end, gap.end - start))
-    return left
+            remaining.append(Gap(start, gap.end, gap.end - start))
+    return remaining
 
 
 def _kept_bases(partition: Partition) -> set[int]:
-    """Base offsets of the logs of which krepair keeps the original, or what it cut off."""
+    """Return base offsets of the logs for which krepair keeps an original or a removed part."""
     named = ((base_offset_of(name), name.split(".")[1:2]) for name in kept_names(partition))
     return {base for base, kind in named if base is not None and kind == ["log"]}
 
 
 def _was_cleaned(segments: Sequence[SegmentFacts]) -> bool:
-    """Whether batches without records are left: only a cleaner makes them."""
-    return any(int(one.summary.tallies[_EMPTIED, c.T_BATCHES].sum()) for one in segments)
+    """Return whether batches without records exist: only a cleaner makes them."""
+    return any(int(facts.summary.tallies[_EMPTIED, c.T_BATCHES].sum()) for facts in segments)
 
 
 def _of_gaps(
@@ -739,7 +742,7 @@ def _shown(gap: Gap) -> str:
 
 
 def _deleted_inside(partition: Partition, gaps: Sequence[Gap]) -> str:
-    """A log that a broker set aside to delete may be what fills the gap: it goes at the next start."""
+    """Warn of a ``.deleted`` log that may fill a gap: the next start deletes it."""
     for leftover in partition.leftovers:
         base = leftover.base_offset
         if leftover.kind == "deleted" and any(
@@ -753,14 +756,14 @@ def _of_policy(policy: Setting) -> str:
     return f"{_POLICY}={policy.value}, {policy.source}"
 
 
-# -- what earlier plans keep (KR901), and what an interrupted run left half done (KR902)
+# -- originals that earlier plans keep (KR901), and changes that an interrupted run left half done (KR902)
 
 
 def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
-    """One finding for each plan that keeps something."""
+    """Yield one finding for each plan that keeps something."""
     for plan in plans:
         half = plan.state == "half done"
-        by_hand = NOTHING if half else plan.next_command  # of a damaged journal
+        by_hand = NOTHING if half else plan.next_command  # set for a damaged journal
         yield Finding(
             rule="KR902" if half else "KR901",
             partition=plan.partitions[0] if len(plan.partitions) == 1 else "",
@@ -772,7 +775,7 @@ def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
 
 
 def _since(plan: KeptPlan) -> str:
-    """Since when, in words; the times in a directory may be anything."""
+    """Return the age of a plan in words; file times may be arbitrary."""
     return (
         f"for {duration_text(plan.age_seconds)}"
         if plan.age_seconds >= 0
@@ -851,9 +854,9 @@ OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
 
 
 def all_findings(seen: SeenDir) -> Iterator[Finding]:
-    """The root first, then partition by partition, then what the next start makes of it.
+    """Return the findings of the root, of each partition, then of the next start, without duplicates.
 
-    Several readers may meet the same file that cannot be read: what is the same is told once.
+    Several readers may meet the same unreadable file and report it alike.
     """
     return iter(dict.fromkeys(_every_finding(seen)))
 

@@ -1,4 +1,4 @@
-"""``krepair groups``: what ``__consumer_offsets`` says of groups, members and commits. Writes nothing."""
+"""``krepair groups``: show groups, members and commits recorded in ``__consumer_offsets``. Writes nothing."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from krepair.options import Options
 from krepair.start.coordinator_partitions import partition_of_name, partitions_of_topic
 
 RETURNS_AT_LEAST: Final = 2
-"""How often the subscriptions of a group must come back before that is told: once may be a restart."""
+"""Returns to earlier subscriptions before a group is reported: a single return may be a restart."""
 _MOST_KINDS: Final = 5
 _MOST_TOPICS: Final = 5
 
 
 class GroupsReport(Report, frozen=True, kw_only=True):
-    """What ``groups`` found.
+    """Result of ``groups``.
 
     Attributes:
-        log_dir: its path.
-        now_ms: the clock that ages count from.
+        log_dir: path of the log directory.
+        now_ms: time from which ages count, epoch milliseconds.
         partitions: folders of ``__consumer_offsets`` that were read.
-        partitions_of_topic: how many the topic has; 0 if nothing tells.
-        partitions_recorded: whether the metadata log here says so; else the folders here tell it.
-        groups: by group id; those that were deleted have the state ``Dead``.
-        findings: KR609.
-        damaged: what was passed over.
-        damages: how many such parts there are.
-        unknown: records with a key that krepair does not know.
-        bytes_read: of ``.log``.
+        partitions_of_topic: number of partitions of the topic, 0 if it is unknown.
+        partitions_recorded: whether that number comes from the metadata log here, rather than from the folders.
+        groups: groups by id; a deleted group has the state ``Dead``.
+        findings: KR609 findings.
+        damaged: damaged parts that were skipped.
+        damages: number of damaged parts.
+        unknown: number of records with a key that krepair does not know.
+        bytes_read: bytes of ``.log`` files that were read.
     """
 
     log_dir: str
@@ -68,16 +68,17 @@ class GroupsReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a finding, something was passed over, or a commit does not count as it stands."""
-        found = self.findings or self.damages or self.twice
+        """FOUND if there is a finding, a skipped part, or a commit that does not count as it stands; else DONE."""
+        wrong = self.findings or self.damages or self.twice
         lost = any(
-            group.unseen_commits or any(one.out_of_range for one in group.commits) for group in self.groups
+            group.unseen_commits or any(commit.out_of_range for commit in group.commits)
+            for group in self.groups
         )
-        return ExitCode.FOUND if found or lost else ExitCode.DONE
+        return ExitCode.FOUND if wrong or lost else ExitCode.DONE
 
     @property
     def twice(self) -> tuple[str, ...]:
-        """Groups that lie in more than one partition of the topic: its number of partitions was changed."""
+        """Groups that lie in several partitions of the topic, because its number of partitions was changed."""
         alive = Counter(group.group for group in self.groups if group.state != "Dead")
         return tuple(name for name, rows in alive.items() if rows > 1)
 
@@ -86,12 +87,12 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
     """Read every partition of ``__consumer_offsets`` in a log directory, in one job.
 
     Args:
-        log_dir: its path.
+        log_dir: path of the log directory.
         options: engine, partitions, clock, and the groups to show.
-        progress: told how far it is.
+        progress: receiver of the bytes done so far.
 
     Raises:
-        NotALogDirError: it is none, or a partition that was named is not in it.
+        NotALogDirError: the path is no log directory, or a named partition is not in it.
         UnreadableError: a partition could not be read.
     """
     from krepair.look.coordinators.groups import read_groups
@@ -104,11 +105,11 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, read_groups, items, "groups")
         all_groups = [group for result in results for group in result.groups]
-        places = [(one.group, _lies_in(one)) for one in all_groups]
+        places = [(group.group, _lies_in(group)) for group in all_groups]
         number, recorded = partitions_of_topic([view], OFFSETS_TOPIC, places)
         placed = with_ranges(with_places(all_groups, number), view, engine)
-    found = sorted(placed, key=lambda group: group.group)
-    findings = tuple(finding for group in found for finding in subscription_findings(group))
+    ordered = sorted(placed, key=lambda group: group.group)
+    findings = tuple(finding for group in ordered for finding in subscription_findings(group))
     damaged = passed_over(chosen, results)
     return GroupsReport(
         log_dir=view.path,
@@ -116,7 +117,7 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
         partitions=tuple(partition.folder for partition in chosen),
         partitions_of_topic=number,
         partitions_recorded=recorded,
-        groups=tuple(found),
+        groups=tuple(ordered),
         findings=findings,
         damaged=damaged,
         damages=sum(result.damages for result in results),
@@ -143,7 +144,7 @@ def _next_command(log_dir: str, findings: tuple[Finding, ...], damaged: bool) ->
 
 
 def subscription_findings(group: Group) -> Iterator[Finding]:
-    """KR609: members of one group that want different topics, now or in turns."""
+    """Yield KR609 for a group whose members want different topics, at once or in turns."""
     kinds = Counter(_wants(member) for member in group.members if _wants(member))
     texts = []
     if len(kinds) > 1:
@@ -177,19 +178,19 @@ def _short(topics: str) -> str:
     return shown(topics)
 
 
-# -- where the next coordinator of a group or transactional id looks, and whether commits lie within the logs here
+# -- the partition where the next coordinator looks, and whether commits lie within the logs here
 
 
 def with_places(groups: Iterable[Group], partitions: int) -> tuple[Group, ...]:
-    """The groups, each with the partition where its coordinator looks, and the commits that it does not see there.
+    """Add to each group the partition where its coordinator looks, and count commits unseen there.
 
     Args:
-        groups: as they were read.
-        partitions: of ``__consumer_offsets``; 0 if not known.
+        groups: groups as read from the logs.
+        partitions: number of partitions of ``__consumer_offsets``, 0 if unknown.
     """
     if not partitions:
         return tuple(groups)
-    return tuple(_with_place(one, partition_of_name(one.group, partitions)) for one in groups)
+    return tuple(_with_place(group, partition_of_name(group.group, partitions)) for group in groups)
 
 
 def _with_place(group: Group, looks_in: int) -> Group:
@@ -202,18 +203,18 @@ def _lies_in(group: Group) -> int:
 
 
 def _start_of(view: LogDir, partition: Partition) -> int:
-    """Of a log with segments. Before the first one lies what a tiered log has in remote storage, by its line."""
+    """Return the log start of a partition with segments; a tiered log's start may be in remote storage."""
     recorded = view.log_start.offsets.get(partition.key, -1)
     return recorded if recorded >= 0 else partition.segments[0].base_offset
 
 
 def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[Group, ...]:
-    """The groups, each commit with the ends of its partition's log, where that lies in the log directory."""
+    """Add log start and log end to each commit whose partition lies in the log directory."""
     groups = tuple(groups)
     committed = {(commit.topic, commit.partition) for group in groups for commit in group.commits}
-    here = [one for one in view.partitions if one.key in committed and one.segments]
+    here = [partition for partition in view.partitions if partition.key in committed and partition.segments]
     ends = log_ends(view, engine, of=here)
-    starts = {one.key: _start_of(view, one) for one in here}
+    starts = {partition.key: _start_of(view, partition) for partition in here}
 
     def ranged(commit: OffsetCommit) -> OffsetCommit:
         key = (commit.topic, commit.partition)
@@ -227,11 +228,11 @@ def with_ranges(groups: Iterable[Group], view: LogDir, engine: Engine) -> tuple[
 
 
 class PassedOver(Struct, frozen=True, kw_only=True):
-    """Damage that was passed over: what these bytes said is not in the answer.
+    """Damaged part that was skipped, so its records are not in the answer.
 
     Attributes:
-        partition: folder name.
-        part: where, and what was found.
+        partition: name of the partition folder.
+        part: position and description of the damage.
     """
 
     partition: str
@@ -239,11 +240,11 @@ class PassedOver(Struct, frozen=True, kw_only=True):
 
 
 class PartitionResult(Protocol):
-    """What the function of either verb gives."""
+    """Return value of the function that reads one partition."""
 
     @property
     def damaged(self) -> tuple[DamagedPart, ...]:
-        """What was passed over."""
+        """Damaged parts that were skipped."""
 
 
 Item = TypeVar("Item", bound=WorkItem)
@@ -251,10 +252,10 @@ Result = TypeVar("Result", bound=PartitionResult)
 
 
 def partitions_of(view: LogDir, topic: str, wants: Callable[[str, int], bool]) -> list[Partition]:
-    """The partitions of a topic that were asked for.
+    """Return the requested partitions of a topic.
 
     Raises:
-        UnreadableError: the folder of one cannot be read.
+        UnreadableError: a partition folder cannot be read.
     """
     chosen = [
         partition
@@ -273,16 +274,13 @@ def read_partitions(
     items: Sequence[Item],
     what: str,
 ) -> list[Result]:
-    """Map a function over partitions.
+    """Map a function over partitions; return its results in the order of the items.
 
     Args:
-        engine: where.
-        function: of ``look.coordinators``.
-        items: one a partition.
-        what: what cannot be told when a log cannot be read, as ``groups``.
-
-    Returns:
-        The results in the order of the items.
+        engine: engine that runs the function.
+        function: function of ``look.coordinators``.
+        items: one item for each partition.
+        what: noun for the message if a log cannot be read, such as ``groups``.
 
     Raises:
         UnreadableError: a log could not be read.
@@ -298,7 +296,7 @@ def read_partitions(
 def passed_over(
     partitions: Sequence[Partition], results: Sequence[PartitionResult]
 ) -> tuple[PassedOver, ...]:
-    """What was passed over in all partitions."""
+    """Return the damaged parts that were skipped in all partitions."""
     return tuple(
         PassedOver(partition=partition.folder, part=part)
         for partition, result in zip(partitions, results, strict=True)

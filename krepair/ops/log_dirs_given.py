@@ -1,4 +1,4 @@
-"""What a person asked for, and whether it is there: partitions by name, and the log directories of a broker."""
+"""Arguments that name partitions and log directories, checked against what exists."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ _OF_TOPICS: Final = frozenset({"topic", "--only-replica"})
 
 
 def read_log_dirs(paths: Sequence[str], options: Options) -> tuple[list[LogDir], list[UnusableDir]]:
-    """Read the log directories of a broker; one that is not formatted does not hide the others.
+    """Read the log directories of a broker, returning readable and unusable ones.
+
+    A directory that is not formatted does not hide the others.
 
     Args:
-        paths: as typed, or as the configuration has them.
-        options: with the configuration, whose directories belong to the broker even if they are not there.
-
-    Returns:
-        those that can be read, and the others.
+        paths: paths as typed, or from the configuration.
+        options: options with the configuration, whose directories count even if they do not exist.
 
     Raises:
-        NotALogDirError: none of them can be read, or one that was typed is not there.
-        UnreadableError: the same, but the permissions or the disk are in the way.
+        NotALogDirError: no directory can be read, or a typed one does not exist.
+        UnreadableError: the same, because of permissions or the disk.
     """
     views: list[LogDir] = []
-    wrong: list[tuple[UnusableDir, KrepairError]] = []
+    failures: list[tuple[UnusableDir, KrepairError]] = []
     for path in paths:
         try:
             views.append(read_log_dir(path))
         except (NotALogDirError, UnreadableError) as error:
             names = _names_in(path)
-            wrong.append(
+            failures.append(
                 (UnusableDir(os.path.realpath(path), names is not None, names or (), error.message), error)
             )
     configured = {os.path.realpath(path) for path in configured_log_dirs(options.config)}
-    for one, problem in wrong:
-        is_typed = one.path not in configured and not (one.is_folder and isinstance(problem, NotALogDirError))
+    for directory, problem in failures:
+        is_typed = directory.path not in configured and not (
+            directory.is_folder and isinstance(problem, NotALogDirError)
+        )
         if not views or is_typed:
             raise problem
-    return views, [one for one, _ in wrong]
+    return views, [directory for directory, _ in failures]
 
 
 def _names_in(path: str) -> tuple[str, ...] | None:
@@ -64,30 +65,30 @@ def _names_in(path: str) -> tuple[str, ...] | None:
 
 
 def check_named(views: Sequence[LogDir], options: Options) -> None:
-    """Check that every topic and partition that was named is in one of the log directories: a typo looks healthy.
+    """Check that every named topic and partition is in a log directory; otherwise a typo looks healthy.
 
     Raises:
-        NotALogDirError: one is in none of them; a name like it is given where there is one.
+        NotALogDirError: a name is in no directory; the message suggests a similar one.
     """
     _refuse(views, named_and_missing(options, _there(views)))
 
 
 def check_consents(views: Sequence[LogDir], options: Options) -> None:
-    """Check that every topic of ``--only-replica`` is there: of a typo nothing would go.
+    """Check that every topic of ``--only-replica`` exists; otherwise a typo would plan nothing.
 
     Raises:
-        NotALogDirError: one is in none of the log directories; a name like it is given where there is one.
+        NotALogDirError: a topic is in no directory; the message suggests a similar one.
     """
     topics = {topic for topic, _ in _there(views)} | {EVERY_TOPIC}
     _refuse(views, [("--only-replica", topic) for topic in options.only_replica if topic not in topics])
 
 
 def _there(views: Sequence[LogDir]) -> set[tuple[str, int]]:
-    return {one.key for view in views for one in view.partitions}
+    return {partition.key for view in views for partition in view.partitions}
 
 
 def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
-    """Name what is missing, with what was typed for it."""
+    """Raise an error that names what is missing, with what was typed for it."""
     if not names:
         return
     partitions = _there(views)
@@ -104,14 +105,12 @@ def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
 
 
 def named_and_missing(options: Options, partitions: Collection[tuple[str, int]]) -> list[tuple[str, str]]:
-    """What was named and is not among some partitions.
+    """Return the named topics and partitions that do not exist, each as (``topic`` or ``partition``, name).
 
     Args:
-        options: as typed.
-        partitions: (topic, number) of those that are there.
+        options: options as typed.
+        partitions: (topic, number) of existing partitions.
 
-    Returns:
-        ``topic`` or ``partition``, and its name.
     """
     topics = {topic for topic, _ in partitions}
     return [
@@ -132,10 +131,10 @@ def _like(name: str, names: Sequence[str]) -> str:
 
 
 def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
-    """The log directories to look at: those given, else all of the configuration.
+    """Return the given log directories, or all of the configuration if none is given.
 
     Raises:
-        UsageError: none is given, and no configuration names any.
+        UsageError: no directory is given, and no configuration names one.
     """
     paths = list(given)
     if paths:
@@ -151,19 +150,19 @@ def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
     return paths
 
 
-# -- the other log directories of one broker: it may have written there later, and may hold the same partition there
+# -- other log directories of the broker: it may have written there later, or hold the same partition there
 
 
 def other_dirs(
     view: LogDir, typed: Side | None, config: str | None, cluster: ClusterView | None
 ) -> OtherDirs:
-    """Find them, and read them.
+    """Find and read the broker's other log directories.
 
     Args:
-        view: the log directory at hand.
-        typed: this broker's own side of ``--replicas``, if it was given.
-        config: path of ``--config``: this broker's ``server.properties``.
-        cluster: its metadata log tells how many directories the broker has registered (3.7 and later).
+        view: log directory that is examined.
+        typed: this broker's own side of ``--replicas``, None if it was not given.
+        config: path of this broker's ``server.properties``, from ``--config``.
+        cluster: cluster metadata, which says how many directories the broker registered (3.7 and later).
 
     Raises:
         UsageError: a file cannot be read.
@@ -191,13 +190,13 @@ def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
     views: list[LogDir] = []
     for path in paths:
         try:
-            found = read_log_dir(path)
+            other = read_log_dir(path)
         except KrepairError as error:
             return _unread(f"{error.message}: it is one of this broker's log directories")
-        if found.broker_id not in {"", view.broker_id}:
-            return _unread(f"{path}: is of broker {found.broker_id}, not {view.broker_id}")
-        if not is_same(view, found):
-            views.append(found)
+        if other.broker_id not in {"", view.broker_id}:
+            return _unread(f"{path}: is of broker {other.broker_id}, not {view.broker_id}")
+        if not is_same(view, other):
+            views.append(other)
     if registered > len(views) + 1:
         text = f"the broker has registered {registered} log directories, and only {len(views) + 1} are named"
         return OtherDirs(tuple(views), unknown=text)
@@ -205,7 +204,7 @@ def _read(view: LogDir, paths: Sequence[str], registered: int) -> OtherDirs:
 
 
 def is_same(view: LogDir, other: LogDir) -> bool:
-    """Whether two paths are of one directory; an inode number alone says nothing, as each file system has its own."""
+    """Return whether two paths are one directory; inode numbers are unique only within a file system."""
     return other.path == view.path or (other.device, other.inode) == (view.device, view.inode)
 
 
@@ -214,9 +213,9 @@ def _unread(why: str) -> OtherDirs:
 
 
 def _paths(view: LogDir, sources: Iterable[tuple[str, ...]]) -> list[str] | None:
-    """Paths of the others, by the first source that knows this directory; None if none does.
+    """Return paths of the other directories, by the first source that knows this directory; None if none does.
 
-    A configuration with one log directory knows it by another path, where this one is a copy.
+    A configuration with a single log directory knows this one even under another path, because it may be a copy.
     """
     here = os.path.realpath(view.path)
     for paths in sources:
@@ -232,13 +231,13 @@ def _sources(view: LogDir, typed: Side | None, config: str | None) -> Iterator[t
     if typed is not None and typed.log_dirs:
         yield typed.log_dirs
     if not why_of_another_broker(config, view.path, view.broker_id) and (
-        found := configured_log_dirs(config)
+        configured := configured_log_dirs(config)
     ):
-        yield found
+        yield configured
 
 
 def _registered(view: LogDir, cluster: ClusterView | None) -> int:
-    """How many log directories this broker has registered; -1 if that is not known."""
+    """Return how many log directories this broker has registered, -1 if unknown."""
     if cluster is None or not view.broker_id.isdecimal():
         return -1
     return len(cluster.brokers.get(int(view.broker_id), ())) or -1

@@ -1,4 +1,4 @@
-"""Which other replicas have what a plan cuts from a log; said in the plan where ``--replicas`` names directories."""
+"""Replicas that still have what a plan removes from a log; the plan names them if ``--replicas`` gives directories."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ _MOST: Final = 20
 def others_have(
     view: LogDir, options: Options, plans: Sequence[PartitionPlan], surveys: Mapping[str, Survey]
 ) -> tuple[Risk, ...]:
-    """One risk for each partition that loses something: who else has it, and what to do.
+    """Return one risk for each loss of a partition: which replicas have the records, and what to do.
 
     Args:
-        view: the log directory.
-        options: as typed; without ``--replicas`` nothing is said.
-        plans: what the plan does to each partition.
-        surveys: folder -> what was seen of it.
+        options: options as typed; without ``--replicas`` there is no risk.
+        plans: planned changes of each partition.
+        surveys: folder -> analysis of the partition.
 
     Raises:
         KrepairError: see ``krepair.ops.compare.compare``.
@@ -39,7 +38,9 @@ def others_have(
     if not options.replicas or not view.broker_id.isdecimal():
         return ()
     me = int(view.broker_id)
-    losing = {one.folder: (one, found) for one in plans if (found := _lost_ranges(one, surveys[one.folder]))}
+    losing = {
+        plan.folder: (plan, ranges) for plan in plans if (ranges := _lost_ranges(plan, surveys[plan.folder]))
+    }
     others = parse_sides(options.replicas) if losing else ()
     sides = [side for side in others if side.broker_id != me]
     if not sides:
@@ -52,11 +53,11 @@ def others_have(
         sorted((mine, *sides), key=lambda side: side.broker_id),
         with_fields(options, topics=(), partitions=names),
     )
-    verdicts = {one.name: one for one in report.partitions}
+    verdicts = {verdict.name: verdict for verdict in report.partitions}
     risks = [
-        _risk_of_loss(view, plan, gone, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
-        for plan, found in list(losing.values())[:_MOST]
-        for gone in found
+        _risk_of_loss(view, plan, removed, verdicts.get(f"{plan.topic}-{plan.partition}"), me, sides)
+        for plan, ranges in list(losing.values())[:_MOST]
+        for removed in ranges
     ]
     if len(losing) > _MOST:
         text = "There are more such partitions: make plans for fewer of them, and each is told."
@@ -65,7 +66,7 @@ def others_have(
 
 
 def _lost_ranges(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
-    """What a partition loses, in ascending order of offsets."""
+    """Return what a partition loses, in ascending order of offsets."""
     return (
         *_lost_at_start(plan, survey),
         *_lost_inside(plan),
@@ -75,15 +76,15 @@ def _lost_ranges(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
 
 
 def _lost_at_start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
-    if any(one.decides_on for one in plan.changes):
-        return  # what a cleaner may remove is decided by the evidence, not here
+    if any(change.decides_on for change in plan.changes):
+        return  # evidence decides what a cleaner may remove, not this comparison
     before, after = _base_offsets(survey.segments), _base_offsets(survey.segments_after)
     if before and after and after[0] > before[0]:
         yield Gone(CutPart.START, before[0], after[0])
 
 
 def _base_offsets(segments: Sequence[SegmentFacts]) -> list[int]:
-    return sorted(one.base_offset for one in segments)
+    return sorted(segment.base_offset for segment in segments)
 
 
 def _lost_inside(plan: PartitionPlan) -> Iterator[Gone]:
@@ -97,7 +98,7 @@ def _lost_at_end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
         return
     end = plan.log_end_offset
     bases = _base_offsets(survey.segments)
-    cut = any(changes_logs([one]) and one.may_move_log_end(bases) for one in plan.changes)
+    cut = any(changes_logs([change]) and change.may_move_log_end(bases) for change in plan.changes)
     known = max(log_end_of(survey.segments), survey.high_watermark)
     if known > end:
         yield Gone(CutPart.END, end, known)
@@ -106,26 +107,26 @@ def _lost_at_end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
 
 
 def _changed_epochs(plan: PartitionPlan) -> Iterator[Gone]:
-    if any(LEADER_EPOCH_CHECKPOINT in one.leaves for one in plan.changes):
+    if any(LEADER_EPOCH_CHECKPOINT in change.leaves for change in plan.changes):
         yield Gone(CutPart.EPOCHS)
 
 
 def _risk_of_loss(
     view: LogDir,
     plan: PartitionPlan,
-    gone: Gone,
+    removed: Gone,
     verdict: PartitionVerdict | None,
     me: int,
     sides: Sequence[Side],
 ) -> Risk:
     having = Having()
     if verdict is not None:
-        end = next((one.log_end for one in verdict.replicas if one.broker == me), OPEN)
-        if gone.end == OPEN and end > gone.first:  # the comparison has read on behind the damage
-            gone = gone._replace(end=end)
-        others = (one for one in verdict.replicas if one.broker != me)
-        having = who_has(gone, others, verdict.right, verdict.own_tail(me))
-    what, who, *more = (*told(plan.folder, gone, having), "")
+        end = next((column.log_end for column in verdict.replicas if column.broker == me), OPEN)
+        if removed.end == OPEN and end > removed.first:  # the comparison read past the damage
+            removed = removed._replace(end=end)
+        others = (column for column in verdict.replicas if column.broker != me)
+        having = who_has(removed, others, verdict.right, verdict.own_tail(me))
+    what, who, *more = (*told(plan.folder, removed, having), "")
     text = f"{what} {who}".rstrip()
     return Risk(
         code=OTHERS_HAVE,
