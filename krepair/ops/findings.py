@@ -426,7 +426,8 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
                 file=log_name(item.base_offset),
                 position=large_record.position,
                 evidence=f"the batch of offsets {large_record.first_offset} to {large_record.last_offset} "
-                f"has a record of {large_record.bytes} bytes when decompressed, above max.decompressed.message.bytes={item.most}: "
+                f"has a record of {large_record.bytes} bytes when decompressed, "
+                f"above max.decompressed.message.bytes={item.most}: "
                 "a cleaner of 4.4.0 or later stops there",
                 first_offset=large_record.first_offset,
                 last_offset=large_record.last_offset,
