@@ -469,12 +469,10 @@ def standing_fences(tree: Tree, log_dir: str) -> list[str]:
         if not stat.S_ISDIR(found.st_mode) or parse_folder_name(folder).kind is FolderKind.FOREIGN:
             continue
         with contextlib.suppress(FileNotFoundError):  # deleted with its topic at this moment
-            entries = tree.entries(f"{log_dir}/{folder}")
+            names = (name for name in tree.names(f"{log_dir}/{folder}") if plan_id_of(name) is not None)
             # A link with the name of a private folder is none of ours.
-            private = [
-                name for name, one in entries if plan_id_of(name) is not None and stat.S_ISDIR(one.st_mode)
-            ]
-            fences = (f"{log_dir}/{folder}/{name}/fence" for name in private)
+            private = [place for name in names if tree.is_folder(place := f"{log_dir}/{folder}/{name}")]
+            fences = (f"{place}/fence" for place in private)
             places += [place for place in fences if tree.is_folder(place)]
     return places
 

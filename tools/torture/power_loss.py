@@ -40,7 +40,7 @@ from krepair.ops.undo import undo
 from krepair.options import Options
 from krepair.plan.keep import UNTIL_VERIFIED
 from krepair.plan.model import Plan
-from krepair.plan.planfile import dumps
+from krepair.plan.planfile import kept_copy
 from tools.torture.disk_model import State, Volume
 from tools.torture.real_tree import RealTree, Tree, differences, has_private, public_tree, read_state
 from tools.torture.recording import PRIVATE, Attrs, Ended, Event, KilledError, Synced, Watch
@@ -289,7 +289,7 @@ class Checker:
         self.figures = figures
         self.seen: set[tuple[int, bool, int]] = set()
         self.frees = site.plan.policy.keep == UNTIL_VERIFIED
-        self.plan_bytes = dumps(site.plan)
+        self.plan_bytes = kept_copy(site.plan)
 
     def check(self, trial: Trial) -> Failure | None:
         """Try one state, one way on; a tree that was tried before in this way is not tried again."""

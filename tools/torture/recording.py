@@ -440,7 +440,7 @@ def call_site(frame: FrameType | None) -> str:
     """The line of krepair that asked for a sync: the innermost one whose function is not itself named after it."""
     while frame is not None:
         code = frame.f_code
-        plumbing = "sync" in code.co_name or code.co_name in _PLUMBING or code.co_filename.endswith(_STEPS)
+        plumbing = "sync" in code.co_name or code.co_name in _PLUMBING or code.co_filename.endswith(_GIVEN_ON)
         if _KREPAIR in code.co_filename and not plumbing:
             return _shown(code, frame.f_lineno)
         frame = frame.f_back
@@ -448,9 +448,9 @@ def call_site(frame: FrameType | None) -> str:
 
 
 _FOLDERS = frozenset({"stage", "keep", "out", "fence"})
-_PLUMBING = frozenset({"inner", "wrapper", "told", "__exit__", "__enter__"})
-_STEPS = "/commit/stepping.py"
-"""Carries steps out; who asks for a sync is who has them carried out."""
+_PLUMBING = frozenset({"__exit__", "__enter__"})
+_GIVEN_ON = ("/commit/stepping.py", "/durable/writing_error.py")
+"""Carry steps out, and say what an error means; who asks for a sync is who calls them."""
 
 
 @functools.lru_cache(maxsize=1000)
