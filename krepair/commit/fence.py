@@ -138,7 +138,7 @@ def _entries(data: bytes, path: str) -> tuple[CheckpointEntry, ...]:
     if checkpoint.damage:
         damage = checkpoint.damage[0]
         raise RefusedError(
-            f"{path}: byte {damage.position}: expected {damage.expected}, found {damage.found}; krepair changes a line "
+            f"{path}: byte {damage.position}: {damage.text}; krepair changes a line "
             "of this file while it works, and so needs it undamaged. If the undo of another plan has put the damage "
             "back, apply that plan again first",
             next_command=Next.of("check", os.path.dirname(path)),

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.commit.by_disk import LARGEST_BYTES
 from krepair.durable.attributes import read_attributes
 from krepair.engine.engine import Engine
@@ -28,7 +28,7 @@ from krepair.fixes.second_readings import (
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.survey import Sight, Survey
 from krepair.formats.checkpoint import decode_offsets
-from krepair.formats.damage import shown
+from krepair.formats.damage import UnknownVersion, shown
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text
@@ -275,7 +275,8 @@ def see_checkpoints(
         mended = mend_offsets(kind, checkpoint.lines, known)
         if too_large:
             mended = mended._replace(damage=checkpoint.damage, needed=True)
-        seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else ""))
+        unknown = next((one.text for one in mended.damage if isinstance(one, UnknownVersion)), "")
+        seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else unknown))
     return tuple(seen)
 
 
@@ -305,6 +306,8 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
                 file=kind.name,
                 position=first.position,
                 evidence=f"{damage_text(mended)}{_lost(mended)}",
+                severity=Severity.CONFUSING if isinstance(first, UnknownVersion) else None,
+                fix="none" if isinstance(first, UnknownVersion) else "",
             )
         for line in mended.past_end:
             more = "; the next start deletes every segment of it" if kind.rule == "KR405" else ""
@@ -375,7 +378,7 @@ def damage_text(mended: MendedOffsets) -> str:
     """What is wrong with the file itself, in one line."""
     first = mended.damage[0]
     more = f" and {len(mended.damage) - 1} more damaged lines" if len(mended.damage) > 1 else ""
-    return f"expected {first.expected}, found {first.found}{more}"
+    return f"{first.text}{more}"
 
 
 def _lost(mended: MendedOffsets) -> str:

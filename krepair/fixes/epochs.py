@@ -20,7 +20,7 @@ from krepair.fixes.untouched import (
     why_not_looked_at,
 )
 from krepair.formats.broker_version import version_of
-from krepair.formats.damage import Damage
+from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, log_name
 from krepair.formats.words import count_text
 from krepair.kernels.classes import D_OFFSET_ORDER, D_OFFSET_RANGE
@@ -135,7 +135,9 @@ def see_epochs(context: Context, survey: Survey, *, doubts: bool = True) -> Seen
     partition, segments = survey.partition, survey.segments_after
     summaries = [one.summary for one in segments]
     file = read_epochs_file(partition)
-    left = file.wrong
+    left = file.wrong or next(
+        (one.text for one in file.recorded.damage if isinstance(one, UnknownVersion)), ""
+    )
     if not segments or len(segments) != len(parts_after(partition, survey.changes)):
         left = left or "not all of its segments could be read"
     elif _offsets_go_back(segments):
@@ -179,14 +181,17 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         return
     if merged.needed and not recorded.intact:
         first = recorded.damage[0] if recorded.damage else None
+        unknown = isinstance(first, UnknownVersion)
+        texts = [_state_of(seen)] if unknown else [_state_of(seen), _summary(seen) + _left(seen)]
         yield Finding(
             rule="KR401",
             partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             position=first.position if first else -1,
             # Without the file, or with an empty one, a broker starts (seen on 3.9.2).
-            severity=Severity.CONFUSING if recorded.broker_reads else None,
-            evidence="; ".join(text for text in (_state_of(seen), _summary(seen)) if text) + _left(seen),
+            severity=Severity.CONFUSING if recorded.broker_reads or unknown else None,
+            evidence="; ".join(filter(None, texts)),
+            fix="none" if unknown else "",
         )
     told = [one for one in merged.decisions if one.conflict]
     missing = [one for one in merged.decisions if recorded.intact and _added(one)]
@@ -242,7 +247,7 @@ def _state_of(seen: SeenEpochs) -> str:
         return "the file has no entries"
     first = recorded.damage[0]
     reads = "" if recorded.broker_reads else "; no broker starts with it"
-    return f"expected {first.expected}, found {first.found}{reads}"
+    return f"{first.text}{reads}"
 
 
 def _summary(seen: SeenEpochs) -> str:

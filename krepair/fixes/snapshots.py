@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.checks.catalogue import Finding
+from krepair.checks.catalogue import Finding, Severity
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.fixes.context import Context, place_of
@@ -30,7 +30,7 @@ from krepair.fixes.untouched import (
 from krepair.formats import producer_snapshot
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import version_of
-from krepair.formats.damage import shown
+from krepair.formats.damage import UnknownVersion, shown
 from krepair.formats.filenames import FileKind, NameState, log_name, offset_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.words import count_text, time_text
@@ -269,6 +269,10 @@ class _Look:
         except OSError as error:
             self._not_read(error)
             return
+        unknown = next((one for one in files if isinstance(one.damage, UnknownVersion)), None)
+        if unknown is not None and unknown.damage is not None:
+            left = left or f"{unknown.name}: {unknown.damage.text}"
+            self.seen = self.seen._replace(left=left, unread=(unknown.name, unknown.damage.text))
         judged = judge_files(files, self.bases, log_start, log_end if log_end >= 0 else INT64_MAX)
         self.seen = self.seen._replace(files=files, judged=judged)
         if left:
@@ -568,7 +572,16 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
     folder = survey.partition.folder
     name, text = seen.unread
     if name:
-        yield Finding(rule="KR308", partition=folder, file=name, evidence=text)
+        unknown = any(isinstance(file.damage, UnknownVersion) for file in seen.files if file.name == name)
+        rule, severity = ("KR501", Severity.CONFUSING) if unknown else ("KR308", None)
+        yield Finding(
+            rule=rule,
+            partition=folder,
+            file=name,
+            evidence=text,
+            severity=severity,
+            fix="none" if unknown else "",
+        )
     for file, reason in seen.judged.wrong:
         if reason is SnapshotReason.UNREADABLE and file.damage is not None:
             yield Finding(
@@ -576,7 +589,7 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
                 partition=folder,
                 file=file.name,
                 position=file.damage.position,
-                evidence=f"expected {file.damage.expected}, found {file.damage.found}; {_state_text(seen)}",
+                evidence=f"{file.damage.text}; {_state_text(seen)}",
                 bytes=file.size,
             )
         elif reason is SnapshotReason.PAST_END:
@@ -698,8 +711,8 @@ def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
         except OSError as error:
             yield snapshot.file.name, -1, why(error)
             continue
-        if damage is not None:
-            yield snapshot.file.name, damage.position, f"expected {damage.expected}, found {damage.found}"
+        if damage is not None and not isinstance(damage, UnknownVersion):
+            yield snapshot.file.name, damage.position, damage.text
 
 
 # -- forecast
@@ -797,7 +810,7 @@ def _set_aside(survey: Survey, file: SnapshotFile, reason: SnapshotReason) -> Re
 
 def _damage_text(file: SnapshotFile | None) -> str:
     damage = None if file is None else file.damage
-    return "" if damage is None else f"expected {damage.expected}, found {damage.found}; "
+    return "" if damage is None else f"{damage.text}; "
 
 
 def _first_rule(seen: SeenSnapshots) -> str:

@@ -186,13 +186,18 @@ def _command(log_dir: LogDir, one: Damaged) -> Next:
 
 def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
     rest = facts.summary.file_size - facts.summary.valid_bytes
+    mapped = maps_of(survey).get(facts.base_offset)
+    unknown = mapped is not None and mapped.unknown
+    behind = f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; "
     return Finding(
         rule=rule_of(facts.summary.damage),
         partition=survey.partition.folder,
         file=log_name(facts.base_offset),
         position=facts.summary.valid_bytes,
-        evidence=f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; {why}",
-        bytes=rest,
+        evidence=why if unknown else behind + why,
+        bytes=0 if unknown else rest,
+        severity=Severity.CONFUSING if unknown else None,
+        fix="none" if unknown else "",
     )
 
 

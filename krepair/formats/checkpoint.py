@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from krepair.errors import UsageError
 from krepair.formats.bulk import many_values
-from krepair.formats.damage import Bytes, Damage, shown
+from krepair.formats.damage import Bytes, Damage, UnknownVersion, shown
 from krepair.formats.java_numbers import parse_java_integer
 from krepair.formats.words import count_text
 
@@ -152,8 +152,9 @@ def _decode(buf: Bytes, parse: Callable[[str], Entry | None], form: str) -> Chec
     if head is None:
         # A broker creates the file empty when it starts, and fills it later.
         return Checkpoint((), (), broker_reads=True)
-    if _number_line(head) != VERSION:
-        return Checkpoint((), (Damage(0, len(buf), f"version {VERSION}", _shown(head)),), broker_reads=False)
+    if (version := _number_line(head)) != VERSION:
+        kind = UnknownVersion if version is not None and version > VERSION else Damage
+        return Checkpoint((), (kind(0, len(buf), f"version {VERSION}", _shown(head)),), broker_reads=False)
     count_line = next(lines, None)
     if count_line is None:
         missing = Damage(len(buf), 0, "the number of entries", "the end of the file")

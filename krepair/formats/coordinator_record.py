@@ -110,4 +110,4 @@ def _read_value(schema: Schema, version: int | None, value: Bytes) -> tuple[dict
 
 def problem_text(part: str, damage: Damage) -> str:
     """Describe in one line what is wrong with a part of a record."""
-    return f"{part}, byte {damage.position}: expected {damage.expected}, found {damage.found}"
+    return f"{part}, byte {damage.position}: {damage.text}"

@@ -25,6 +25,25 @@ class Damage(NamedTuple):
     expected: str
     found: str
 
+    @property
+    def text(self) -> str:
+        """What was expected and what was found, in words."""
+        return f"expected {self.expected}, found {self.found}"
+
+
+class UnknownVersion(Damage):
+    """A file of a later version than krepair knows: nothing in it is damaged, and no fix touches it.
+
+    ``found`` is the version.
+    """
+
+    __slots__ = ()
+
+    @property
+    def text(self) -> str:
+        """That it was not looked at, in words."""
+        return f"unknown version {self.found}, not looked at"
+
 
 def shown(text: str) -> str:
     """Escape untrusted text to one short line that is safe to print."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from krepair.formats.damage import Bytes, Damage, shown
+from krepair.formats.damage import Bytes, Damage, UnknownVersion, shown
 from krepair.formats.java_numbers import parse_java_integer
 from krepair.formats.partition_metadata import parse_uuid
 
@@ -48,9 +48,10 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
         return properties
     version = parse_java_integer(properties.get("version", ""), 32)
     if version not in {0, 1}:
-        return Damage(
-            0, len(buf), "version=0 or version=1", shown(f"version={properties.get('version', '')}")
-        )
+        said = properties.get("version", "")
+        if version is not None and version > 1:
+            return UnknownVersion(0, len(buf), "version 0 or 1", shown(said))
+        return Damage(0, len(buf), "version=0 or version=1", shown(f"version={said}"))
     key = "node.id" if version else "broker.id"
     broker_id = parse_java_integer(properties.get(key, ""), 32)
     if broker_id is None:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from krepair.formats.castagnoli import crc32c
-from krepair.formats.damage import Bytes, Damage
+from krepair.formats.damage import Bytes, Damage, UnknownVersion
 from krepair.formats.layout import Layout, LayoutField
 from krepair.formats.words import count_text
 
@@ -101,6 +101,8 @@ def damage_in(size: int, read: Callable[[int, int], Bytes]) -> Damage | None:
     if len(head) < HEADER_SIZE:
         return Damage(0, len(head), f"a file of {size} bytes", f"{len(head)} bytes")
     version, crc, count = HEADER.unpack(head)
+    if version > VERSION:
+        return UnknownVersion(0, size, f"version {VERSION}", f"{version}")
     if version != VERSION:
         return Damage(0, size, f"version {VERSION}", f"version {version}")
     if count < 0 or HEADER_SIZE + count * ENTRY_SIZE != size:

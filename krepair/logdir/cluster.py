@@ -396,7 +396,7 @@ def _records(name: str, batch: bytes, position: int) -> Iterator[Record]:
 
 
 def _text(damage: Damage) -> str:
-    return f"position {damage.position}: expected {damage.expected}, found {damage.found}"
+    return f"position {damage.position}: {damage.text}"
 
 
 def replay(image: MetadataImage, record: metadata.MetadataRecord) -> None:

@@ -26,7 +26,7 @@ from krepair.engine.items import Failed, FailureKind, LogItem, Place
 from krepair.engine.place import at_its_place, in_its_place, what_failed
 from krepair.engine.progress import shown
 from krepair.formats import batch_v2, offset_index, txn_index
-from krepair.formats.batch_front import batch_front
+from krepair.formats.batch_front import FRONT_BYTES, batch_front
 from krepair.formats.batch_v2 import HEADER, LOG_OVERHEAD
 from krepair.formats.filenames import log_name, offset_name
 from krepair.formats.java_numbers import INT32_MAX
@@ -103,6 +103,9 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     complete = True
     budget = _Budget(search_budget(item.size))
     while start < item.size:
+        if version := _unknown_version(item, read_into, start, last):
+            text = f"{log_name(item.base_offset)}, position {start}: batch of unknown version {version}, not looked at"
+            return MapResult(why=text, unknown=True)
         found, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
         if jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, found):
@@ -133,6 +136,17 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
     return MapResult(
         valid=tuple(valid), damaged=tuple(damaged), complete=complete, recovery=recovery, cut=cut
     )
+
+
+def _unknown_version(item: MapItem, read_into: ReadInto, start: int, last: int) -> int:
+    """Return the magic of a batch that has a later one than 2, and whose front fits to what is around it; else 0."""
+    front = batch_front(_read(read_into, start, FRONT_BYTES))
+    if front is None or not batch_v2.MAGIC < front.magic <= 0x7F or start + front.size > item.size:
+        return 0
+    after = batch_front(_read(read_into, start + front.size, FRONT_BYTES))
+    behind = item.highest + 1 if after is None else after.offset
+    fits = front.size > LOG_OVERHEAD and last < front.offset < behind <= item.highest + 1
+    return front.magic if fits else 0
 
 
 @dataclass

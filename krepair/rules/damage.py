@@ -93,6 +93,7 @@ class DamageMap(Struct, frozen=True, kw_only=True):
 
     Attributes:
         why: reason why the log could not be read; empty if it was.
+        unknown: True if that is a batch of a later version than krepair knows: then it is no damage.
         valid: valid ranges, ascending; an empty first range is left out.
         damaged: damaged ranges, ascending.
         complete: True if the search after the last damage was completed.
@@ -103,6 +104,7 @@ class DamageMap(Struct, frozen=True, kw_only=True):
     """
 
     why: str = ""
+    unknown: bool = False
     valid: tuple[ValidRange, ...] = ()
     damaged: tuple[DamagedRange, ...] = ()
     complete: bool = True

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from krepair.derive.epochs import LogEpochs, Rise, clears_history
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import EpochEntry
+from krepair.formats.damage import UnknownVersion
 from krepair.formats.filenames import (
     LEADER_EPOCH_CHECKPOINT,
     OFFSETS_TOPIC,
@@ -200,6 +201,8 @@ def choose_epochs(
             left_to("epochs", wrong or "older messages follow newer ones, which clears its epochs")
         )
     if recorded.damage or contradicted:
+        if any(isinstance(one, UnknownVersion) for one in recorded.damage):
+            return EpochsAfter(left_to("epochs", f"{LEADER_EPOCH_CHECKPOINT}: {recorded.damage[0].text}"))
         text = f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "; ".join(contradicted[:_FEW])
         return EpochsAfter(left_to("epochs", text, "epochs,recovery"))
     after = epochs_after_recovery(

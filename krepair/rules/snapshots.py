@@ -19,7 +19,7 @@ import numpy as np
 from krepair.derive.producers import Producers
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version, VersionNumber
-from krepair.formats.damage import Damage
+from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import segment_name
 from krepair.formats.producer_snapshot import ENTRY, encode_table
 from krepair.kernels import classes as c
@@ -163,7 +163,8 @@ def judge_files(
     base: SnapshotFile | None = None
     for file in files:
         if file.damage is not None:
-            wrong.append((file, SnapshotReason.UNREADABLE))
+            if not isinstance(file.damage, UnknownVersion):
+                wrong.append((file, SnapshotReason.UNREADABLE))
         elif file.offset > log_end:
             wrong.append((file, SnapshotReason.PAST_END))
         elif file.offset > log_start:

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from krepair.checks.catalogue import Finding, Severity, StartEffect, strongest
 from krepair.fixes.context import told_version
 from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_of
-from krepair.formats.damage import Damage
+from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import META_PROPERTIES, METADATA_TOPIC, PARTITION_METADATA
 from krepair.formats.partition_metadata import METADATA_TOPIC_ID, PartitionMetadata, topic_id_text
 from krepair.logdir.cluster import MetadataImage
@@ -273,8 +275,9 @@ def meta_findings(
     """
     if view.meta_damage:
         first = view.meta_damage[0]
-        text = f"expected {first.expected}, found {first.found}"
-        yield _of_meta(text, StartEffect.DIRECTORY, first.position)
+        said = _of_meta(first.text, StartEffect.DIRECTORY, first.position)
+        unknown = isinstance(first, UnknownVersion)
+        yield structs.replace(said, severity=Severity.CONFUSING, fix="none") if unknown else said
         return
     known = [other for other in others if other.meta_properties is not None and not other.meta_damage]
     if view.meta_properties is None:

@@ -77,7 +77,6 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "nine bytes": lambda content: content[:9],
     "an entry short": lambda content: content[:-46],
     "version 0": lambda content: with_right_crc(b"\0\0" + content[2:]),
-    "version 2": lambda content: with_right_crc(b"\0\2" + content[2:]),
     "count -1": lambda content: with_right_crc(content[:6] + b"\xff" * 4 + content[10:]),
     "count 2^31-1": lambda content: with_right_crc(content[:6] + b"\x7f\xff\xff\xff" + content[10:]),
 }
