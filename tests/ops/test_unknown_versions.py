@@ -1,4 +1,4 @@
-"""A file or a batch of a later version than krepair knows is unknown: no fix touches it, and nothing calls it damage."""
+"""A file or a batch of a later version than krepair knows is unknown: no fix touches it, nothing calls it damage."""
 
 from __future__ import annotations
 
