@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from krepair.checks.parts import has_parts
+from krepair.commit.begin import executor_of
 from krepair.commit.folder import ROOT, PartitionFolder, Whereabouts
 from krepair.commit.journal import FileState, FolderListing, Intent, Journal
 from krepair.commit.listing import Entry, digest_at, entry_of, epochs_of, listed
@@ -107,10 +108,20 @@ def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
     known = listed(listing) if listing is not None else {}
     here = {name for name, _ in folder.tree.entries(folder.path) if not name.startswith(PRIVATE_PREFIX)}
     touched: set[str] = set()
-    for change_id in journal.since or journal.unfinished():
-        intent = journal.intents[change_id]
-        for name, why in _unlike(folder, intent, journal.states[change_id], known, touched):
+    began = journal.since or journal.unfinished()
+    for change_id, intent in journal.intents.items():
+        state, names = journal.states[change_id], set[str]()
+        unlike = list(_unlike(folder, intent, state, known, names)) if change_id in began else []
+        # An undo, or the lines to type for a damaged journal, gave originals back, and the record of it is lost.
+        goes_back = (
+            (unlike or change_id not in began)
+            and state == "committed"
+            and executor_of(intent).is_back(folder, intent)
+            and not any(_unlike(folder, intent, "undoing", known, names))
+        )
+        for name, why in () if goes_back else unlike:
             return f"{folder.at(name)}: {why}"
+        touched |= names if goes_back or change_id in began else set()
     if listing is None:
         return ""
     for name in sorted(here | known.keys()):
