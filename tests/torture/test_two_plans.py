@@ -54,7 +54,9 @@ def test_an_undo_that_takes_the_swap_of_another_plan_is_found_out() -> None:
         + f"""
 import krepair.commit.segments as rewrite
 from krepair.commit.folder import PartitionFolder
-from krepair.ops import ready
+from krepair.commit import partition
+from krepair.commit.visited import Answer
+from krepair.ops import ready, stack
 from tools.torture import two_plans
 known = two_plans.known_of(runner, "markers", 0, work)
 def wrong():
@@ -64,6 +66,8 @@ sound = wrong()
 rewrite._check_swap_is_ours = lambda *_: None
 PartitionFolder.is_of_somebody_else = lambda *_: False
 ready._check_no_other_plan = lambda *_: None
+stack.Stack.check = lambda *_: None
+partition.ask = lambda *_: Answer()
 print(sound, wrong())
 """
     )

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
+from krepair.cli.incident import SUFFIX
 from krepair.ops.carried_out import NOT_PUT_BACK
 from krepair.plan import planfile
 from krepair.plan.model import Plan
@@ -80,8 +81,9 @@ class Site:
         self.safe = self.picture()
 
     def picture(self) -> Tree:
-        """All that is outside of the log directory; of what is beside it the names."""
-        beside = [name for name in os.listdir(self.folder) if not name.startswith("logs")]
+        """All that is outside of the log directory; of what is beside it the names, but for the report of the plan."""
+        here = os.listdir(self.folder)
+        beside = [name for name in here if not name.startswith("logs") and not name.endswith(SUFFIX)]
         nothing = Seen(0, (0, 0), 0, 0, "", "")
         return look(self.outside) | {f"../{name}": nothing for name in beside}
 

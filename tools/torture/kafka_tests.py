@@ -28,6 +28,7 @@ from krepair.ops.reports import LogDirReport
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
 from krepair.plan.model import PartitionPlan
+from tests.lab.broker import topic_config
 from tests.lab.jars import LATEST, cache_root, fetched, locked, release
 from tests.lab.judge import Judge, JudgeError, Loaded, Record
 from tests.lab.starts import Done, done_by, said_by
@@ -266,8 +267,10 @@ class Site:
             (self.logs / file).write_text("\n".join(["0", str(len(rows)), *rows]) + "\n")
         if all(one.clean for one in folders):
             (self.logs / ".kafka_cleanshutdown").touch()
+        # Kafka's own tests have segments below the limit of 4.1, and set it past the check that a start makes.
         topics = {
-            name[:-2]: one.settings | {"cleanup.policy": "compact"} for name, one in self.folders.items()
+            name[:-2]: topic_config(LATEST, one.settings) | {"cleanup.policy": "compact"}
+            for name, one in self.folders.items()
         }
         (root / "topics.json").write_text(json.dumps(topics))
         self.now_ms = max(one.now_ms for one in folders)
