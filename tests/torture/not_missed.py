@@ -15,6 +15,7 @@ _ONLY_LITTER = "what comes back is litter of krepair's own, which the next run o
 
 _FOR_BROKERS = "krepair comes to the same end without it; a broker that is started after the loss does not"
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
+_SYNCED_THREE_TIMES = "before its first record a run syncs the folder as it opens it, as staged files get their names, and as it lists it"
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
 _FILES = "commit/change_files.py ChangeFiles"
@@ -24,6 +25,10 @@ _MEND = "commit/mend.py"
 _LOG_BACK = f'{_MEND} put_log_back: run(folder, [*back, SyncDir(""), *forget, *fronts])'
 _OPEN = "commit/partition.py _Run._open: folder.sync_all()"
 _MAKE = "commit/folder.py PartitionFolder.make_private_folders"
+_NEW = "fixes/carry_out.py _make_durable: folder.sync_new()"
+OPENED = f"{_OPEN} [partition folder]"
+NEW_NAMES = f"{_NEW} [partition folder]"
+LISTED = "commit/listing.py take_listing: folder.disk.sync_dir(folder.path) [partition folder]"
 HOLDER = f"{_MAKE}: self.disk.sync_dir(self.holder) [partition folder]"
 CLEARED = "commit/fence.py Fence._clear: self._disk.sync_dir(self.place) [fence]"
 FENCE_SOURCE = "commit/fence.py Fence._move: self._disk.sync_dir(os.path.dirname(source))"
@@ -39,6 +44,10 @@ NOT_MISSED: dict[str, str] = {
     },
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]": _LATER,
     HOLDER: _AT_OPENING,
+    OPENED: _SYNCED_THREE_TIMES,
+    NEW_NAMES: _SYNCED_THREE_TIMES,
+    LISTED: _SYNCED_THREE_TIMES,
+    f"{_NEW} [private folder]": "the copy of the plan is put into this folder next, which syncs it",
     f"{_MAKE}: self.disk.sync_dir(self.private) [private folder]": _AT_OPENING,
     "commit/purge.py remove_private_folder: folder.disk.sync_dir(folder.private) [private folder]": _ONLY_LITTER,
     f"{_OPEN} [keep]": _OF_A_KILLED_RUN,
@@ -89,10 +98,10 @@ TOGETHER: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "apply",
         (f"{FENCE_SOURCE} [fence]", f"{FENCE_TARGET} [log directory]", CLEARED),
     ),
+    ("indexes", "apply", (OPENED, NEW_NAMES, LISTED)),
 )
 """Scene, history, and syncs that stand in for each other: without all of them something is missed."""
 
-_NEW = "fixes/carry_out.py _make_durable: folder.sync_new()"
 _ALL_STAGED = (
     "fixes/carry_out.py _make_all_durable: done = work.disk.sync_file_system(work.view.path, _paths_of(new)) "
     "[file system]"
@@ -105,7 +114,7 @@ _OF_EVERY_APPLY = (
 )
 _OF_STAGED_FILES = (
     "durable/real_disk.py RealDisk.create: os.fsync(target) [stage]",
-    *(f"{_NEW} [{place}]" for place in ("stage", "keep", "out", "private folder", "partition folder")),
+    *(f"{_NEW} [{place}]" for place in ("stage", "keep", "out")),
 )
 _OF_RECOVERY = (
     "durable/real_disk.py RealDisk.append: os.fsync(target) [journal]",
