@@ -15,7 +15,9 @@ _ONLY_LITTER = "what comes back is litter of krepair's own, which the next run o
 
 _FOR_BROKERS = "krepair comes to the same end without it; a broker that is started after the loss does not"
 _FENCE_GOES = "the fence is down by then; what comes back of its folder is cleared by the next run"
-_SYNCED_THREE_TIMES = "before its first record a run syncs the folder as it opens it, as staged files get their names, and as it lists it"
+_SYNCED_THREE_TIMES = (
+    "the folder is synced as a run opens it, as staged files get their names, and as it is listed"
+)
 _SAME_FOLDER = "the next record, or the next file of the same folder, syncs the folder, too"
 
 _FILES = "commit/change_files.py ChangeFiles"
