@@ -346,9 +346,9 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="BrokerMetadataCheckpoint (2.2.1), MetaPropertiesEnsemble (3.9)"),
     Rule("KR408", DATA_LOSS, "partition.metadata missing, empty, or with another topic id",
          evidence="folder, topic id here and elsewhere",
-         danger="a KRaft broker marks the folder as stray, and it is deleted later; with an empty file the broker does "
-                "not start",
-         source="PartitionMetadataFile (3.9); seen on 3.9.2, 4.3.1"),
+         danger="a KRaft broker marks the folder as stray, and it is deleted later; with another id, 3.3 to 3.6 delete "
+                "it as they start. With an empty file the broker does not start",
+         source="PartitionMetadataFile (3.9); seen on 3.3.2, 3.6.2, 3.9.2, 4.3.1"),
     Rule("KR409", CONFUSING, "No high watermark recorded",
          evidence="the partition has no line in replication-offset-checkpoint",
          danger="it is not known which records followers have. So markers of this partition are left alone, unless a "
