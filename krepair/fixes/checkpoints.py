@@ -1,4 +1,4 @@
-"""The offset checkpoints in the root: held against the logs, turned into findings, and into changes of a plan."""
+"""Fix ``checkpoints``: compare the offset checkpoints of the root with the logs, and plan their repair."""
 
 from __future__ import annotations
 
@@ -56,12 +56,11 @@ _FEW = 3
 
 
 class SeenCheckpoint(NamedTuple):
-    """One checkpoint file that is there.
+    """One checkpoint file of the root and what it should contain.
 
     Attributes:
-        file: the file.
-        mended: what should be there.
-        left: why it is not to be replaced, or empty.
+        mended: the entries that the file should have.
+        left: why the file is not replaced, or empty.
     """
 
     file: FileRef
@@ -75,21 +74,23 @@ CHECKPOINTS_SEEN: Sight[tuple[SeenCheckpoint, ...]] = Sight("checkpoints of the 
 
 
 class Checkpoints(Fix):
-    """The four offset checkpoints of the root: lines that a broker would trust, and that cannot be true, are mended."""
+    """Fix of the four offset checkpoints of the root: entries that a broker would trust, and that are not true."""
 
     name = "checkpoints"
     after = ("tail",)
     of_root = True
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Hold the files against the ends of the logs, as they will be after the changes of earlier fixes.
+        """Compare the files with the log end offsets that the changes of earlier fixes lead to.
 
         Raises:
             UsageError: a consent does not name an end that is gone.
         """
         ends = log_ends(context.view, context.engine, context.surveys)
         now = {
-            one.partition.key: end_now(context.view, one) for one in context.surveys.values() if one.segments
+            survey.partition.key: end_now(context.view, survey)
+            for survey in context.surveys.values()
+            if survey.segments
         }
         gone = gone_ends(context.view, ends | now, partial(is_only_replica, context))
         accepted = context.options.accepted_losses if purpose == "plan" else ()
@@ -104,21 +105,27 @@ class Checkpoints(Fix):
         return Seen()
 
     def look_root(self, context: Context) -> SeenRoot:
-        """KR312 of ends that are gone; KR403 to KR406, and KR410."""
-        gone, seen = context.root.seen(GONE_SEEN) or (), context.root.seen(CHECKPOINTS_SEEN) or ()
+        """Return findings KR312 (missing log tails), KR403 to KR406 and KR410, and the changes to the files."""
+        gone, checkpoints = context.root.seen(GONE_SEEN) or (), context.root.seen(CHECKPOINTS_SEEN) or ()
         mends = sorted(
-            (one for one in seen if one.mended.needed and not one.left), key=lambda one: one.file.name
+            (checkpoint for checkpoint in checkpoints if checkpoint.mended.needed and not checkpoint.left),
+            key=lambda checkpoint: checkpoint.file.name,
         )
         return SeenRoot(
-            chain(_gone_findings(gone), checkpoint_findings(context.view, seen)),
-            changes=tuple(_change(one) for one in mends),
-            notes=tuple(f"{one.file.name}: {text}" for one in mends for text in _notes(one.mended)),
+            chain(_gone_findings(gone), checkpoint_findings(context.view, checkpoints)),
+            changes=tuple(_change(checkpoint) for checkpoint in mends),
+            notes=tuple(
+                f"{checkpoint.file.name}: {text}"
+                for checkpoint in mends
+                for text in _notes(checkpoint.mended)
+            ),
         )
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
-        """A damaged file is made anew from the logs, with the lines of ends that are gone as they are.
+        """Return the rebuilt bytes of a damaged file.
 
-        So it is if the plan was made after a clean stop.
+        The plan may have been made after a clean stop, whose marker is gone by now. So the file is built twice:
+        first with the entries of all missing log tails kept, then only with those that nobody consented to lose.
         """
         planned = {partition.folder: partition.changes for partition in work.plan.partitions}
         ends = log_ends(work.view, work.engine, changes=planned)
@@ -126,20 +133,21 @@ class Checkpoints(Fix):
         others, accepted = work.plan.policy.others, work.plan.policy.accepted_losses
         metadata = read_metadata(work.view, others.own_metadata)
         alone = [
-            one for one in gone if said_to_be_alone(work.view, metadata, others.only_replica, one.folder)
+            end for end in gone if said_to_be_alone(work.view, metadata, others.only_replica, end.folder)
         ]
-        made = b""
+        data = b""
         for held in (held_lines(gone, accepted), held_lines(alone, accepted)):
-            seen = see_checkpoints(work.view, ends, held)
-            made = next(
-                (one.mended.data for one in seen if one.file.name == change.name and not one.left), b""
+            checkpoints = see_checkpoints(work.view, ends, held)
+            data = next(
+                (file.mended.data for file in checkpoints if file.file.name == change.name and not file.left),
+                b"",
             )
-            if digest_bytes(made) == change.digest_after or work.view.clean_shutdown:
+            if digest_bytes(data) == change.digest_after or work.view.clean_shutdown:
                 break
-        return Made(made)
+        return Made(data)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Of an intact file the lines are changed on the disk as it is."""
+        """Stage the files; in an intact file, only the planned entries change, on top of what it contains now."""
         super().stage(work, stagings)
         for staging in stagings:
             with staging.taking_problems():
@@ -150,7 +158,10 @@ class Checkpoints(Fix):
                         put_staged(work, staging, change.name, data, like)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """A file made anew has the plan's bytes; another is its original with the lines that change."""
+        """Yield the checks of applied changes.
+
+        A rebuilt file has the plan's bytes; any other file equals its original except for the planned entries.
+        """
         for change in staging.changes:
             if isinstance(change, ChangeLines):
                 yield _lines_again(staging, change)
@@ -159,12 +170,18 @@ class Checkpoints(Fix):
 
 
 def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[str]:
-    """Folders whose recovery point and high watermark stay, since they tell of a loss and nobody consented."""
-    return frozenset(one.folder for one in gone if one.consent not in accepted)
+    """Return the folders whose recovery point and high watermark stay as they are.
+
+    These entries are the only evidence of a lost log tail, so they stay until a person consents to the loss.
+    """
+    return frozenset(end.folder for end in gone if end.consent not in accepted)
 
 
 def _lines_again(staging: Staging, change: ChangeLines) -> SecondReading:
-    """After a purge there is no original, and a broker may have written the other lines."""
+    """Check the changed entries of a file, and compare the file with its original as long as that is kept.
+
+    After a purge there is no original, and a broker may have written the other entries since.
+    """
     folder, tree = staging.folder, staging.folder.tree
     data = read_whole(folder.at(change.name), LARGEST_BYTES, tree)
     kept = folder.at(folder.names.keep(change.name))
@@ -202,15 +219,14 @@ def log_ends(
     of: Sequence[Partition] | None = None,
     unread: dict[str, str] | None = None,
 ) -> dict[Key, int | None]:
-    """Log end offset of each partition that is there, None where it cannot be told.
+    """Return the log end offset of each partition, or None where it cannot be determined.
 
     Args:
-        view: the log directory.
         engine: scans the last segments that are not known yet.
-        surveys: folder -> survey, of partitions that were looked at: their logs are known, and what changes of them.
-        changes: folder -> changes after which the logs end where they end.
-        of: partitions that were asked for; all by default.
-        unread: gets folder -> why the last segment could not be read.
+        surveys: folder -> analysis of a partition: its logs are known, and so are the changes to them.
+        changes: folder -> changes after which the log end is wanted.
+        of: the partitions whose log end is wanted; all by default.
+        unread: receives folder -> why the last segment could not be read.
     """
     from krepair.scan.scan import scan
 
@@ -227,7 +243,7 @@ def log_ends(
             last[partition.folder] = facts
         elif parts:
             to_scan.append((partition, parts[-1]))
-    asked = []
+    items = []
     for partition, part in to_scan:
         item = ScanItem(
             place=place_of(view, partition),
@@ -237,8 +253,8 @@ def log_ends(
             high_watermark=INT64_MAX,
             without=part.without,
         )
-        asked.append(((partition, part), item))
-    for (partition, part), result in engine.each(scan, asked):
+        items.append(((partition, part), item))
+    for (partition, part), result in engine.each(scan, items):
         if isinstance(result, ScanResult):
             last[partition.folder] = facts_of(part.segment, result)
         elif unread is not None:
@@ -258,14 +274,13 @@ def _files_of(view: LogDir) -> tuple[tuple[CheckpointKind, OffsetCheckpoint], ..
 def see_checkpoints(
     view: LogDir, ends: Mapping[Key, int | None], held: Collection[str] = ()
 ) -> tuple[SeenCheckpoint, ...]:
-    """Hold the four files, as far as they are there, against the logs.
+    """Compare those of the four files that exist with the logs.
 
     Args:
-        view: the log directory.
         ends: log end offset by partition, None where it is not known.
         held: folders whose recovery point and high watermark are not lowered.
     """
-    seen = []
+    checkpoints = []
     not_lowered = {key: None if f"{key[0]}-{key[1]}" in held else end for key, end in ends.items()}
     for kind, checkpoint in _files_of(view):
         known = not_lowered if kind.past_end is PastEnd.LOWER else ends
@@ -275,30 +290,31 @@ def see_checkpoints(
         mended = mend_offsets(kind, checkpoint.lines, known)
         if too_large:
             mended = mended._replace(damage=checkpoint.damage, needed=True)
-        unknown = next((one.text for one in mended.damage if isinstance(one, UnknownVersion)), "")
-        seen.append(SeenCheckpoint(checkpoint.file, mended, "too large to be read" if too_large else unknown))
-    return tuple(seen)
+        unknown = next((damage.text for damage in mended.damage if isinstance(damage, UnknownVersion)), "")
+        reason = "too large to be read" if too_large else unknown
+        checkpoints.append(SeenCheckpoint(checkpoint.file, mended, reason))
+    return tuple(checkpoints)
 
 
 def _gone_findings(gone: Iterable[GoneEnd]) -> Iterator[Finding]:
-    """KR312: one for each partition."""
-    for one in gone:
-        keeps = f"; --fix checkpoints keeps these lines without --accept-data-loss {one.consent}"
-        again = "" if one.is_alone else ", or fetch the partition from another replica,"
+    """Yield KR312 for each partition whose log tail is missing."""
+    for end in gone:
+        keeps = f"; --fix checkpoints keeps these lines without --accept-data-loss {end.consent}"
+        again = "" if end.is_alone else ", or fetch the partition from another replica,"
         yield Finding(
             rule=RULE,
-            partition=one.folder,
-            evidence=f"{one.text}; first copy the files back{again} before this broker starts"
-            f"{keeps if one.consent else ''}",
-            first_offset=one.end,
-            last_offset=one.last,
+            partition=end.folder,
+            evidence=f"{end.text}; first copy the files back{again} before this broker starts"
+            f"{keeps if end.consent else ''}",
+            first_offset=end.end,
+            last_offset=end.last,
         )
 
 
-def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
-    """What is wrong with the checkpoints of the root."""
-    for one in seen:
-        kind, mended = one.mended.kind, one.mended
+def checkpoint_findings(view: LogDir, checkpoints: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
+    """Yield what is wrong with the checkpoints of the root."""
+    for checked in checkpoints:
+        kind, mended = checked.mended.kind, checked.mended
         if mended.damage:
             first = mended.damage[0]
             yield Finding(
@@ -340,22 +356,22 @@ def checkpoint_findings(view: LogDir, seen: Sequence[SeenCheckpoint]) -> Iterato
         )
 
 
-def absent_partitions(seen: Sequence[SeenCheckpoint]) -> dict[Key, int]:
-    """Partitions that are not here -> the highest offset that a line of each has; only files with a line for each."""
-    found: dict[Key, int] = {}
-    for one in seen:
-        if not one.mended.kind.of_each:
+def absent_partitions(checkpoints: Sequence[SeenCheckpoint]) -> dict[Key, int]:
+    """Return the partitions that are not here -> the highest offset that an entry names for each."""
+    absent: dict[Key, int] = {}
+    for checkpoint in checkpoints:
+        if not checkpoint.mended.kind.of_each:
             continue
-        away = set(one.mended.away)
-        for entry in one.mended.before:
+        away = set(checkpoint.mended.away)
+        for entry in checkpoint.mended.before:
             key = (entry.topic, entry.partition)
             if key in away:
-                found[key] = max(found.get(key, 0), entry.offset)
-    return found
+                absent[key] = max(absent.get(key, 0), entry.offset)
+    return absent
 
 
 def absent_text(absent: Mapping[Key, int]) -> str:
-    """How many they are, and the names of the first."""
+    """Return how many partitions are absent, and the names of the first."""
     names = [f"{shown(topic)}-{number} (up to {offset})" for (topic, number), offset in absent.items()]
     more = " ..." if len(names) > _FEW else ""
     return (
@@ -363,9 +379,9 @@ def absent_text(absent: Mapping[Key, int]) -> str:
     )
 
 
-def moved_away(seen: Sequence[SeenCheckpoint]) -> str:
-    """That lines speak of partitions that are not here, and what must not happen then; empty where none does."""
-    absent = absent_partitions(seen)
+def moved_away(checkpoints: Sequence[SeenCheckpoint]) -> str:
+    """Return a warning where entries name partitions that are not here; empty where none does."""
+    absent = absent_partitions(checkpoints)
     if not absent:
         return ""
     return (
@@ -375,7 +391,7 @@ def moved_away(seen: Sequence[SeenCheckpoint]) -> str:
 
 
 def damage_text(mended: MendedOffsets) -> str:
-    """What is wrong with the file itself, in one line."""
+    """Return what is wrong with the file itself, in one line."""
     first = mended.damage[0]
     more = f" and {len(mended.damage) - 1} more damaged lines" if len(mended.damage) > 1 else ""
     return f"{first.text}{more}"
@@ -394,9 +410,9 @@ def _lost(mended: MendedOffsets) -> str:
     )
 
 
-def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
-    """A damaged file is made anew; of an intact one only the wrong lines change."""
-    mended = one.mended
+def _change(checked: SeenCheckpoint) -> ReplaceFile | ChangeLines:
+    """Return the change to a file: a damaged file is rebuilt, in an intact one only the wrong entries change."""
+    mended = checked.mended
     lines = () if mended.damage else lines_between(mended.before, mended.entries)
     parts = [damage_text(mended)] if mended.damage else []
     if mended.decisions:
@@ -404,15 +420,15 @@ def _change(one: SeenCheckpoint) -> ReplaceFile | ChangeLines:
     parts.append(count_text(len(mended.entries), "line stays", "lines stay"))
     if lines and all(line.topic.isprintable() for line in lines):
         return ChangeLines(
-            change_id=f"./{one.file.name}",
-            name=one.file.name,
+            change_id=f"./{checked.file.name}",
+            name=checked.file.name,
             rule=mended.kind.rule,
             lines=lines,
-            size_before=one.file.size,
+            size_before=checked.file.size,
             reason="; ".join(parts),
             undo=KeepOriginal(),
         )
-    return made_anew(".", one.file.name, one.file, mended.data, mended.kind.rule, "; ".join(parts))
+    return made_anew(".", checked.file.name, checked.file, mended.data, mended.kind.rule, "; ".join(parts))
 
 
 def _notes(mended: MendedOffsets) -> list[str]:

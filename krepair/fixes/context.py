@@ -1,4 +1,4 @@
-"""What every look stands on: one log directory, the settings and options, and the engine that runs the jobs."""
+"""What every analysis step works with: one log directory, settings and options, and the engine that runs the jobs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TIERED_SINCE: Final = (3, 6, 0)
 
 @dataclass(frozen=True)
 class OtherDirs:
-    """The log directories of a broker beside the one at hand.
+    """The other log directories of the same broker.
 
     Attributes:
-        views: those that were read.
-        unknown: why it is not known which there are, or empty.
-        unsaid: whether nobody has said anything of them.
-        unread: why one that was named could not be read as one of this broker's, or empty.
+        views: the directories that were read.
+        unknown: why it is not known which directories there are, or empty.
+        unsaid: whether nobody named any directory or said that there is none.
+        unread: why a named directory could not be read as one of this broker's, or empty.
     """
 
     views: tuple[LogDir, ...] = ()
@@ -43,23 +43,19 @@ class OtherDirs:
 
 @dataclass(eq=False)
 class Context:
-    """One log directory while it is looked at.
+    """State of a run's analysis of one log directory.
 
     Attributes:
-        view: the log directory as listed.
-        settings: of the broker and its topics.
-        options: as typed.
-        engine: runs jobs.
-        scratch: for what does not fit into memory.
-        beside_broker: whether a broker may be running: then active segments are read as far as they are written.
-        surveys: folder -> survey, of every partition that any look came to.
-        root: what was seen in the root.
-        cluster: what ``--cluster`` names, None if nothing.
-        sides: broker -> its log directories, of the other brokers that ``--replicas`` names.
-        own_dirs: this broker's other log directories, by ``--replicas`` or ``--config``.
-        evidence: folder -> what is known of the other replicas, once it was asked for.
-        own_metadata: the metadata logs of this broker: beside the partitions, and where ``--config`` puts them.
-        readable_by: releases that can read the log directories of this broker; empty where that was not worked out.
+        scratch: scratch folder for data that does not fit into memory.
+        beside_broker: whether a broker may be running; then active segments are read up to the last whole batch.
+        surveys: folder -> survey of every partition that any analysis step asked for.
+        root: results of steps that analyze the root.
+        cluster: cluster state that ``--cluster`` names, None if the option is not given.
+        sides: broker -> its log directories, for the other brokers that ``--replicas`` names.
+        own_dirs: this broker's other log directories, from ``--replicas`` or ``--config``.
+        evidence: folder -> what is known of the other replicas, for partitions whose fix asked for it.
+        own_metadata: this broker's metadata logs: beside the partitions, and where ``--config`` puts them.
+        readable_by: releases that can read this broker's log directories; empty if not determined.
     """
 
     view: LogDir
@@ -78,7 +74,7 @@ class Context:
     readable_by: tuple[VersionNumber, ...] = ()
 
     def survey(self, partition: Partition) -> Survey:
-        """The survey of a partition. Every caller gets the same one."""
+        """Return the survey of a partition; every caller gets the same object."""
         known = self.surveys.get(partition.folder)
         if known is None:
             known = Survey(
@@ -91,14 +87,14 @@ class Context:
         return known
 
     def _begins_elsewhere(self, partition: Partition) -> bool:
-        """Whether a log start is recorded before its first segment, and the broker may have remote storage."""
+        """Return whether the log start lies before the first segment, on a broker that may have remote storage."""
         start = self.view.log_start.offsets.get(partition.key, -1)
         if not partition.segments or not 0 <= start < partition.segments[0].base_offset:
             return False
         return self.version is None or self.version >= TIERED_SINCE
 
     def survey_all(self, partitions: Iterable[Partition]) -> list[Survey]:
-        """One survey per partition."""
+        """Return one survey per partition."""
         return [self.survey(partition) for partition in partitions]
 
     @cached_property
@@ -107,56 +103,56 @@ class Context:
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of a block of the file system that holds the log directory."""
+        """Block size in bytes of the log directory's file system."""
         return self._volume.block_bytes
 
     @property
     def links_are_files(self) -> bool:
-        """Whether a second name of a file counts as a file there."""
+        """Whether a second name of a file takes up another file on the log directory's file system."""
         return self._volume.links_are_files
 
     @property
     def broker_id(self) -> int:
-        """Of this broker, -1 if that is not known."""
+        """Id of this broker, -1 if it is not known."""
         return id_of(self.view)
 
     @property
     def brokers(self) -> dict[int, tuple[LogDir, ...]]:
-        """Broker -> its log directories that were read; this one's, too."""
+        """Broker -> its log directories that were read, including this broker's."""
         return {**self.sides, self.broker_id: (self.view, *self.own_dirs.views)}
 
     @property
     def version(self) -> Version:
-        """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
+        """Version of the broker that will start: as given, else the oldest possible one, else None."""
         return next_version(self.view, self.options)
 
 
 def id_of(view: LogDir) -> int:
-    """Of the broker of a log directory, -1 if that is not known."""
+    """Return the id of a log directory's broker, -1 if it is not known."""
     text = view.broker_id
     return int(text) if text.isascii() and text.isdigit() else -1
 
 
 def place_of(view: LogDir, partition: Partition) -> Place:
-    """Where a partition's files are, as work items name it."""
+    """Return where a partition's files are, for work items."""
     return place_in(view, partition.folder)
 
 
 def place_in(view: LogDir, folder: str) -> Place:
-    """The same of a folder, which may be gone."""
+    """Return where a partition folder's files are, for work items; the folder need not exist."""
     return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=folder)
 
 
 def watermark_of(view: LogDir, partition: Partition) -> int:
-    """The high watermark that is recorded for a partition, -1 if none is."""
+    """Return the high watermark recorded for a partition, -1 if none is."""
     return view.high_watermark.offsets.get(partition.key, -1)
 
 
 def next_version(view: LogDir, options: Options) -> Version:
-    """Version of the broker that is to start: as given, else the oldest that the directory tells of, else None."""
+    """Return the version of the broker that will start: as given, else the oldest possible one, else None."""
     return version_of(options.broker_version or told_version(view))
 
 
 def told_version(view: LogDir) -> str:
-    """The oldest version whose broker made the directory, where it tells; else empty (KIP-858: ``directory.id``)."""
+    """Return the oldest version that can have written the directory, or empty (KIP-858: ``directory.id``)."""
     return DIRECTORY_ID_SINCE if view.directory_id else ""

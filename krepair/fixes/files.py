@@ -1,4 +1,4 @@
-"""Small files that are replaced or removed: the changes, what the driver stages, and what is compared with the plan."""
+"""Small files that are replaced or removed: their changes, their staging, and their comparison with the plan."""
 
 from __future__ import annotations
 
@@ -25,13 +25,11 @@ their bytes, whatever the file."""
 
 
 def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -> ReplaceFile:
-    """The change by which a file of a folder goes; it is kept until purge.
+    """Return the change that removes a file; a backup is kept until purge.
 
     Args:
-        folder: of the partition; ``.`` of the root.
-        file: it.
-        rule: the finding that this mends.
-        reason: one line.
+        folder: folder of the partition; ``.`` for the root.
+        rule: code of the finding that the removal repairs.
     """
     return replaced(folder, file.name, "remove", rule, file.size, -1, "", reason)
 
@@ -39,7 +37,7 @@ def removed(folder: str, file: FileRef | SnapshotFile, rule: str, reason: str) -
 def made_anew(
     folder: str, name: str, before: FileRef | SnapshotFile | None, data: bytes, rule: str, reason: str
 ) -> ReplaceFile:
-    """The change by which a file gets other bytes; see ``removed``. ``before`` is None if there is no file yet."""
+    """Return the change that gives a file new bytes; ``before`` is None if the file does not exist yet."""
     size = -1 if before is None else before.size
     return replaced(folder, name, "regenerate", rule, size, len(data), digest_bytes(data), reason)
 
@@ -54,7 +52,7 @@ def replaced(
     digest_after: str,
     reason: str,
 ) -> ReplaceFile:
-    """The change of one file; see ``ReplaceFile``."""
+    """Return the change of one small file, see ``ReplaceFile``."""
     return ReplaceFile(
         change_id=f"{folder}/{name}",
         name=name,
@@ -69,9 +67,9 @@ def replaced(
 
 
 def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: Attributes) -> None:
-    """Write a staged file with owner, mode and times of another; ``stage_all`` sees to its name's sync.
+    """Write a staged file with the owner, mode and times of another file.
 
-    The folder of what is staged is made where it is missing.
+    Missing folders are created. ``stage_all`` makes the file's name durable.
 
     Raises:
         OSError: it could not be written.
@@ -85,11 +83,10 @@ def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: Attri
 
 
 class Made(NamedTuple):
-    """A small file that was worked out.
+    """Rebuilt contents of a small file.
 
     Attributes:
-        data: its bytes.
-        left: why they are not to be had, or empty.
+        left: why the bytes cannot be determined, or empty.
     """
 
     data: bytes
@@ -97,12 +94,12 @@ class Made(NamedTuple):
 
 
 def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Made) -> None:
-    """Stage a file whose bytes were worked out again, right before it is put in its place.
+    """Stage a file whose bytes were rebuilt, right before it is swapped in.
 
     Raises:
-        StalePlanError: they are not those of the plan.
-        VerifyFailedError: they are not read as they were written.
-        OSError: they could not be written.
+        StalePlanError: the bytes are not those of the plan.
+        VerifyFailedError: a broker would not read the bytes as they were written.
+        OSError: the file could not be written.
     """
     path, data = staging.folder.at(change.name), made.data
     if made.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
@@ -118,7 +115,10 @@ def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Made) -
 
 
 def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) -> str:
-    """The file whose owner, mode and times a new one takes over: the original, else its log, else the last log."""
+    """Return the file whose owner, mode and times a new file takes over.
+
+    That is the original, else the log of the same segment, else the last log.
+    """
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
         if folder.tree.is_there(path):
             return path
@@ -128,11 +128,10 @@ def file_it_is_like(folder: PartitionFolder, partition: Partition, name: str) ->
 
 
 def wrong_form(name: str, data: bytes) -> str:
-    """How a small file, decoded and encoded again, is not what it was; or empty.
+    """Return how a small file changes when it is decoded and encoded again; empty if it does not.
 
     Args:
-        name: of a leader epoch checkpoint, a producer snapshot, an index, or an offset checkpoint of the root.
-        data: its bytes.
+        name: name of a leader epoch checkpoint, a producer snapshot, an index, or an offset checkpoint of the root.
     """
     if parse_file_name(name).kind in INDEX_KINDS:
         return ""  # held against its log
@@ -140,15 +139,15 @@ def wrong_form(name: str, data: bytes) -> str:
         damage = producer_snapshot.damage(data)
         same = not damage and producer_snapshot.encode_table(producer_snapshot.table(data)) == data
     else:
-        found = decode_epochs(data) if name == LEADER_EPOCH_CHECKPOINT else decode_offsets(data)
-        damage, same = list(found.damage), is_as_written(data, found.entries)
+        decoded = decode_epochs(data) if name == LEADER_EPOCH_CHECKPOINT else decode_offsets(data)
+        damage, same = list(decoded.damage), is_as_written(data, decoded.entries)
     if damage:
         return f"cannot be read: {damage[0].expected} was expected, found {damage[0].found}"
     return "" if same else "does not have the bytes that a broker writes"
 
 
 def not_as_planned(path: str, change: ReplaceFile, tree: Tree | None = None) -> str:
-    """What is wrong with a replaced file, by the plan's digest and by its form; or empty."""
+    """Return how a replaced file differs from the plan's digest or from a broker's form; empty if it does not."""
     try:
         data = read_whole(path, change.size_after + 1, tree)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""One fix: what it looks at, what it finds, what it changes, how its bytes are made again, how they are verified.
+"""Base class of a fix: findings, proposed changes, staging at ``apply`` and verification.
 
-A fix is one module beside this one and one line in ``krepair.fixes.table``. How much space a change takes, how
-it is reviewed, committed and taken back, is not its business: see ``krepair.plan.changes`` and
+A fix is one module beside this one and one line in ``krepair.fixes.table``. It does not decide how much space a
+change takes, or how a change is reviewed, committed and undone: see ``krepair.plan.changes`` and
 ``krepair.commit``.
 """
 
@@ -32,12 +32,12 @@ Purpose = Literal["check", "plan"]
 
 
 class Compacted(NamedTuple):
-    """What was decided on the markers of one partition, and on its keys.
+    """Decision on the markers and keys of one partition.
 
     Attributes:
-        decision: on each segment.
+        decision: decision on the markers of each segment.
         evidence: what is known of the other replicas.
-        keys: what becomes of its records, if they go by key.
+        keys: what becomes of its records; unset if they are not compacted by key.
     """
 
     decision: PartitionDecision
@@ -46,17 +46,17 @@ class Compacted(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one fix sees in a partition, and what it wants to change there.
+    """Findings and changes that one fix proposes for a partition.
 
     Attributes:
-        findings: what is wrong; worked out as they are read.
-        changes: in the order in which they are carried out.
-        notes: for the reviewer.
-        left: why the partition is left as it is by this fix, None if it is not.
-        left_note: a note that says so, where another fix changes the partition.
-        log_end: the log end offset, as far as this fix knows it; else 0.
-        raises_point: whether a line of the root, its recovery point, changes for it.
-        compacted: what was decided on its markers and keys, None if nothing was.
+        findings: findings, evaluated lazily.
+        changes: changes in the order in which they are carried out.
+        notes: notes for the reviewer of the plan.
+        left: reason for skipping the partition; None if the fix does not skip it.
+        left_note: note that says so, where another fix changes the partition.
+        log_end: log end offset as this fix knows it; 0 if it does not.
+        raises_point: whether the partition's recovery point in the root advances.
+        compacted: decision on its markers and keys, None if there is none.
     """
 
     findings: Iterable[Finding] = ()
@@ -70,7 +70,7 @@ class Seen(NamedTuple):
 
 
 class SeenRoot(NamedTuple):
-    """The same of the root of the log directory."""
+    """Findings and changes that one fix proposes for the root of the log directory."""
 
     findings: Iterable[Finding] = ()
     changes: tuple[ReplaceFile | ChangeLines, ...] = ()
@@ -78,19 +78,20 @@ class SeenRoot(NamedTuple):
 
 
 class Fix(ABC):
-    """One name that ``--fix`` takes.
+    """A fix that ``--fix`` accepts by name.
 
     Attributes:
-        name: as typed.
-        ways: what may be typed after ``=``; the first is meant where nothing is typed. Empty: nothing may be.
-        after: names of the fixes whose changes it has to know.
-        reads_logs: whether ``plan`` reads every batch of the logs for it.
-        work: what it does with the logs that it reads whole: what that costs decides on the engine.
-        previews: whether ``plan --preview`` may run it beside a running broker: it decides from closed segments, and
-            reads logs through ``krepair.fixes.logs``.
-        asks_others: whether it decides by what other replicas hold.
-        takes: which partitions it takes where none is named, if these are not all: a line for plans that have none.
-        of_root: whether it changes files of the root alone: it looks at no partition by itself.
+        name: the word that ``--fix`` accepts.
+        ways: modes that may follow ``=``, the default first; empty if the fix has no modes.
+        after: names of the fixes whose changes this fix builds on.
+        reads_logs: whether ``plan`` reads every batch of the logs for this fix.
+        work: what the fix does with logs that it reads whole; the engine is chosen by its cost.
+        previews: whether ``plan --preview`` may run the fix beside a running broker: it decides from closed
+            segments, and reads logs through ``krepair.fixes.logs``.
+        asks_others: whether the fix decides by what other replicas hold.
+        takes: which partitions the fix takes where none is named, in words for a plan without partitions; empty if
+            all.
+        of_root: whether the fix changes only files of the root, and looks at no partition.
     """
 
     name: ClassVar[str]
@@ -103,28 +104,31 @@ class Fix(ABC):
     reads_logs: ClassVar[bool] = False
     work: ClassVar[WorkKind] = WorkKind.READ
 
-    def way(self, asked: Collection[str]) -> str:
-        """How it was asked for: a word of ``ways``, ``""`` if it has none; see ``is_asked``."""
-        typed = next((word.partition("=")[2] for word in asked if word.partition("=")[0] == self.name), "")
+    def way(self, words: Collection[str]) -> str:
+        """Return the mode that was asked for, or the default mode.
+
+        The result means something only if ``is_asked``. It is empty for a fix without modes.
+        """
+        typed = next((word.partition("=")[2] for word in words if word.partition("=")[0] == self.name), "")
         return typed or (self.ways[0] if self.ways else "")
 
-    def is_asked(self, asked: Collection[str]) -> bool:
-        """Whether it is among the words given to ``--fix``."""
-        return any(word.partition("=")[0] == self.name for word in asked)
+    def is_asked(self, words: Collection[str]) -> bool:
+        """Return whether the fix is among the words given to ``--fix``."""
+        return any(word.partition("=")[0] == self.name for word in words)
 
     def answers(self, finding: Finding) -> bool:
-        """Whether it has something for a finding: the catalogue says which fix mends a rule."""
+        """Return whether the fix repairs a finding; by default, the catalogue decides."""
         return RULES[finding.rule].fix == self.name
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
-        """What ``check`` advises to type for it; empty where it has nothing to do after all."""
+        """Return what ``check`` advises to type for the fix; empty if it would have nothing to do."""
         return self.name
 
     def check_options(self, options: Options) -> None:
-        """A consent means nothing where the fix that it is for is not asked for.
+        """Refuse a consent for this fix if the fix itself is not asked for.
 
         Raises:
-            UsageError: there is one.
+            UsageError: there is such a consent.
         """
         mine = consents_of(self.name, options.accepted_losses)
         if mine and not self.is_asked(options.fixes):
@@ -136,32 +140,36 @@ class Fix(ABC):
             )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Whether ``plan`` has it look at a partition that the command line lets in."""
+        """Return whether ``plan`` should look at a partition that the command line lets in."""
         return True
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Whether ``plan`` has to read the logs of a partition for it: more of that calls for a larger engine."""
+        """Return whether ``plan`` has to read a partition's logs whole for the fix; the engine is chosen by that."""
         return self.reads_logs and bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:  # noqa: B027
-        """Read what ``look`` has to know of partitions, in as few jobs as possible, and put it into their surveys."""
+        """Read what ``look`` needs to know of partitions, in as few jobs as possible, and store it in their surveys."""
 
     @abstractmethod
     def look(self, context: Context, survey: Survey) -> Seen:
-        """Look at one partition; ``survey.changes`` are those of the fixes before it. Reads no log."""
+        """Return findings and changes for one partition, without reading its logs.
+
+        ``survey.changes`` are those of the fixes before.
+        """
 
     def look_root(self, context: Context) -> SeenRoot:
-        """Look at the root of the log directory, once for all partitions."""
+        """Return findings and changes for the root of the log directory, once for all partitions."""
         return SeenRoot()
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
-        """The bytes of a small file that it makes anew, worked out by what has worked them out for the plan."""
+        """Return the bytes of a small file that this fix rebuilds, by the code that computed them for the plan."""
         raise NotImplementedError(f"{self.name} makes {change.change_id} in another way")
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Make the bytes of the changes again, stage and sync them; a partition's problem is put into its staging.
+        """Build the bytes of the changes again, stage and sync them.
 
-        So are those of small files; of a removal only the folder that keeps the original is needed.
+        The default handles small files; a removal only needs the folder for its backup. A failure becomes the
+        ``problem`` of the partition's staging, and stops no other partition.
         """
         for staging in stagings:
             with staging.taking_problems():
@@ -171,7 +179,10 @@ class Fix(ABC):
                         stage_again(work, staging, change, self.bytes_of(work, staging, change))
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """How what applied changes made is read once more: small files here, by the plan and by their form."""
+        """Yield what is read again to verify applied changes.
+
+        The default compares small files with the plan and with the form that a broker writes.
+        """
         for change in staging.changes:
             assert isinstance(change, ReplaceFile)
             if change.method == "remove":
@@ -181,24 +192,23 @@ class Fix(ABC):
 
 
 def looked_at(surveys: Sequence[Survey], purpose: Purpose) -> list[Survey]:
-    """Those whose files are looked at: ``plan`` leaves some as they are, and looks at those that wait apart."""
+    """Return the partitions to look at: ``check`` takes all, ``plan`` skips some and analyzes waiting ones apart."""
     if purpose == "check":
         return list(surveys)
-    touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
+    touched = [survey for survey in surveys if not why_untouched(survey.partition, survey.settings)]
     return touched + beside_leftovers(surveys)
 
 
-def waits(survey: Survey, what: str) -> Seen:
-    """Of a partition in which something is to be mended once its leftovers are gone.
+def waits(survey: Survey, repairs: str) -> Seen:
+    """Return the skipped result of a partition that needs a repair once its leftovers are gone.
 
     Args:
-        survey: of it.
-        what: would be mended, such as ``indexes``.
+        repairs: what would be repaired, such as ``indexes``.
     """
-    left = left_for_leftovers(survey.partition, what)
-    return Seen(left=left, left_note=f"its {what} are left alone: {left.why}")
+    reason = left_for_leftovers(survey.partition, repairs)
+    return Seen(left=reason, left_note=f"its {repairs} are left alone: {reason.why}")
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:
-    """Partitions that the command line lets in."""
+    """Return the partitions that the command line lets in."""
     return [partition for partition in view.partitions if options.wants(partition.topic, partition.number)]

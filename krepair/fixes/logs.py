@@ -1,4 +1,4 @@
-"""Reads the logs of partitions, once for all fixes: as they are, and as they will be after the changes proposed."""
+"""Read the logs of partitions, once for all fixes: as they are, and as they will be after the proposed changes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ class LogPart(NamedTuple):
     """One ``.log`` as it is, or will be: the file without some ranges.
 
     Attributes:
-        segment: as listed.
-        without: ranges of bytes that are left out, ascending.
+        without: byte ranges that are left out, ascending.
     """
 
     segment: Segment
@@ -38,60 +37,66 @@ class LogPart(NamedTuple):
 
     @property
     def base_offset(self) -> int:
-        """Of the segment."""
+        """Base offset of the segment."""
         return self.segment.base_offset
 
     @property
     def size(self) -> int:
-        """Bytes that are left."""
+        """Size in bytes without the ranges that are left out."""
         return self.segment.log.size - sum(end - start for start, end in self.without)
 
 
 def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPart, ...]:
-    """The logs of a partition once changes are made to it; a change that is made already changes nothing more."""
+    """Return a partition's logs as they will be after changes.
+
+    A change that was already carried out has no further effect: the size of its log shows that.
+    """
     without: dict[int, Ranges] = {}
-    gone: set[int] = set()
+    removed_bases: set[int] = set()
     sizes = {segment.base_offset: segment.log.size for segment in partition.segments}
     for change in changes:
         effect = change.log_effect
-        gone |= set(effect.segments)
+        removed_bases |= set(effect.segments)
         for base_offset, (size_before, ranges) in effect.ranges.items():
             if sizes.get(base_offset) == size_before:
                 without[base_offset] = ranges
     return tuple(
         LogPart(segment, without.get(segment.base_offset, ()))
         for segment in partition.segments
-        if segment.base_offset not in gone
+        if segment.base_offset not in removed_bases
     )
 
 
 def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
-    """Scan the logs of partitions that were not read yet, in one job; see ``Survey.log``."""
+    """Scan the logs of partitions that were not read yet, in one job; the results go to ``Survey.log``."""
     from krepair.scan.scan import scan
 
     unread = [survey for survey in surveys if survey.log is None]
     work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
     scanned = Scanned(beside_broker=context.beside_broker)
-    for one, result in context.engine.each(scan, ((one, scan_item(context, *one)) for one in work)):
-        scanned.take(*one, result)
+    for item, result in context.engine.each(scan, ((item, scan_item(context, *item)) for item in work)):
+        scanned.take(*item, result)
     scanned.put_into(unread)
 
 
 def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
-    """Facts of the active segment of each partition, without reading the others; what cannot be read is left out."""
+    """Return facts of each partition's active segment, without reading the other segments.
+
+    A segment that cannot be read is missing in the result.
+    """
     from krepair.scan.scan import scan
 
-    found = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
+    last = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
     work = [
         (survey, survey.partition.segments[-1])
         for survey in surveys
         if survey.partition.segments and not _knows_last(survey)
     ]
-    asked = ((one, scan_item(context, *one)) for one in work)
-    for (survey, segment), result in context.engine.each(scan, asked):
+    items = ((pair, scan_item(context, *pair)) for pair in work)
+    for (survey, segment), result in context.engine.each(scan, items):
         if isinstance(result, ScanResult):
-            found.append((survey, facts_of(segment, result)))
-    return found
+            last.append((survey, facts_of(segment, result)))
+    return last
 
 
 def _knows_last(survey: Survey) -> bool:
@@ -100,21 +105,26 @@ def _knows_last(survey: Survey) -> bool:
 
 
 def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
-    """Scan what the changes proposed so far will make of logs that they change; see ``Survey.log_after``."""
+    """Scan the logs that the proposed changes alter, as they will be; the results go to ``Survey.log_after``."""
     from krepair.scan.scan import scan
 
     read = [survey for survey in surveys if survey.log is not None]
     parts = [parts_after(survey.partition, survey.changes) for survey in read]
-    work = [(survey, part) for survey, some in zip(read, parts, strict=True) for part in some if part.without]
-    asked = (
+    work = [
+        (survey, part)
+        for survey, kept_parts in zip(read, parts, strict=True)
+        for part in kept_parts
+        if part.without
+    ]
+    items = (
         ((survey, part.segment), scan_item(context, survey, part.segment, without=part.without))
         for survey, part in work
     )
     scanned = Scanned()
-    for one, result in context.engine.each(scan, asked):
-        scanned.take(*one, result)
-    for survey, some in zip(read, parts, strict=True):
-        folder, bases = survey.partition.folder, {part.base_offset for part in some}
+    for key, result in context.engine.each(scan, items):
+        scanned.take(*key, result)
+    for survey, kept_parts in zip(read, parts, strict=True):
+        folder, bases = survey.partition.folder, {part.base_offset for part in kept_parts}
         survey.log_after = LogFacts(
             tuple(
                 scanned.facts.get((folder, facts.base_offset), facts)
@@ -125,11 +135,11 @@ def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
 
 
 class Scanned:
-    """Collects the results of scans as they come, in any order.
+    """Scan results of many segments, collected in any order.
 
     Args:
-        beside_broker: whether a broker may be writing into the active segments. Then the last one of a partition is
-            taken as far as it holds whole batches, and what its transaction index says so far is not used.
+        beside_broker: whether a broker may be writing into the active segments; then the active segment counts up
+            to its last whole batch, and its transaction index is not used.
     """
 
     def __init__(self, *, beside_broker: bool = False) -> None:
@@ -139,7 +149,7 @@ class Scanned:
         self._problems: dict[str, LeftAlone] = {}
 
     def take(self, survey: Survey, segment: Segment, result: ScanResult | Failed) -> None:
-        """One result."""
+        """Add the result of one scan."""
         folder = survey.partition.folder
         beside = self._beside_broker and segment is survey.partition.segments[-1]
         if beside and isinstance(result, ScanResult):
@@ -156,26 +166,28 @@ class Scanned:
         self.facts[folder, segment.base_offset] = facts_of(segment, result)
 
     def put_into(self, surveys: Sequence[Survey]) -> None:
-        """The facts of each partition, ascending."""
+        """Store the facts of each partition in its survey, in ascending order of segments."""
         for survey in surveys:
             folder = survey.partition.folder
-            found = (self.facts.get((folder, segment.base_offset)) for segment in survey.partition.segments)
+            in_order = (
+                self.facts.get((folder, segment.base_offset)) for segment in survey.partition.segments
+            )
             survey.log = LogFacts(
-                tuple(facts for facts in found if facts is not None),
+                tuple(facts for facts in in_order if facts is not None),
                 self._entries.get(folder, {}),
                 self._problems.get(folder),
             )
 
 
 def _as_far_as_written(facts: SegmentFacts) -> SegmentFacts:
-    """An active segment up to its last whole batch: behind it a broker is writing the next one."""
+    """Return facts of an active segment up to its last whole batch, behind which a broker is writing the next one."""
     summary = facts.summary
     whole = structs.replace(summary, file_size=summary.valid_bytes, damage=D_NONE, damage_text="")
     return replace(facts, summary=whole)
 
 
 def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
-    """Why a scanned partition cannot be decided on, or None."""
+    """Return why nothing can be decided on a scanned partition, or None."""
     if isinstance(result, Failed):
         return LeftAlone(result.kind, result.why, damaged=True)
     if result.txn_damage:
@@ -191,7 +203,7 @@ def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
 def scan_item(
     context: Context, survey: Survey, segment: Segment, *, check_crc: bool = True, without: Ranges = ()
 ) -> ScanItem:
-    """The scan of one segment."""
+    """Return the work item that scans one segment."""
     assumed = context.options.assume_high_watermark or survey.high_watermark < 0
     return ScanItem(
         place=place_of(context.view, survey.partition),
@@ -208,8 +220,11 @@ def scan_item(
 
 
 def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
-    """Where the log goes on behind a segment: where the next one begins, or the last clean stop recorded its end."""
-    later = bisect_right(partition.segments, base_offset, key=lambda one: one.base_offset)
+    """Return the offset at which the log continues behind a segment.
+
+    It is the base offset of the next segment, or the log end that the last clean stop recorded.
+    """
+    later = bisect_right(partition.segments, base_offset, key=lambda segment: segment.base_offset)
     if later < len(partition.segments):
         return partition.segments[later].base_offset
     end = view.recovery_point.offsets.get(partition.key, -1) if view.clean_shutdown else -1
@@ -217,12 +232,12 @@ def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
 
 
 def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
-    """What the rules see of a scanned segment."""
+    """Return what the rules need to know of a scanned segment."""
     return facts_at(segment.base_offset, segment.log.mtime_ns, result)
 
 
 def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFacts:
-    """As ``facts_of``, of a log with this time."""
+    """Return what the rules need to know of a scanned log with this base offset and time."""
     return SegmentFacts(
         base_offset=base_offset,
         mtime_ms=mtime_ns // 1_000_000,
@@ -232,7 +247,7 @@ def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFact
 
 
 def entries_of(data: bytes) -> Int64s:
-    """int64[N, 4] (producer id, first offset, last offset, last stable offset) of the bytes of a ``.txnindex``."""
+    """Return a ``.txnindex`` as int64[N, 4]: producer id, first offset, last offset, last stable offset."""
     if not data:
         return np.empty((0, 4), np.int64)
     view = txn_index.view(data)

@@ -1,8 +1,8 @@
-"""Pre-recovery: what an unclean start would do to the segments above the recovery points, done and verified before it.
+"""Fix ``recovery``: do in advance what an unclean start would do above the recovery points, and verify it.
 
-It decides nothing that the other fixes do not decide: from the segment that holds the recovery point on, it takes what
-``tail``, ``index`` and ``snapshots`` work out, and the epochs as a recovery appends them. New are an empty segment at
-the log end, so that nothing else is left to recover, and the line of the recovery point, which is raised last of all.
+It takes what ``tail``, ``index`` and ``snapshots`` work out, from the segment with the recovery point on, and
+appends leader epochs as a recovery would. Its own changes are an empty segment at the log end, so that nothing else
+is left to recover, and the entry of the recovery point, which is advanced last of all.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _FEW = 3
 
 
 class Recovery(Fix):
-    """After an unclean stop: the work of the next start is done before it, and the recovery points are raised."""
+    """Fix after an unclean stop: the work of the next start is done before it, and the recovery points advance."""
 
     name = "recovery"
     reads_logs = True
@@ -99,9 +99,13 @@ class Recovery(Fix):
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
-        """Nothing, where no partition has anything to win."""
-        seen = (survey.seen(RECOVERY_SEEN) for survey in surveys)
-        return self.name if any(one is not None and one.before > one.after for one in seen) else ""
+        """Return an empty string where no partition has anything to gain."""
+        results = (survey.seen(RECOVERY_SEEN) for survey in surveys)
+        return (
+            self.name
+            if any(result is not None and result.before > result.after for result in results)
+            else ""
+        )
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
         """Read the segments that a start would recover, in one job, and work out what it would leave.
@@ -121,30 +125,30 @@ class Recovery(Fix):
         refuse_standing_fences(context.view)
         ranges = [Range(context, survey) for survey in surveys if survey.partition.segments]
         look_at_ranges(context, ranges)
-        for one in ranges:
-            one.survey.put(RECOVERY_SEEN, one.outcome())
+        for range_ in ranges:
+            range_.survey.put(RECOVERY_SEEN, range_.outcome())
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """The files of the range as a recovery would leave them, and the new segment."""
+        """Return the files of the range as a recovery would leave them, and the new segment."""
         return (survey.seen(RECOVERY_SEEN) or Recovered()).seen
 
     def look_root(self, context: Context) -> SeenRoot:
-        """The lines of the recovery points, in the order of the partitions."""
-        seen = {
-            survey.partition.folder: one
+        """Return the entries of the recovery points, in the order of the partitions."""
+        results = {
+            survey.partition.folder: result
             for survey in context.surveys.values()
-            if (one := survey.seen(RECOVERY_SEEN)) is not None
+            if (result := survey.seen(RECOVERY_SEEN)) is not None
         }
-        raised = [one for one in seen.values() if one.line is not None]
+        raised = [result for result in results.values() if result.line is not None]
         if not raised:
             return SeenRoot()
         file = context.view.recovery_point.file
-        text = _sums(seen)
+        text = _sums(results)
         change = ChangeLines(
             change_id=f"./{RECOVERY_POINT_CHECKPOINT}",
             name=RECOVERY_POINT_CHECKPOINT,
             rule=RECOVERED,
-            lines=tuple(one.line for one in raised if one.line is not None),
+            lines=tuple(result.line for result in raised if result.line is not None),
             size_before=-1 if file is None else file.size,
             reason=text,
             undo=KeepOriginal(),
@@ -153,12 +157,13 @@ class Recovery(Fix):
         return SeenRoot(changes=(change,), notes=(f"recovery: {text}", *others))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
+        """Stage the changes of all partitions."""
         from krepair.fixes import recovery_staging
 
         recovery_staging.stage(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Every segment that is no longer read is read again; every small file is as planned."""
+        """Yield checks: segments that a start no longer reads are read once more; small files are as planned."""
         from krepair.fixes.recovery_staging import second_readings
 
         return second_readings(work, staging)
@@ -168,17 +173,17 @@ RECOVERY = Recovery()
 
 
 def _other_log_dirs(context: Context) -> Iterator[str]:
-    """What becomes of the other directories of the broker that were not stopped cleanly: each has a plan of its own."""
+    """Yield a note for each other log directory of the broker that was not stopped cleanly: it needs its own plan."""
     for path in log_dirs_left_out([context.view.path], context.options.config):
         if os.path.isdir(path) and not os.path.lexists(f"{path}/{CLEAN_SHUTDOWN}"):
             yield f"{path} is another log directory of this broker; without a plan of its own the start recovers it"
 
 
 def refuse_standing_fences(view: LogDir) -> None:
-    """Refuse while any fence is up.
+    """Refuse while any recovery guard is up.
 
     Raises:
-        RefusedError: one is.
+        RefusedError: an unfinished plan has its guard up.
     """
     with Tree(view.path, view.inode) as tree:
         places = standing_fences(tree, view.path)
@@ -190,36 +195,36 @@ def refuse_standing_fences(view: LogDir) -> None:
 
 
 def _look_at_gain(context: Context, survey: Survey) -> None:
-    """For ``check``, which has read everything: how many bytes a start would read that it need not read."""
-    one = Range(context, survey)
+    """Store, for ``check``, how many bytes a start would read without need; everything was read already."""
+    range_ = Range(context, survey)
     if (
-        one.left is None
-        and one.spares_reading
+        range_.left is None
+        and range_.spares_reading
         and not any(facts.summary.damage for facts in survey.segments[:-1])
     ):
-        survey.put(RECOVERY_SEEN, Recovered(before=one.before))
+        survey.put(RECOVERY_SEEN, Recovered(before=range_.before))
 
 
-def _sums(seen: Mapping[str, Recovered]) -> str:
-    """What a start would read of the partitions that are made ready, and what it still reads of all, and why."""
-    ready = [one for one in seen.values() if one.before > one.after]
-    before = sum(one.before for one in ready)
-    seconds = recovery_seconds(before, sum(one.batches for one in ready))
+def _sums(results: Mapping[str, Recovered]) -> str:
+    """Return what a start would read of the prepared partitions, and what it still reads of all and why."""
+    ready = [result for result in results.values() if result.before > result.after]
+    before = sum(result.before for result in ready)
+    seconds = recovery_seconds(before, sum(result.batches for result in ready))
     return (
         f"the next start would read {before:,} bytes of {count_text(len(ready), 'partition')} that this plan makes "
-        f"ready ({recovery_text(seconds)}, one recovery thread); {_still_read(seen)}"
+        f"ready ({recovery_text(seconds)}, one recovery thread); {_still_read(results)}"
     )
 
 
-def _still_read(seen: Mapping[str, Recovered]) -> str:
-    rest = {folder: one for folder, one in seen.items() if one.after}
+def _still_read(results: Mapping[str, Recovered]) -> str:
+    rest = {folder: result for folder, result in results.items() if result.after}
     if not rest:
         return "afterwards it reads nothing of the partitions of this plan"
     folders: dict[str, list[str]] = {}
-    for folder, one in rest.items():
-        folders.setdefault(one.still, []).append(folder)
+    for folder, result in rest.items():
+        folders.setdefault(result.still, []).append(folder)
     each = "; ".join(f"{_few(names)} ({why})" for why, names in folders.items())
-    total = sum(one.after for one in rest.values())
+    total = sum(result.after for result in rest.values())
     return f"afterwards it still reads {total:,} bytes of {count_text(len(rest), 'partition')}: {each}"
 
 
@@ -233,15 +238,15 @@ def _few(names: Sequence[str]) -> str:
 
 
 class Recovered(NamedTuple):
-    """What is planned for one partition.
+    """What the fix plans for one partition.
 
     Attributes:
-        seen: its changes.
-        line: of the recovery point, None if it stays.
-        before: bytes that a start would read of it.
-        batches: in them.
-        after: bytes that it will read.
-        still: why it will read them; empty if it will read none.
+        seen: findings, changes and notes of this partition.
+        line: changed entry of the recovery point, None if it stays.
+        before: bytes of the partition that a start reads today.
+        batches: batches in the bytes that a start reads today.
+        after: bytes that a start reads once the plan is applied.
+        still: why a start still reads bytes; empty if it reads none.
     """
 
     seen: Seen = Seen()
@@ -256,21 +261,20 @@ RECOVERY_SEEN: Sight[Recovered] = Sight("what an unclean start would recover")
 
 
 class Range:
-    """One partition from the segment on that holds its recovery point, while it is worked out.
+    """State of one partition's recovery, from the segment with its recovery point to the log end.
 
     Attributes:
-        survey: of the partition.
-        part: a survey of the range alone.
-        below: one of the segments before it.
-        floor: base offset of its first segment.
-        point: the line as it is, None if there is none.
-        left: why it is left alone, or None.
+        part: an analysis of the range alone.
+        below: an analysis of the segments before the range.
+        floor: base offset of the first segment of the range.
+        point: the recovery point as it is, None if there is no entry.
+        left: reason for skipping the partition, or None.
         log_end: offset at which the log will end.
-        roll: whether it gets a new segment.
-        changes: to its log, worked out so far.
-        small: the small files to make or remove, but for indexes.
-        aborts: the transaction indexes to make.
-        notes: for the reviewer.
+        roll: whether the partition gets a new segment.
+        changes: changes to its log, worked out so far.
+        small: the small files to build or remove, except indexes.
+        aborts: the transaction indexes to build.
+        notes: notes for the reviewer.
     """
 
     def __init__(self, context: Context, survey: Survey) -> None:
@@ -280,13 +284,13 @@ class Range:
         self.key = partition.key
         points = context.view.recovery_point.offsets
         self.point: int | None = points.get(self.key)
-        found = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
-        self.floor = 0 if found is None else found
-        segments = tuple(one for one in partition.segments if one.base_offset >= self.floor)
+        floor = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
+        self.floor = 0 if floor is None else floor
+        segments = tuple(each for each in partition.segments if each.base_offset >= self.floor)
         self.part = Survey(
             partition._replace(segments=segments), survey.settings, high_watermark=survey.high_watermark
         )
-        before = tuple(one for one in partition.segments if one.base_offset < self.floor)
+        before = tuple(each for each in partition.segments if each.base_offset < self.floor)
         self.below = Survey(partition._replace(segments=before), survey.settings)
         self.before = sum(segment.log.size for segment in segments)
         self.changes: list[Change] = []
@@ -300,36 +304,36 @@ class Range:
 
     def _why_left(self) -> LeftAlone | None:
         partition, settings, view = self.survey.partition, self.survey.settings, self.view
-        special = next((one for one in partition.specials if one.name.endswith(SEGMENT_SUFFIXES)), None)
+        special = next((file for file in partition.specials if file.name.endswith(SEGMENT_SUFFIXES)), None)
         return why_point_stays(
             PointLine(
                 special=None if special is None else (special.name, special.kind),
                 untouched=why_untouched(partition, settings),
                 first="leftovers" if waits_for_leftovers_alone(partition, settings) else "",
-                marked=[one.folder for one in view.marked if one.key == self.key],
-                is_file=all(one.name != RECOVERY_POINT_CHECKPOINT for one in view.foreign),
+                marked=[folder.folder for folder in view.marked if folder.key == self.key],
+                is_file=all(file.name != RECOVERY_POINT_CHECKPOINT for file in view.foreign),
                 damaged=bool(view.recovery_point.damage),
             )
         )
 
     @property
     def spares_reading(self) -> bool:
-        """Whether a start would read less of it afterwards."""
+        """Return whether a start would read less of the partition afterwards."""
         return self.before > (0 if self.roll else self.part.partition.segments[-1].log.size)
 
     def leave(self, code: str, text: str, fix: str = "") -> None:
-        """Leave the partition as it is."""
+        """Skip the partition, unless it has a reason already."""
         self.left = self.left or left_to(code, text, fix)
 
     @property
     def all_changes(self) -> list[Change]:
-        """Those of the fixes before, and those of the range."""
+        """Return the changes of earlier fixes, followed by those of the range."""
         return [*self.survey.changes, *self.changes]
 
     # -- what comes of it
 
     def outcome(self) -> Recovered:
-        """The changes, their order, and what is told."""
+        """Return the changes in their order, with the notes on them."""
         if self.left is not None:
             note = f"recovery: its recovery point stays: {self.left.why}"
             still = f"left alone, code {self.left.code}"
@@ -347,7 +351,7 @@ class Range:
         taken = {change.name for change in self.survey.changes if isinstance(change, ReplaceFile)}
         indexes, _ = index_changes(self.part, bases_touched(self.all_changes))
         small = (*self.small, *indexes, *self.aborts)
-        made: list[Change] = [replace(one, rule=RECOVERED) for one in small if one.name not in taken]
+        made: list[Change] = [replace(file, rule=RECOVERED) for file in small if file.name not in taken]
         made += self.changes
         last = self.part.segments_after[-1]
         size = last.summary.valid_bytes
@@ -399,85 +403,88 @@ class Range:
 
 
 def look_at_ranges(context: Context, ranges: Sequence[Range]) -> None:
-    """Work out what becomes of the ranges from which a start would read less; of the others nothing is read."""
+    """Work out the changes for the ranges from which a start would read less; nothing is read of the others."""
     for step in (_look_below, _read, _cut, _measure, _see_snapshots, _see_aborts):
-        step(context, [one for one in ranges if one.left is None and one.spares_reading])
+        step(context, [range_ for range_ in ranges if range_.left is None and range_.spares_reading])
 
 
 def _look_below(context: Context, ranges: Sequence[Range]) -> None:
-    """Where a broker checks all indexes when it loads a log, those before the ranges have to be right.
+    """Check the indexes before the ranges, for brokers that check all indexes when they load a log.
 
-    Up to 2.2 it recovers a segment for a wrong index, with the snapshots behind it removed. Only because it also read
-    what is above the recovery point did it find the transactions again that were open there (seen on 2.2.1).
+    A broker up to 2.2 recovers a segment for a wrong index, and removes the snapshots behind it. Only because it
+    also reads what is above the recovery point does it find the transactions again that were open there (seen on
+    2.2.1).
     """
     if context.version is not None and context.version >= FIRST_WITHOUT_SANITY_CHECK:
         return
-    of = {id(one.below): one for one in ranges}
-    for survey, segment, found in rebuilt_by_a_load(context, [one.below for one in ranges]):
-        one = of[id(survey)]
-        replaced = {name for change in one.survey.changes for name in change.touches}
+    range_of = {id(range_.below): range_ for range_ in ranges}
+    for survey, segment, result in rebuilt_by_a_load(context, [range_.below for range_ in ranges]):
+        range_ = range_of[id(survey)]
+        replaced = {name for change in range_.survey.changes for name in change.touches}
         names = {segment_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
-        if isinstance(found, Failed):
-            one.leave("unreadable", found.why)
+        if isinstance(result, Failed):
+            range_.leave("unreadable", result.why)
         elif not names & replaced:
             text = f"an index of {segment.log.name} is not right: a broker up to 2.2 recovers that segment"
-            one.leave("index", text, "index,recovery")
+            range_.leave("index", text, "index,recovery")
 
 
 def _read(context: Context, ranges: Sequence[Range]) -> None:
-    """Every batch of the ranges, and their indexes; what earlier fixes have read is not read again."""
-    unread = [one for one in ranges if one.survey.log is None]
-    read_logs_and_indexes(context, [one.part for one in unread], "regenerate", trim_active=True)
-    known = [one for one in ranges if one.survey.log is not None]
-    for one in known:
-        one.part.log = _from(one.survey.log, one.floor)
-    look_at_indexes(context, [one.part for one in known], "regenerate", trim_active=True)
-    for one in ranges:
-        one.part.log_after = _from(one.survey.log_after, one.floor)
-        for facts in one.part.segments:
-            one.survey.digests[log_name(facts.base_offset)] = facts.summary.headers
-        problem = one.part.log.problem if one.part.log is not None else None
+    """Read every batch of the ranges and their indexes; what earlier fixes have read is not read again."""
+    unread = [range_ for range_ in ranges if range_.survey.log is None]
+    read_logs_and_indexes(context, [range_.part for range_ in unread], "regenerate", trim_active=True)
+    known = [range_ for range_ in ranges if range_.survey.log is not None]
+    for range_ in known:
+        range_.part.log = _from(range_.survey.log, range_.floor)
+    look_at_indexes(context, [range_.part for range_ in known], "regenerate", trim_active=True)
+    for range_ in ranges:
+        range_.part.log_after = _from(range_.survey.log_after, range_.floor)
+        for facts in range_.part.segments:
+            range_.survey.digests[log_name(facts.base_offset)] = facts.summary.headers
+        problem = range_.part.log.problem if range_.part.log is not None else None
         if problem is not None and problem.code != "txnindex-damage":
-            one.left = problem
-        elif len(one.part.segments) != len(one.part.partition.segments):
-            one.leave("unreadable", "not all of its segments could be read")
+            range_.left = problem
+        elif len(range_.part.segments) != len(range_.part.partition.segments):
+            range_.leave("unreadable", "not all of its segments could be read")
 
 
 def _from(log: LogFacts | None, floor: int) -> LogFacts | None:
     if log is None:
         return None
-    return log._replace(segments=tuple(one for one in log.segments if one.base_offset >= floor))
+    return log._replace(segments=tuple(facts for facts in log.segments if facts.base_offset >= floor))
 
 
 def _cut(context: Context, ranges: Sequence[Range]) -> None:
-    """Torn tails are cut; of a partition with other damage nothing changes."""
-    look_at_damage(context, [one.part for one in ranges if not changes_logs(one.survey.changes)])
+    """Cut torn tails; skip partitions with other damage."""
+    look_at_damage(context, [range_.part for range_ in ranges if not changes_logs(range_.survey.changes)])
     torn = []
-    for one in ranges:
-        if changes_logs(one.survey.changes):
-            if any(isinstance(change, SetAside) or _is_by_consent(change) for change in one.survey.changes):
-                one.leave(
+    for range_ in ranges:
+        if changes_logs(range_.survey.changes):
+            if any(
+                isinstance(change, SetAside) or _is_by_consent(change) for change in range_.survey.changes
+            ):
+                range_.leave(
                     "damage",
                     "bytes of its log go by a consent; once that is applied, plan its recovery",
                     "recovery",
                 )
-            elif any(facts.summary.damage for facts in one.part.segments_after):
-                one.leave("damage", "damage is left in what a start would read", "tail,recovery")
+            elif any(facts.summary.damage for facts in range_.part.segments_after):
+                range_.leave("damage", "damage is left in what a start would read", "tail,recovery")
             continue
-        damages = damages_in(context.view, one.part)
-        one.left = one.left or why_damage_stays(damages, unmapped(damaged_logs(one.part)))
-        if one.left is None and damages:
-            torn.append(one)
-    decide(context, [one.part for one in torn])
-    for one in torn:
-        seen = one.part.seen(TAIL_SEEN) or Seen()
-        if not seen.changes:
-            text = "its torn tail cannot be cut" if seen.left is None else seen.left.why
-            one.leave("damage", "; ".join([text, *seen.notes]))
+        damages = damages_in(context.view, range_.part)
+        range_.left = range_.left or why_damage_stays(damages, unmapped(damaged_logs(range_.part)))
+        if range_.left is None and damages:
+            torn.append(range_)
+    decide(context, [range_.part for range_ in torn])
+    for range_ in torn:
+        proposal = range_.part.seen(TAIL_SEEN) or Seen()
+        if not proposal.changes:
+            text = "its torn tail cannot be cut" if proposal.left is None else proposal.left.why
+            range_.leave("damage", "; ".join([text, *proposal.notes]))
             continue
-        one.changes += seen.changes
-        one.part.changes += seen.changes
-    read_logs_after(context, [one.part for one in torn if one.left is None])
+        range_.changes += proposal.changes
+        range_.part.changes += proposal.changes
+    read_logs_after(context, [range_.part for range_ in torn if range_.left is None])
 
 
 def _is_by_consent(change: Change) -> bool:
@@ -485,40 +492,43 @@ def _is_by_consent(change: Change) -> bool:
 
 
 def _measure(context: Context, ranges: Sequence[Range]) -> None:
-    """Where each log ends, and whether anything speaks against it; and its leader epochs."""
-    for one in ranges:
-        segments = one.part.segments_after
-        one.log_end = segments[-1].end_offset
-        start = context.view.log_start.offsets.get(one.key, 0)
-        one.left = one.left or why_ends_differ(segments, one.point or 0, start)
-        taken = {segment_name(one.log_end, suffix) for suffix in SEGMENT_SUFFIXES}
-        orphan = next((file.name for file in one.survey.partition.orphan_indexes if file.name in taken), "")
-        if orphan and one.roll and segments[-1].summary.valid_bytes:
+    """Find where each log ends, whether other evidence contradicts that end, and the leader epochs up to it."""
+    for range_ in ranges:
+        segments = range_.part.segments_after
+        range_.log_end = segments[-1].end_offset
+        start = context.view.log_start.offsets.get(range_.key, 0)
+        range_.left = range_.left or why_ends_differ(segments, range_.point or 0, start)
+        taken = {segment_name(range_.log_end, suffix) for suffix in SEGMENT_SUFFIXES}
+        orphan = next(
+            (file.name for file in range_.survey.partition.orphan_indexes if file.name in taken), ""
+        )
+        if orphan and range_.roll and segments[-1].summary.valid_bytes:
             text = f"{orphan} is without its log, where the new segment would be"
-            one.leave("leftovers", text, "leftovers")
-        if one.left is None:
-            _see_epochs(context, one, segments)
+            range_.leave("leftovers", text, "leftovers")
+        if range_.left is None:
+            _see_epochs(context, range_, segments)
 
 
-def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) -> None:
-    partition = one.survey.partition
+def _see_epochs(context: Context, range_: Range, segments: Sequence[SegmentFacts]) -> None:
+    partition = range_.survey.partition
     if any(
-        isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT for each in one.survey.changes
+        isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT
+        for each in range_.survey.changes
     ):
         return
     file = read_epochs_file(partition)
     log_start = log_start_of(context.view, partition, segments)
     log = epochs_of_log(
-        [each.summary for each in segments], log_start, compacted=one.survey.settings.compacts
+        [each.summary for each in segments], log_start, compacted=range_.survey.settings.compacts
     )
     chosen = choose_epochs(file.recorded, log, segments, context.version, file.wrong)
-    one.left = one.left or chosen.left
+    range_.left = range_.left or chosen.left
     if chosen.entries is None:
         return
     if file.digest:
-        one.survey.digests[LEADER_EPOCH_CHECKPOINT] = file.digest
+        range_.survey.digests[LEADER_EPOCH_CHECKPOINT] = file.digest
     count = count_text(len(chosen.entries), "entry", "entries")
-    one.small.append(
+    range_.small.append(
         made_anew(
             partition.folder,
             LEADER_EPOCH_CHECKPOINT,
@@ -531,56 +541,58 @@ def _see_epochs(context: Context, one: Range, segments: Sequence[SegmentFacts]) 
 
 
 def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
-    """The producers at each log end, from the newest snapshot at or below the range on, as a recovery does."""
+    """Rebuild the producers at each log end from the newest snapshot at or below the range, as a recovery does."""
     rules = rules_now(context)
     targets = []
-    for one in ranges:
-        partition = one.survey.partition
-        facts = (*one.survey.segments_after, *one.part.segments_after)
-        target = target_of(context.view, partition, facts, one.all_changes, one.survey.settings)
-        targets.append(target.recovered(one.floor, one.log_end))
-    found = see_snapshots(targets, rules, context.engine, clean=False, always=True)
-    for one, seen in zip(ranges, found, strict=True):
-        if seen is None or seen.left or seen.data is None or seen.log_end != one.log_end:
-            one.leave("producers", f"its producers cannot be told: {seen.left if seen else 'no log'}")
+    for range_ in ranges:
+        partition = range_.survey.partition
+        facts = (*range_.survey.segments_after, *range_.part.segments_after)
+        target = target_of(context.view, partition, facts, range_.all_changes, range_.survey.settings)
+        targets.append(target.recovered(range_.floor, range_.log_end))
+    snapshots = see_snapshots(targets, rules, context.engine, clean=False, always=True)
+    for range_, seen in zip(ranges, snapshots, strict=True):
+        if seen is None or seen.left or seen.data is None or seen.log_end != range_.log_end:
+            range_.leave("producers", f"its producers cannot be told: {seen.left if seen else 'no log'}")
         else:
-            _take_snapshots(one, seen)
+            _take_snapshots(range_, seen)
 
 
-def _take_snapshots(one: Range, seen: SeenSnapshots) -> None:
-    folder, data = one.survey.partition.folder, seen.data or b""
-    there = next((each for each in one.survey.partition.snapshots if each.offset == one.log_end), None)
-    file = None if there is None else there.file
-    if one.log_end > seen.bases[0] and not (file is not None and same_bytes(file, data)):
+def _take_snapshots(range_: Range, seen: SeenSnapshots) -> None:
+    folder, data = range_.survey.partition.folder, seen.data or b""
+    existing = next(
+        (each for each in range_.survey.partition.snapshots if each.offset == range_.log_end), None
+    )
+    file = None if existing is None else existing.file
+    if range_.log_end > seen.bases[0] and not (file is not None and same_bytes(file, data)):
         text = f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction, at the log end"
-        name = segment_name(one.log_end, ".snapshot")
-        one.small.append(made_anew(folder, name, file, data, RECOVERED, text))
-    one.small += [
+        name = segment_name(range_.log_end, ".snapshot")
+        range_.small.append(made_anew(folder, name, file, data, RECOVERED, text))
+    range_.small += [
         removed(folder, file, RECOVERED, reason.value)
         for file, reason in seen.judged.wrong
         if reason is SnapshotReason.PAST_END
     ]
     if seen.open_transactions:
         count = count_text(seen.open_transactions, "transaction is", "transactions are")
-        one.notes.append(
+        range_.notes.append(
             f"recovery: {count} open at its log end, as after any crash: read_committed stops there until it ends"
         )
 
 
 def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
-    """The transaction indexes of the ranges, held against a replay from where the first open transaction began."""
+    """Compare the transaction indexes of the ranges with a replay from the start of the first open transaction."""
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
-    chosen = [one for one in ranges if _has_transactions(one)]
+    chosen = [range_ for range_ in ranges if _has_transactions(range_)]
     items = []
-    for one in chosen:
-        partition = one.survey.partition
+    for range_ in chosen:
+        partition = range_.survey.partition
         try:
-            start = replayed_from(partition, one.floor)
+            start = replayed_from(partition, range_.floor)
         except OSError as error:
-            one.leave("unreadable", f"a producer snapshot could not be read: {why_unreadable(error)}")
-            start = one.floor
-        parts = [part for part in parts_after(partition, one.all_changes) if part.base_offset >= start]
+            range_.leave("unreadable", f"a producer snapshot could not be read: {why_unreadable(error)}")
+            start = range_.floor
+        parts = [part for part in parts_after(partition, range_.all_changes) if part.base_offset >= start]
         items.append(
             TxnItem(
                 place=place_of(context.view, partition),
@@ -589,25 +601,25 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
             )
         )
     for index, result in context.engine.map(inspect_txn, items):
-        one = chosen[index]
+        range_ = chosen[index]
         if isinstance(result, Failed):
-            one.leave("unreadable", result.why)
+            range_.leave("unreadable", result.why)
             continue
-        touched, made = bases_touched(one.all_changes), _transaction_indexes_cut(one.all_changes)
+        touched, made = bases_touched(range_.all_changes), _transaction_indexes_cut(range_.all_changes)
         for each in result.problems:
             if each.base_offset not in touched:
-                if each.base_offset >= one.floor:
-                    one.aborts.append(transaction_index(one.survey.partition.folder, each, RECOVERED))
+                if each.base_offset >= range_.floor:
+                    range_.aborts.append(transaction_index(range_.survey.partition.folder, each, RECOVERED))
             elif made.get(each.base_offset) != each.digest_after:
                 name = segment_name(each.base_offset, ".txnindex")
                 text = f"{name}: {each.text}; its log changes too: change that first, then recover it"
-                one.leave(
+                range_.leave(
                     "txnindex-disagrees", text, "tail" if each.base_offset in made else "index=regenerate"
                 )
 
 
 def _transaction_indexes_cut(changes: Sequence[Change]) -> dict[int, str]:
-    """Base offset -> digest of the ``.txnindex``, of logs that are cut; empty where the file stays as it is."""
+    """Return base offset -> digest of the ``.txnindex`` of each cut log; empty where the file stays as it is."""
     return {
         change.base_offset: next(
             (new.digest_after for new in change.companions if new.name.endswith(".txnindex")), ""
@@ -617,15 +629,15 @@ def _transaction_indexes_cut(changes: Sequence[Change]) -> dict[int, str]:
     }
 
 
-def _has_transactions(one: Range) -> bool:
-    """Whether a replay may find a transaction index of the range that is not true."""
-    segments = one.part.partition.segments
+def _has_transactions(range_: Range) -> bool:
+    """Return whether a replay may find a wrong transaction index in the range."""
+    segments = range_.part.partition.segments
     entries = any(segment.txn_index and segment.txn_index.size for segment in segments)
-    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in one.part.segments))
+    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in range_.part.segments))
 
 
 def same_bytes(file: FileRef, data: bytes) -> bool:
-    """Whether a file holds these bytes; one that cannot be read does not."""
+    """Return whether a file holds exactly these bytes; False if it cannot be read."""
     try:
         return read_whole(file.path, len(data) + 1) == data
     except OSError:

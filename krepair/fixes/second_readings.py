@@ -1,9 +1,9 @@
-"""The one way in which ``verify``, and ``apply`` with ``--keep until-verified``, read what changes made once more.
+"""Verification of applied changes, shared by ``verify`` and by ``apply --keep until-verified``.
 
-A fix says what is read of its changes and what has to come of it, as ``SecondReading``: data and small functions.
-``read_again`` carries out those of all fixes. Logs, and their offset and time indexes, are read by code that did not
-make them. A small file that follows from the logs is held against the plan and against its own form, a ``.txnindex``
-also against a replay.
+A fix describes as ``SecondReading`` what is read of its changes and what must come of it: data and small functions.
+``read_again`` carries out the readings of all fixes. Logs and their offset and time indexes are read by code that
+did not write them. A small file that follows from the logs is compared with the plan and with the form that a
+broker writes, a ``.txnindex`` also with a replay.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LINES: Final = Kind("checkpoints of the log directory", "its lines against the p
 
 
 class InTurn(NamedTuple):
-    """Reads items in several steps.
+    """Reader that maps items in several steps.
 
     Attributes:
-        read: gives a result for the index of each item.
+        read: yields (index of an item, result) for each item.
     """
 
     read: Callable[[Work, Sequence[Any]], Iterable[tuple[int, Any]]]
@@ -50,21 +50,21 @@ A line is about the change itself; a ``Wrong`` is about anything else.
 
 
 def problems_of(results: Sequence[Any]) -> Iterator[str]:
-    """What readings have told, and why they failed."""
+    """Yield the problems that readings reported, and why failed readings failed."""
     for result in results:
         yield from (result.why,) if isinstance(result, Failed) else getattr(result, "problems", ())
 
 
 class SecondReading(NamedTuple):
-    """What is read again of a change, and what has to come of it.
+    """One reading that verifies a change.
 
     Attributes:
-        change: that is verified.
-        kind: of the files.
-        way: how the items are read; None where there are none: the driver has read what there is to read.
-        items: of the task.
-        says: what is wrong by the results; an empty line is nothing.
-        files: of the kind, how many it verifies.
+        change: the change that is verified.
+        kind: the kind of its files.
+        way: function that reads the items; None without items, where the driver has read the files itself.
+        items: arguments of the mapped function.
+        says: yields what is wrong according to the results; empty lines are ignored.
+        files: number of files that the reading verifies.
     """
 
     change: Change
@@ -76,21 +76,20 @@ class SecondReading(NamedTuple):
 
 
 def seen_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
-    """Of a small file that the driver has read itself."""
+    """Return the reading of a small file that the driver has read itself."""
     return SecondReading(change, kind, says=lambda _: wrong)
 
 
 def read_again(
-    work: Work, asked: Iterable[tuple[Staging, Callable[[Work, Staging], Iterable[SecondReading]]]]
+    work: Work, targets: Iterable[tuple[Staging, Callable[[Work, Staging], Iterable[SecondReading]]]]
 ) -> None:
-    """Carry out second readings, all of one way together; what they have against changes is put into ``work``.
+    """Carry out second readings, all of one kind together; defects are recorded in ``work``.
 
     Args:
-        work: what verifies.
-        asked: changes of a partition or of the root, and what says how they are read.
+        targets: changes of a partition or of the root, and the function that describes how to read them.
     """
     readings: list[tuple[Staging, SecondReading]] = []
-    for staging, readings_of in asked:
+    for staging, readings_of in targets:
         try:
             with work.disk.tree.keeping_folders():
                 for reading in readings_of(work, staging):
@@ -98,11 +97,11 @@ def read_again(
         except (KrepairError, OSError) as error:
             work.found_all(staging, error)
     results = _run(work, [reading for _, reading in readings])
-    for (staging, reading), came in zip(readings, results, strict=True):
+    for (staging, reading), outcome in zip(readings, results, strict=True):
         work.checked[reading.kind] += reading.files
-        work.batches += sum(getattr(result, "batches", 0) for result in came)
-        work.bytes_read += sum(getattr(result, "bytes", 0) for result in came)
-        for wrong in reading.says(came):
+        work.batches += sum(getattr(result, "batches", 0) for result in outcome)
+        work.bytes_read += sum(getattr(result, "bytes", 0) for result in outcome)
+        for wrong in reading.says(outcome):
             if isinstance(wrong, Wrong):
                 work.wrong.append(wrong)
             else:
@@ -110,7 +109,7 @@ def read_again(
 
 
 def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
-    """The results of each reading, in the order of its items."""
+    """Return the results of each reading, in the order of its items."""
     results: list[list[Any]] = [[None] * len(reading.items) for reading in readings]
     ways: dict[Way, list[tuple[int, int]]] = {}
     for number, reading in enumerate(readings):
@@ -128,9 +127,9 @@ def _run(work: Work, readings: Sequence[SecondReading]) -> list[list[Any]]:
 
 
 def as_planned(staging: Staging, change: ReplaceFile) -> SecondReading:
-    """A small file that was made anew: the bytes of the plan, in the form that a broker writes.
+    """Return the reading of a rebuilt small file: the plan's bytes, in the form that a broker writes.
 
-    What the logs say was asked right before it was put in its place, see ``stage_again``.
+    What the logs say was checked right before the file was swapped in, see ``stage_again``.
     """
     path = staging.folder.at(change.name)
     kind = _SMALL.get(parse_file_name(change.name).kind, _OF_ROOT)
@@ -138,7 +137,7 @@ def as_planned(staging: Staging, change: ReplaceFile) -> SecondReading:
 
 
 def gone(staging: Staging, change: Change, names: tuple[str, ...]) -> SecondReading:
-    """Files that are gone, and kept as they were, unless apply has freed them."""
+    """Return the reading of removed files: absent, and unchanged in the backup unless apply has deleted it."""
     keep = "" if staging.freed.intersection(names) else staging.keep
     wrong = [text for name in names for text in _not_gone(staging, name, keep)]
     return seen_here(change, REMOVED_AND_KEPT if keep else REMOVED, *wrong)._replace(files=len(names))
@@ -159,12 +158,10 @@ def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
 def aborts_again(
     work: Work, staging: Staging, made: Mapping[str, Change], since: int = 0
 ) -> Iterator[SecondReading]:
-    """``.txnindex`` files of a partition, if there are any, all held against one replay of its logs.
+    """Yield the reading of a partition's ``.txnindex`` files, all compared with one replay of its logs.
 
     Args:
-        work: what verifies.
-        staging: the partition.
-        made: name of each file -> the change that made it.
+        made: name of each file -> the change that built it.
         since: base offset of the first segment that is replayed.
 
     Raises:
@@ -177,19 +174,21 @@ def aborts_again(
     changes = {int(name.partition(".")[0]): change for name, change in made.items()}
     item = TxnItem(
         place=work.place(staging),
-        segments=tuple(one for one in staging.listed.log_sizes if since <= one[0] <= max(changes)),
+        segments=tuple(sized for sized in staging.listed.log_sizes if since <= sized[0] <= max(changes)),
         present=(),
     )
 
     def says(results: Sequence[TxnResult | Failed]) -> Iterator[Wrong]:
-        found = results[0]
-        problems = {} if isinstance(found, Failed) else {one.base_offset: one.text for one in found.problems}
+        result = results[0]
+        problems = (
+            {} if isinstance(result, Failed) else {wrong.base_offset: wrong.text for wrong in result.problems}
+        )
         for base, change in changes.items():
             text = problems.get(base, "")
-            if isinstance(found, Failed):
-                text = found.why
-            elif 0 <= found.damaged <= base:
-                text = f"{log_name(found.damaged)} is damaged: what was aborted cannot be told"
+            if isinstance(result, Failed):
+                text = result.why
+            elif 0 <= result.damaged <= base:
+                text = f"{log_name(result.damaged)} is damaged: what was aborted cannot be told"
             if text:
                 yield Wrong(staging.plan.folder, change.change_id, text)
 

@@ -1,4 +1,4 @@
-"""Changes on their way: what a fix is given to make their bytes again at ``apply``, and to verify them."""
+"""Staging of changes: what a fix works with to build their bytes again at ``apply``, and to verify them."""
 
 from __future__ import annotations
 
@@ -59,27 +59,28 @@ _ERROR_OF_CODE: dict[ExitCode, type[KrepairError]] = {
 
 
 def error_of(failure: str, why: str) -> KrepairError:
-    """The error that a task's failure stands for."""
+    """Return the error that a task's failure stands for."""
     return _ERROR_OF_CODE.get(_CODE_OF_FAILURE.get(failure, ExitCode.REFUSED), RefusedError)(why)
 
 
 @dataclass(eq=False)
 class Staging:
-    """Changes of one partition, or of the root, on their way.
+    """Staging of the changes to one partition, or to the root.
 
     Attributes:
-        plan: its part of the plan; of the root, see ``krepair.commit.folder.as_partition``.
-        partition: as listed now; None of the root.
-        folder: for the journal.
-        changes: those that have to be staged, or verified.
-        facts: of its segments, from the scans made while staging; ranges that the plan removes are left out.
-        staged: change id -> how the new files of a group are known.
-        unsynced: whether names were put into ``stage/`` that are not durable yet.
-        problem: why it stops, or None.
-        freed: names of the files whose originals apply has freed: nothing is kept of them.
-        made: ids of the changes that were carried out, and read again, since ``partition`` was listed.
-        decided: base offset -> what was decided on the markers of the whole partition when its first group was staged;
-            empty before. It stays right: the lock is held, and each source is held against the plan when it is copied.
+        plan: the partition's part of the plan; for the root see ``krepair.commit.folder.as_partition``.
+        partition: the partition as listed now; None for the root.
+        folder: the folder and its journal.
+        changes: the changes to stage or to verify.
+        facts: base offset -> facts from the scans made while staging, without the ranges that the plan removes.
+        staged: change id -> identity of a group's new files.
+        unsynced: whether ``stage/`` holds names that are not durable yet.
+        problem: the error that stopped the partition, or None.
+        freed: names of the files whose backups apply has deleted.
+        made: ids of the changes that were carried out and verified since ``partition`` was listed.
+        decided: base offset -> decision on the markers, for the whole partition; empty before its first group is
+            staged. It stays right because the lock is held and each source is compared with the plan when it is
+            copied.
     """
 
     plan: PartitionPlan
@@ -96,32 +97,32 @@ class Staging:
 
     @property
     def listed(self) -> Partition:
-        """The partition, of changes that are not the root's."""
+        """The partition as listed; only for changes to a partition."""
         assert self.partition is not None, "asked of the root"
         return self.partition
 
     @property
     def stage_folder(self) -> str:
-        """Absolute path of what is staged."""
+        """Absolute path of the folder with staged files."""
         return f"{self.folder.private}/stage"
 
     @cached_property
     def planned(self) -> Mapping[str, FileFingerprint]:
-        """Fingerprints of its files as they were planned, by name."""
+        """Fingerprints of its files at planning time, by name."""
         return self.plan.by_name
 
     @property
     def keep_path(self) -> str:
-        """Absolute path of the folder in which originals are kept, or were until they were purged."""
+        """Absolute path of the folder with backups, which exists until they are purged."""
         return f"{self.folder.private}/keep"
 
     @property
     def keep(self) -> str:
-        """The same, empty where it is not there."""
+        """Absolute path of the folder with backups, empty if there is none."""
         return self.keep_path if self.folder.tree.is_folder(self.keep_path) else ""
 
     def only(self, *changes: Change) -> Staging:
-        """The same, with these changes alone; what is known of logs and staged files is shared."""
+        """Return a staging of these changes alone, which shares what is known of logs and staged files."""
         return Staging(
             self.plan,
             self.partition,
@@ -136,7 +137,10 @@ class Staging:
 
     @contextmanager
     def taking_problems(self) -> Iterator[None]:
-        """What goes wrong inside is its problem, and stops nobody else. Its folders are kept open meanwhile."""
+        """Catch an error as this staging's problem, so that other partitions continue.
+
+        The folders of the partition stay open until the end of the block.
+        """
         try:
             with self.folder.tree.keeping_folders():
                 yield
@@ -148,21 +152,20 @@ class Staging:
             self.problem = self.problem or kind(why)
 
     def fails(self, failed: Failed | None) -> None:
-        """What a task has against it is its problem, if it has none yet."""
+        """Store a task's failure as the problem, if there is none yet."""
         if failed is not None:
             self.problem = self.problem or error_of(failed.kind, failed.why)
 
 
 class Wrong(NamedTuple):
-    """One thing that a verification found.
+    """One defect that a verification found.
 
     Attributes:
-        folder: of the partition; ``.`` of the root.
-        change_id: of the change.
-        text: what was expected and what is there.
-        name: of the file, or empty.
-        next_command: what to type about it; may be empty.
-        forbidden: whether it is only that this user may not look.
+        folder: folder of the partition; ``.`` for the root.
+        text: what was expected and what was found.
+        name: name of the file, or empty.
+        next_command: the command to type next; may be empty.
+        forbidden: whether the only problem is that this user may not read the file.
     """
 
     folder: str
@@ -174,12 +177,12 @@ class Wrong(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of files that are verified, as it is told.
+    """A kind of verified files, in words for the page.
 
     Attributes:
-        what: the files, plural.
-        how: each of them is checked.
-        is_log: whether it is a log that is read whole.
+        what: the name of the files, plural.
+        how: how each file is checked.
+        is_log: whether it is a log, which is read whole.
     """
 
     what: str
@@ -189,25 +192,24 @@ class Kind(NamedTuple):
 
 @dataclass(eq=False)
 class Work:
-    """What changes are staged and verified with.
+    """Everything that changes are staged and verified with.
 
     Attributes:
-        plan: reviewed.
-        view: the log directory now.
-        engine: where tasks run.
-        disk: what writes.
-        scratch: for what does not fit into memory.
-        originals: whether new files are held against the kept originals too.
-        wrong: what verifications found.
+        plan: the plan, after its review.
+        view: the log directory as it is now.
+        disk: the object through which all files are written.
+        scratch: scratch folder for data that does not fit into memory.
+        originals: whether new files are also compared with the backups of the originals.
+        wrong: defects that verifications found.
         checked: how many files of each kind were verified.
-        batches: that were verified.
-        bytes_read: of ``.log``.
-        together: whether ``stage_all`` makes the files that are staged now durable together, with one barrier at its
-            end; else each is synced when it is made.
-        keep_plan: puts the copy of the plan into a private sub-folder that is there, see ``PlanKeeper``.
-        moved: (topic, number) -> why there may be another replica than when the plan was made.
-        settled: folders of the partitions whose logs were written out and read from the disk again.
-        other_dirs: the log directories of other replicas on which the plan rests; apply holds their locks.
+        batches: number of batches that were verified.
+        bytes_read: bytes of ``.log`` files that were read.
+        together: whether ``stage_all`` makes all staged files durable with one barrier at its end; otherwise each
+            file is synced when it is written.
+        keep_plan: copies the plan into an existing private sub-folder, see ``PlanKeeper``.
+        moved: (topic, number) -> why there may be another replica than at planning time.
+        settled: folders of the partitions whose logs were flushed and read from the disk again.
+        other_dirs: log directories of other replicas that the plan relies on; apply holds their locks.
     """
 
     plan: Plan
@@ -228,7 +230,7 @@ class Work:
 
     @cached_property
     def recovery_points(self) -> Mapping[tuple[str, int], ChangedLine]:
-        """The lines of recovery points that the plan changes, by topic and partition."""
+        """Recovery point entries that the plan changes, by topic and partition."""
         changes = () if self.plan.root is None else self.plan.root.changes
         return {
             (line.topic, line.partition): line
@@ -238,12 +240,12 @@ class Work:
         }
 
     def found(self, staging: Staging, change: Change, text: str) -> None:
-        """Something is wrong with a change; nothing, if the text is empty."""
+        """Record a defect of a change, unless the text is empty."""
         if text:
             self.wrong.append(Wrong(staging.plan.folder, change.change_id, text))
 
     def found_all(self, staging: Staging, error: KrepairError | OSError) -> None:
-        """None of the changes of a partition could be verified."""
+        """Record that none of a partition's changes could be verified."""
         if isinstance(error, KrepairError):
             text, command = error.message, of_error(error)
         else:
@@ -253,7 +255,7 @@ class Work:
         )
 
     def place(self, staging: Staging) -> Place:
-        """Where a partition's files are, as work items name it."""
+        """Return where a partition's files are, for work items."""
         return place_in(self.view, staging.plan.folder)
 
     @cached_property
@@ -265,7 +267,7 @@ class Work:
 
     @property
     def context(self) -> Context:
-        """The log directory as it is now, with the settings and the options of the plan.
+        """Context of the log directory as it is now, with the settings and options of the plan.
 
         Raises:
             StalePlanError: the plan was edited.
@@ -283,11 +285,10 @@ class Work:
         return Context(self.view, self._settings, options, self.engine, self.scratch)
 
     def survey(self, staging: Staging, facts: Iterable[SegmentFacts] = ()) -> Survey:
-        """A partition as fixes see it when they plan, with all changes of the plan proposed.
+        """Return a partition's survey as fixes see it when they plan, with all changes of the plan proposed.
 
         Args:
-            staging: of the partition.
-            facts: of its logs, as they will be once these changes are made.
+            facts: facts of its logs as they will be after these changes.
 
         Raises:
             StalePlanError: the plan was edited.
@@ -303,7 +304,7 @@ class Work:
         )
 
     def topic(self, topic: str) -> TopicSettings:
-        """The settings of a topic as the plan has them.
+        """Return the settings of a topic as recorded in the plan.
 
         Raises:
             StalePlanError: the plan was edited.
@@ -311,29 +312,27 @@ class Work:
         return self._settings.topic(topic)
 
     def settings(self, staging: Staging) -> TopicSettings:
-        """Those of a partition's topic, see ``topic``."""
+        """Return the settings of the partition's topic as recorded in the plan."""
         return self.topic(staging.plan.topic)
 
     def scan_watermark(self, staging: Staging) -> int:
-        """The high watermark that scans are told."""
+        """Return the high watermark that scans use."""
         known = self.high_watermark(staging)
         return INT64_MAX if self.plan.policy.assume_high_watermark or known < 0 else known
 
     def high_watermark(self, staging: Staging) -> int:
-        """That of the plan, or the one that is recorded now if it fell; -1 if there was none."""
+        """Return the plan's high watermark, or the one recorded now if that is lower; -1 if there was none."""
         return min(staging.plan.high_watermark, watermark_of(self.view, staging.listed))
 
     def take_facts(
         self, staging: Staging, base_offset: int, result: ScanResult | Failed, *, with_txn_index: bool
     ) -> None:
-        """Facts of one segment; a failure is the partition's problem.
+        """Store the facts of one segment; a failure becomes the partition's problem.
 
         Args:
-            staging: of the partition.
-            base_offset: of the segment.
-            result: of its scan.
-            with_txn_index: whether its transaction index has to be right too. Who only asks what the log says does not
-                care: another change of the same plan may mend that index.
+            result: result of the segment's scan.
+            with_txn_index: whether its transaction index must be right as well. A caller that only asks what the
+                log says ignores it: another change of the same plan may repair that index.
         """
         if isinstance(result, Failed):
             staging.fails(result)
@@ -342,18 +341,19 @@ class Work:
             staging.fails(Failed("changed", result.txn_damage))
             return
         segments = staging.listed.segments
-        segment = segments[bisect_left(segments, base_offset, key=lambda one: one.base_offset)]
+        segment = segments[bisect_left(segments, base_offset, key=lambda segment: segment.base_offset)]
         assert segment.base_offset == base_offset, "a log that is not listed was read"
         staging.facts[base_offset] = facts_of(segment, result)
 
     def all_facts(
         self, staging: Staging, since: int = 0, *, with_txn_index: bool = False
     ) -> list[SegmentFacts]:
-        """Facts of every segment from a base offset on, as the logs will be after the plan; scans what is missing.
+        """Return facts of every segment from a base offset on, as the logs will be after the plan.
+
+        Segments without known facts are scanned.
 
         Args:
-            staging: of the partition.
-            since: the base offset.
+            since: the lowest base offset wanted.
             with_txn_index: see ``take_facts``.
 
         Raises:
@@ -367,11 +367,11 @@ class Work:
         missing = [part for part in parts if part.base_offset not in staging.facts]
         if missing:
             context, survey = self.context, self.survey(staging)
-        asked = (
+        items = (
             (part.base_offset, scan_item(context, survey, part.segment, without=part.without))
             for part in missing
         )
-        for base_offset, result in self.engine.each(scan, asked):
+        for base_offset, result in self.engine.each(scan, items):
             self.take_facts(staging, base_offset, result, with_txn_index=with_txn_index)
         if staging.problem is not None:
             raise staging.problem

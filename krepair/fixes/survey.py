@@ -1,6 +1,7 @@
-"""One partition, and what was seen of it: what the logs say, and one typed value for each look.
+"""Analysis of one partition: what its logs say, and one typed value for the result of each analysis step.
 
-A look belongs to a fix, or to the forecast of the next start. It owns its ``Sight`` and is the only one that puts it.
+A step belongs to a fix or to the forecast of the next start. It owns its ``Sight``, and nobody else stores a value
+under it.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, eq=False)
 class Sight(Generic[Value]):
-    """Names what one look sees, and its type.
+    """Typed key of one analysis result.
 
     Attributes:
-        name: for messages.
+        name: the name of the result in messages.
     """
 
     name: str
 
 
 class LogFacts(NamedTuple):
-    """The result of a scan of the logs of one partition.
+    """Result of scanning the logs of one partition.
 
     Attributes:
-        segments: facts per segment, ascending; those that could not be read are missing.
-        txn_entries: bytes of each segment's ``.txnindex``, by base offset.
-        problem: the first log that could not be read, or transaction index that is damaged; None if there is none.
+        segments: facts per segment, ascending; segments that could not be read are missing.
+        txn_entries: base offset -> bytes of the segment's ``.txnindex``.
+        problem: the first log that could not be read, or transaction index that is damaged; None if all is well.
     """
 
     segments: tuple[SegmentFacts, ...] = ()
@@ -50,32 +51,30 @@ class LogFacts(NamedTuple):
 
 @dataclass(eq=False)
 class Sights:
-    """What looks saw, each under its own name and type."""
+    """Results of analysis steps, each under its own typed key."""
 
     _sights: dict[Sight[object], object] = field(default_factory=dict, kw_only=True)
 
     def put(self, sight: Sight[Value], value: Value) -> None:
-        """Keep what a look saw."""
+        """Store the result of an analysis step."""
         self._sights[cast("Sight[object]", sight)] = value
 
     def seen(self, sight: Sight[Value]) -> Value | None:
-        """What a look saw, None if it did not look here."""
+        """Return the result of an analysis step, or None if that step did not run here."""
         return cast("Value | None", self._sights.get(cast("Sight[object]", sight)))
 
 
 @dataclass(eq=False)
 class Survey(Sights):
-    """One partition, looked at.
+    """One partition, what is known of it, and the changes proposed for it.
 
     Attributes:
-        partition: as listed.
-        settings: of its topic.
-        high_watermark: from the checkpoint, -1 if none.
-        log_start: from the checkpoint, 0 if none: records below it were deleted.
-        log: what its logs say; None if they were not read.
-        log_after: what its logs will say once the changes proposed so far are made; None where they change no offsets.
-        changes: proposed so far, in the order of the fixes.
-        digests: file name -> 32 hex digits, of files whose bytes were read.
+        high_watermark: high watermark from the checkpoint, -1 if none.
+        log_start: log start offset from the checkpoint, 0 if none: records below it were deleted.
+        log: facts of its logs; None if they were not read.
+        log_after: facts of its logs after the changes proposed so far; None if those change no offsets.
+        changes: changes proposed so far, in the order of the fixes.
+        digests: file name -> digest of 32 hex digits, of files whose bytes were read.
     """
 
     partition: Partition
@@ -89,22 +88,22 @@ class Survey(Sights):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether krepair never changes its topic: the metadata log of KRaft, or a tiered one."""
+        """Whether the topic is one that krepair never changes: KRaft's metadata log, or a tiered topic."""
         return self.partition.topic == METADATA_TOPIC or bool(self.settings.tiered)
 
     @property
     def segments(self) -> tuple[SegmentFacts, ...]:
-        """Facts per segment as the logs are now, empty if they were not read."""
+        """Facts per segment as the logs are now; empty if they were not read."""
         return () if self.log is None else self.log.segments
 
     @property
     def segments_after(self) -> tuple[SegmentFacts, ...]:
-        """Facts per segment once the changes proposed so far are made."""
+        """Facts per segment after the changes proposed so far."""
         return self.segments if self.log_after is None else self.log_after.segments
 
 
 def log_end_of(segments: Iterable[SegmentFacts]) -> int:
-    """The offset after the last valid batch."""
+    """Return the offset after the last valid batch."""
     return max((segment.summary.last_offset + 1 for segment in segments), default=0)
 
 
@@ -114,7 +113,7 @@ _NOT_ASKED: Final = NextStart()
 
 
 def next_start_of(survey: Survey) -> NextStart:
-    """Return what the next start sees of a partition; ``by_version`` is empty where nobody has asked."""
+    """Return the forecast of a partition's next start; ``by_version`` is empty if no forecast was made."""
     return survey.seen(NEXT_START) or _NOT_ASKED
 
 
@@ -123,5 +122,5 @@ INDEXES_SEEN: Sight[dict[int, InspectResult | Failed]] = Sight("indexes")
 
 
 def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
-    """Return the result of looking at offset and time indexes, by base offset; empty if nobody looked."""
+    """Return base offset -> result of checking the offset and time indexes; empty if they were not checked."""
     return survey.seen(INDEXES_SEEN) or {}

@@ -1,6 +1,6 @@
-"""Damaged logs: they are mapped, findings say what each way out costs, and changes take it.
+"""Fix ``tail``: map damaged logs, report what each repair costs, and plan the repair.
 
-A torn tail is cut, anything else only by a consent that names it.
+A torn tail is cut. Any other damage is repaired only by a consent that names it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
 
 
 def maps_of(survey: Survey) -> Mapping[int, MapResult]:
-    """Maps of the damaged logs of a partition, by base offset."""
+    """Return the maps of a partition's damaged logs, by base offset."""
     return survey.seen(DAMAGE_SEEN) or {}
 
 
@@ -80,8 +80,8 @@ def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
     maps: dict[str, dict[int, MapResult]] = {}
     from krepair.rewrite.damage import map_damage
 
-    asked = (((survey, number), _item(context.view, survey, number)) for survey, number in work)
-    for (survey, number), result in context.engine.each(map_damage, asked):
+    items = (((survey, number), _item(context.view, survey, number)) for survey, number in work)
+    for (survey, number), result in context.engine.each(map_damage, items):
         base_offset = survey.segments[number].base_offset
         maps.setdefault(survey.partition.folder, {})[base_offset] = result
     for survey in surveys:
@@ -95,9 +95,9 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
     facts = survey.segments[number]
     bases = [segment.base_offset for segment in survey.partition.segments]
     later = [base for base in bases if base > facts.base_offset]
-    goes_on = later[0] if later else INT64_MAX
+    following_offset = later[0] if later else INT64_MAX
     if facts.summary.damage == D_OFFSET_ORDER:
-        goes_on = next_base_of(log_dir, survey.partition, facts.base_offset)
+        following_offset = next_base_of(log_dir, survey.partition, facts.base_offset)
     return MapItem(
         place=place_of(log_dir, survey.partition),
         base_offset=facts.base_offset,
@@ -105,14 +105,14 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
         first=valid_range(facts.summary),
         damage=facts.summary.damage,
         text=facts.summary.damage_text,
-        highest=min(facts.base_offset + INT32_MAX, goes_on - 1),
+        highest=min(facts.base_offset + INT32_MAX, following_offset - 1),
         interval_bytes=survey.settings.index_interval_bytes,
         next_base=later[0] if later else -1,
     )
 
 
 def damaged_logs(survey: Survey) -> DamagedLogs:
-    """What the rules of damage ask of a partition."""
+    """Return what the rules of damage need to know of a partition."""
     return DamagedLogs(
         folder=survey.partition.folder,
         segments=survey.segments,
@@ -123,7 +123,7 @@ def damaged_logs(survey: Survey) -> DamagedLogs:
 
 
 def damages_in(log_dir: LogDir, survey: Survey) -> tuple[Damaged, ...]:
-    """Every damaged range of a partition that could be mapped, ascending."""
+    """Return every damaged range of a partition that could be mapped, ascending."""
     return damages_of(damaged_logs(survey), _written(log_dir, survey))
 
 
@@ -138,50 +138,50 @@ def _written(log_dir: LogDir, survey: Survey) -> Written:
 
 
 def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
-    """Every damaged range with the price of each way out."""
+    """Yield one finding per damaged range, with the loss that each repair costs."""
     folder = survey.partition.folder
     why = unmapped(damaged_logs(survey)) if maps_of(survey) else ""
-    for base_offset, found in sorted(maps_of(survey).items()):
-        if found.failure == "unreadable":
-            yield Finding(rule="KR308", partition=folder, file=log_name(base_offset), evidence=found.why)
+    for base_offset, mapped in sorted(maps_of(survey).items()):
+        if mapped.failure == "unreadable":
+            yield Finding(rule="KR308", partition=folder, file=log_name(base_offset), evidence=mapped.why)
     if why:
         for facts in survey.segments:
             if facts.summary.damage:
                 yield _unmapped_finding(survey, facts, why)
         return
-    for one in damages_in(log_dir, survey):
+    for damage in damages_in(log_dir, survey):
         yield Finding(
-            rule=one.rule,
+            rule=damage.rule,
             partition=folder,
-            file=log_name(one.base_offset),
-            position=one.range.start,
-            evidence=f"{one.range.text}; {_where(one)}; {one.price}",
-            bytes=0 if one.range.zeros else one.range.bytes,
-            command=_command(log_dir, one),
-            first_offset=one.excised.first,
-            last_offset=one.excised.last,
-            records_lost=0 if one.harmless else one.excised.records,
-            bytes_lost=0 if one.harmless else one.excised.bytes,
-            severity=_severity(log_dir, survey, one),
+            file=log_name(damage.base_offset),
+            position=damage.range.start,
+            evidence=f"{damage.range.text}; {_where(damage)}; {damage.price}",
+            bytes=0 if damage.range.zeros else damage.range.bytes,
+            command=_command(log_dir, damage),
+            first_offset=damage.excised.first,
+            last_offset=damage.excised.last,
+            records_lost=0 if damage.harmless else damage.excised.records,
+            bytes_lost=0 if damage.harmless else damage.excised.bytes,
+            severity=_severity(log_dir, survey, damage),
         )
 
 
-def _severity(log_dir: LogDir, survey: Survey, one: Damaged) -> Severity | None:
-    """Return that padding is information; unless the next start recovers the segment, and deletes all later ones."""
-    if not one.padding:
+def _severity(log_dir: LogDir, survey: Survey, damage: Damaged) -> Severity | None:
+    """Return INFORMATION for padding, unless the next start recovers its segment and deletes all later ones."""
+    if not damage.padding:
         return None
     starts = next_start_of(survey).by_version.values()
-    recovers = not log_dir.clean_shutdown and any(one.base_offset in loaded.recovered for loaded in starts)
-    return None if recovers and one.later_go else Severity.INFORMATION
+    recovers = not log_dir.clean_shutdown and any(damage.base_offset in loaded.recovered for loaded in starts)
+    return None if recovers and damage.later_go else Severity.INFORMATION
 
 
-def _command(log_dir: LogDir, one: Damaged) -> Next:
-    """What mends it with the least loss; empty where no way out is offered."""
-    if not one.harmless and not one.consent:
+def _command(log_dir: LogDir, damage: Damaged) -> Next:
+    """Return the command that repairs the damage with the least loss; empty where no repair is offered."""
+    if not damage.harmless and not damage.consent:
         return NOTHING
-    consent = () if one.harmless else ("--accept-data-loss", one.consent)
-    way = "tail=broker" if one.unended >= 0 else "tail"
-    return Next.of("plan", log_dir.path, "--fix", way, *consent, out=PLAN)
+    consent = () if damage.harmless else ("--accept-data-loss", damage.consent)
+    mode = "tail=broker" if damage.unended >= 0 else "tail"
+    return Next.of("plan", log_dir.path, "--fix", mode, *consent, out=PLAN)
 
 
 def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
@@ -201,12 +201,14 @@ def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
     )
 
 
-def _where(one: Damaged) -> str:
-    if one.range.next_offset >= 0:
-        following = f"the next valid batch, at position {one.range.end} (offset {one.range.next_offset})"
-        return f"{one.range.bytes} bytes to {following}"
-    nothing = "" if one.range.checksummed else ", no valid batch among them"
-    return f"{one.range.bytes} bytes to the end of the file{nothing}"
+def _where(damage: Damaged) -> str:
+    if damage.range.next_offset >= 0:
+        following = (
+            f"the next valid batch, at position {damage.range.end} (offset {damage.range.next_offset})"
+        )
+        return f"{damage.range.bytes} bytes to {following}"
+    nothing = "" if damage.range.checksummed else ", no valid batch among them"
+    return f"{damage.range.bytes} bytes to the end of the file{nothing}"
 
 
 TAIL_SEEN: Sight[Seen] = Sight("what becomes of damage")
@@ -214,7 +216,7 @@ MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's si
 
 
 class Tail(Fix):
-    """Damaged logs: a torn tail is cut; anything else is cut out, or cut off as a broker would, by consent."""
+    """Fix of damaged logs: cut a torn tail; by consent, excise other damage or cut there as a broker would."""
 
     name = "tail"
     reads_logs = True
@@ -230,14 +232,14 @@ class Tail(Fix):
         if purpose == "check":
             look_at_damage(context, surveys)
             return
-        touched = [one for one in surveys if not why_untouched(one.partition, one.settings)]
-        apart = beside_leftovers(surveys)
-        read_logs(context, [*touched, *apart])
+        touched = [survey for survey in surveys if not why_untouched(survey.partition, survey.settings)]
+        waiting = beside_leftovers(surveys)
+        read_logs(context, [*touched, *waiting])
         look_at_damage(context, touched)
         _check_untouched(context.options, surveys)
-        found = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
+        damages = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
         for text in consents_of(self.name, context.options.accepted_losses):
-            if wrong := wrong_consent(text, found):
+            if wrong := wrong_consent(text, damages):
                 raise UsageError(wrong)
         decide(context, touched)
         _leave_what_would_not_start(context, touched)
@@ -247,12 +249,12 @@ class Tail(Fix):
                 survey.put(TAIL_SEEN, _left(survey, why))
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR301 to KR305, with the price of each way out."""
+        """Return findings KR301 to KR305, with the loss that each repair costs, and the changes planned."""
         decided = survey.seen(TAIL_SEEN) or Seen()
         return decided._replace(findings=damage_findings(context.view, survey))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """Make the logs without their damage again; nothing is staged for a segment that is set aside."""
+        """Stage the logs without their damage; a segment that is moved to backup needs no staged file."""
         from krepair.rewrite.damage import make_mended
 
         jobs: list[tuple[tuple[Staging, MendLog], MendedItem]] = []
@@ -269,7 +271,11 @@ class Tail(Fix):
                 staging.fails(Failed("changed", wrong))
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Logs are walked from end to end and held against what is kept. A set aside segment is gone, and kept."""
+        """Yield the checks of applied changes.
+
+        A repaired log is read from end to end and compared with its backup; a segment moved to backup must be
+        absent from the log and present in the backup.
+        """
         from krepair.rewrite.damage import MendedLogItem, verify_mended_log
 
         made: dict[str, Change] = {}
@@ -294,10 +300,10 @@ class Tail(Fix):
 def _mended_item(
     view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges, lost: Ranges, *, torn: bool
 ) -> MendedItem:
-    """Work out the files that a segment becomes without some ranges.
+    """Return the work item that builds a segment's files without some ranges.
 
-    Its ``.txnindex`` is made here behind a torn tail, where ``index`` comes to no end. ``recovery`` alone reads no more
-    than a start would; it leaves what is wrong with the file.
+    It builds the ``.txnindex`` as well behind a torn tail, because there ``index`` can never finish. ``recovery``
+    alone reads no more than a start would, so it leaves a wrong ``.txnindex`` as it is.
     """
     from krepair.rewrite.damage import MendedItem
 
@@ -309,7 +315,7 @@ def _mended_item(
         lost=lost,
         interval_bytes=survey.settings.index_interval_bytes,
         replayed=(
-            *(one for one in survey.partition.log_sizes if one[0] < base_offset),
+            *(sized for sized in survey.partition.log_sizes if sized[0] < base_offset),
             (base_offset, without[0][0]),
         )
         if torn
@@ -318,16 +324,16 @@ def _mended_item(
 
 
 def _has_writers(survey: Survey) -> bool:
-    """Whether there may be a transaction, or an entry of one."""
+    """Return whether the logs or their transaction indexes may hold a transaction."""
     indexes = any(segment.txn_index and segment.txn_index.size for segment in survey.partition.segments)
     return indexes or any(len(facts.summary.rows) for facts in survey.segments)
 
 
 def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
-    """The same, and stage them."""
-    ranges = tuple((one.start, one.end) for one in change.removed)
-    lost = tuple((one.first_lost, one.last_lost) for one in change.removed)
-    torn = not all(one.consent for one in change.removed)
+    """Return the work item that builds and stages the files of a repaired segment."""
+    ranges = tuple((removed.start, removed.end) for removed in change.removed)
+    lost = tuple((removed.first_lost, removed.last_lost) for removed in change.removed)
+    torn = not all(removed.consent for removed in change.removed)
     made = any(new.name.endswith(".txnindex") for new in change.companions)
     made = made and torn and TAIL.is_asked(work.plan.policy.fixes)
     survey, sizes = work.survey(staging), (change.base_offset, change.size_before)
@@ -336,12 +342,20 @@ def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
 
 
 def _not_as_planned(change: MendLog, made: MendedResult) -> str:
-    """How what was worked out anew differs from the plan, or empty."""
+    """Return how the rebuilt files differ from the plan, or an empty string."""
     companions = {
-        segment_name(change.base_offset, one.suffix): one for one in made.companions if not one.same
+        segment_name(change.base_offset, companion.suffix): companion
+        for companion in made.companions
+        if not companion.same
     }
-    planned = {one.name: (one.size_before, one.size_after, one.digest_after) for one in change.companions}
-    again = {name: (one.size_before, one.size_after, one.digest_after) for name, one in companions.items()}
+    planned = {
+        companion.name: (companion.size_before, companion.size_after, companion.digest_after)
+        for companion in change.companions
+    }
+    again = {
+        name: (companion.size_before, companion.size_after, companion.digest_after)
+        for name, companion in companions.items()
+    }
     log = (made.size, made.digest, made.digest_gone, made.last_offset)
     if log != (change.size_after, change.digest_after, change.digest_removed, change.last_offset):
         return f"{change.change_id}: the bytes that go and stay are not those of the plan"
@@ -354,7 +368,7 @@ TAIL = Tail()
 
 
 def decide(context: Context, touched: Sequence[Survey]) -> None:
-    """Decide about mapped damage, and work out the files that the logs become; see ``TAIL_SEEN``."""
+    """Decide how to repair mapped damage, and build the resulting files; results are stored under ``TAIL_SEEN``."""
     from krepair.rewrite.damage import make_mended
 
     choices = [
@@ -365,7 +379,7 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
     jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
-    asked = (
+    items = (
         (
             (survey, cut),
             _mended_item(
@@ -375,14 +389,14 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
                 cut.log.size,
                 cut.bounds,
                 tuple((loss.first, loss.last) for loss in cut.losses),
-                torn=all(one.harmless for one in cut.damages)
+                torn=all(damage.harmless for damage in cut.damages)
                 and _has_writers(survey)
                 and context.survey(survey.partition) is survey,
             ),
         )
         for survey, cut in jobs
     )
-    for (survey, cut), result in context.engine.each(make_mended, asked):
+    for (survey, cut), result in context.engine.each(make_mended, items):
         folder, base_offset = survey.partition.folder, cut.log.base_offset
         if isinstance(result, Failed):
             failed.setdefault(folder, {})[base_offset] = result
@@ -399,10 +413,12 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
 
 
 def _leave_what_would_not_start(context: Context, surveys: Sequence[Survey]) -> None:
-    """Leave the damage of partitions that a broker loads as they are, and would not load after a cut by consent."""
-    seen = {survey.partition.folder: survey.seen(TAIL_SEEN) or Seen() for survey in surveys}
+    """Skip partitions that a broker loads as they are, but would not load after a cut by consent."""
+    proposals = {survey.partition.folder: survey.seen(TAIL_SEEN) or Seen() for survey in surveys}
     by_consent = {
-        folder: one.changes for folder, one in seen.items() if any(change.consents for change in one.changes)
+        folder: proposal.changes
+        for folder, proposal in proposals.items()
+        if any(change.consents for change in proposal.changes)
     }
     failing = failing_starts(context, by_consent)
     for survey in surveys:
@@ -418,14 +434,17 @@ def _leave_what_would_not_start(context: Context, surveys: Sequence[Survey]) -> 
 def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> TailChoice:
     why = unmapped(damaged_logs(survey)) if maps_of(survey) or not survey.segments else ""
     if why and survey.partition.segments:
-        return TailChoice(left=LeftAlone("damage", f"its damage is left alone: {why}", damaged=True))
-    logs = [TailLog(one.base_offset, one.log.size, one.log.nlink) for one in survey.partition.segments]
+        return TailChoice(left=LeftAlone("damage", f"its damage is not repaired: {why}", damaged=True))
+    logs = [
+        TailLog(segment.base_offset, segment.log.size, segment.log.nlink)
+        for segment in survey.partition.segments
+    ]
     way: TailWay = "broker" if TAIL.way(options.fixes) == "broker" else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), way)
 
 
 def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
-    """A consent for a partition that is left as it is: said with the reason, and with what comes first."""
+    """Refuse a consent for a partition that is skipped, with the reason and the fix that comes first."""
     for survey in surveys:
         folder = survey.partition.folder
         why = why_untouched(survey.partition, survey.settings)
@@ -442,15 +461,15 @@ def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
 
 
 def _left(survey: Survey, why: str) -> Seen:
-    """Of a partition whose files are left as they are: its logs may be damaged all the same."""
-    apart = beside(survey)
-    if apart is None or not any(facts.summary.damage for facts in apart.segments):
+    """Return the note or the reason for a skipped partition: its logs may be damaged all the same."""
+    waiting = beside(survey)
+    if waiting is None or not any(facts.summary.damage for facts in waiting.segments):
         return Seen(notes=(f"its logs are left alone: {why}",))
     return waits(survey, "logs")
 
 
 def _decision(context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]) -> Seen:
-    """The changes, now that the new files are known."""
+    """Return the changes and notes, now that the contents of the new files are known."""
     mended = [_mend(survey, cut, made[cut.log.base_offset]) for cut in choice.cuts]
     aside = [_set_aside(survey, base, choice.cuts[-1]) for base in choice.aside]
     writers = any(len(facts.summary.rows) for facts in survey.segments)
@@ -462,7 +481,7 @@ def _decision(context: Context, survey: Survey, choice: TailChoice, made: Mappin
 def _log_end(
     view: LogDir, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]
 ) -> LogEnd | None:
-    """Where the log ends then, if a cut changes that."""
+    """Return where the log will end, or None if no cut moves its end."""
     last = choice.cuts[-1]
     if not last.as_broker and last.log.base_offset != survey.partition.segments[-1].base_offset:
         return None
@@ -471,14 +490,16 @@ def _log_end(
         "high watermark": view.high_watermark.offsets.get(survey.partition.key, -1),
     }
     snapshots = {
-        one.offset: one.file.name for one in survey.partition.snapshots if one.offset not in choice.aside
+        snapshot.offset: snapshot.file.name
+        for snapshot in survey.partition.snapshots
+        if snapshot.offset not in choice.aside
     }
     end = made[last.log.base_offset].last_offset + 1
     return LogEnd(end, points, snapshots, survey.log_start)
 
 
 def _mend(survey: Survey, cut: LogCut, made: MendedResult) -> MendLog:
-    segment = next(one for one in survey.partition.segments if one.base_offset == cut.log.base_offset)
+    segment = next(each for each in survey.partition.segments if each.base_offset == cut.log.base_offset)
     return MendLog(
         change_id=f"{survey.partition.folder}/{segment.log.name}",
         name=segment.log.name,
@@ -488,13 +509,13 @@ def _mend(survey: Survey, cut: LogCut, made: MendedResult) -> MendLog:
             RemovedRange(
                 start=start,
                 end=end,
-                rule=one.rule,
-                consent=one.consent,
+                rule=damage.rule,
+                consent=damage.consent,
                 first_lost=loss.first,
                 last_lost=loss.last,
                 records=loss.records,
             )
-            for one, (start, end), loss in zip(cut.damages, cut.bounds, cut.losses, strict=True)
+            for damage, (start, end), loss in zip(cut.damages, cut.bounds, cut.losses, strict=True)
         ),
         size_before=cut.log.size,
         size_after=made.size,
@@ -519,17 +540,20 @@ def _mend(survey: Survey, cut: LogCut, made: MendedResult) -> MendLog:
 
 
 def _set_aside(survey: Survey, base_offset: int, behind: LogCut) -> SetAside:
-    """A segment that lies behind a cut."""
+    """Return the change that moves a segment behind a cut to backup."""
     partition, cause = survey.partition, behind.damages[0]
-    segment = next(one for one in partition.segments if one.base_offset == base_offset)
-    facts = next(one for one in survey.segments if one.base_offset == base_offset)
-    files = [*segment.files(), *(one.file for one in partition.snapshots if one.offset == base_offset)]
+    segment = next(each for each in partition.segments if each.base_offset == base_offset)
+    facts = next(each for each in survey.segments if each.base_offset == base_offset)
+    files = [
+        *segment.files(),
+        *(snapshot.file for snapshot in partition.snapshots if snapshot.offset == base_offset),
+    ]
     return SetAside(
         change_id=f"{partition.folder}/{offset_name(base_offset)}",
         base_offset=base_offset,
         names=tuple(file.name for file in files),
         bytes=sum(file.size for file in files),
-        records=sum(one.records for one in valid_ranges(damaged_logs(survey), facts)),
+        records=sum(valid.records for valid in valid_ranges(damaged_logs(survey), facts)),
         rule=cause.rule,
         consent=cause.consent,
         reason=f"it lies behind the cut in {log_name(cause.base_offset)}",

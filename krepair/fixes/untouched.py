@@ -1,4 +1,4 @@
-"""Partitions that krepair never changes, and those that have to wait."""
+"""Partitions that krepair never changes, and partitions whose leftovers must be handled first."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ LEFTOVERS_FIRST: Final = Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN
 
 
 def waits_for_leftovers(partition: Partition) -> bool:
-    """Whether a swap or a half-cleaned file has to be finished before any other fix touches the partition."""
+    """Return whether a swap or a half-cleaned file must be finished before any other fix touches the partition."""
     return any(leftover.kind in _WAITING for leftover in partition.leftovers)
 
 
 def why_untouched(partition: Partition, settings: TopicSettings) -> str:
-    """Why the files of a partition are left as they are, or empty."""
+    """Return why a partition's files are not changed, or empty."""
     return _why(partition, settings, _WAITING)
 
 
 def why_not_looked_at(partition: Partition, settings: TopicSettings) -> str:
-    """Why nothing can be told of the files of a partition as the next start will find them, or empty.
+    """Return why a partition's files do not show what the next start will find, or empty.
 
-    A start deletes a ``.cleaned``, and reads the other files as they are. A ``.swap`` becomes a segment.
+    A start deletes a ``.cleaned`` file and reads the other files as they are. A ``.swap`` becomes a segment.
     """
     return _why(partition, settings, _MAKES_SEGMENTS)
 
 
 def waits_for_swap(partition: Partition, settings: TopicSettings) -> bool:
-    """Whether a swap alone is why nothing can be told."""
+    """Return whether a swap is the only reason why the files do not show what the next start will find."""
     return bool(why_not_looked_at(partition, settings)) and not _why(partition, settings, frozenset())
 
 
 def waits_for_leftovers_alone(partition: Partition, settings: TopicSettings) -> bool:
-    """Whether its leftovers alone are why the files of a partition are left as they are."""
+    """Return whether leftovers are the only reason why a partition's files are not changed."""
     return waits_for_leftovers(partition) and not _why(partition, settings, frozenset())
 
 
 def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]) -> str:
-    """See ``why_untouched``; ``waiting`` are the kinds of leftovers that count."""
+    """Return why a partition's files are not changed, where ``waiting`` are the kinds of leftovers that count."""
     if partition.unreadable:
         return partition.unreadable
     if partition.topic == METADATA_TOPIC:
@@ -63,39 +63,40 @@ def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]
 
 
 def beside_leftovers(surveys: Iterable[Survey]) -> list[Survey]:
-    """Of each partition that only waits for its leftovers, a survey apart: what it shows goes into no plan.
+    """Return a separate survey of each partition whose only obstacle is its leftovers.
 
-    By it a plan tells whether there is something to mend that it does not mend.
+    Nothing of that survey goes into a plan. It only shows whether there is something to repair that the plan has to
+    leave.
     """
-    found = []
+    waiting = []
     for survey in surveys:
         partition, settings = survey.partition, survey.settings
         if waits_for_leftovers_alone(partition, settings):
-            apart = beside(survey) or Survey(partition, settings, survey.high_watermark)
-            survey.put(_BESIDE, apart)
-            found.append(apart)
-    return found
+            separate = beside(survey) or Survey(partition, settings, survey.high_watermark)
+            survey.put(_BESIDE, separate)
+            waiting.append(separate)
+    return waiting
 
 
 def beside(survey: Survey) -> Survey | None:
-    """The survey apart, None where nothing waits, or nobody looked."""
+    """Return the separate survey of a partition with leftovers, or None if there is none."""
     return survey.seen(_BESIDE)
 
 
-def left_for_leftovers(partition: Partition, what: str) -> LeftAlone:
-    """Of a partition in which something would be mended, if no leftover waited in it.
+def left_for_leftovers(partition: Partition, repairs: str) -> LeftAlone:
+    """Return the reason for skipping a partition that needs a repair, but has leftovers.
 
     Args:
-        partition: with a leftover.
-        what: would be mended, such as ``indexes``.
+        repairs: what would be repaired, such as ``indexes``.
     """
     name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
-    why = f"{name}: a broker left it, and one plan cannot mend both: first --fix leftovers, then plan its {what} again"
+    first = f"first --fix leftovers, then plan its {repairs} again"
+    why = f"{name}: a broker left it, and one plan cannot mend both: {first}"
     return LeftAlone("leftovers", why, LEFTOVERS_FIRST, damaged=True)
 
 
 def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone | None:
-    """Why a partition is not compacted whatever its log holds, or None."""
+    """Return why a partition is not compacted, whatever its log holds; None if it may be."""
     reasons = (
         (
             partition.topic == METADATA_TOPIC,
@@ -124,7 +125,7 @@ def cannot_compact(partition: Partition, settings: TopicSettings) -> LeftAlone |
 
 
 def _odd_file(partition: Partition) -> LeftAlone | None:
-    """Leftovers of a broker, and names of its files that are no regular files."""
+    """Return the reason for skipping a partition with leftovers or with special files in place of its own, or None."""
     for leftover in partition.leftovers:
         if leftover.kind != "foreign":
             advice = "finish or remove it first (--fix leftovers), then plan again"
