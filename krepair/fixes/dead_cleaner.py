@@ -1,4 +1,4 @@
-"""Whether the cleaner of a partition stands still: a sign that its keys wait to be compacted."""
+"""Signs that the cleaner of a partition has stalled, so that its keys wait to be compacted."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ segments are there and no line is, no pass came."""
 
 
 def cleaner_stands_still(view: LogDir, survey: Survey) -> bool:
-    """Whether many segments lie between the cleaner's checkpoint and the active segment, or it has none."""
+    """Return whether many closed segments lie behind the cleaner's checkpoint, or all because it has no entry."""
     if not survey.settings.compacts or len(survey.partition.segments) <= STANDS_STILL_SEGMENTS:
         return False
     return len(segments_behind_the_cleaner(view, survey)) > STANDS_STILL_SEGMENTS
 
 
 def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
-    """Segments that a living cleaner would have compacted; none where it may be alive.
+    """Return the segments that a working cleaner would have compacted; none if it may be working.
 
     Segments that are too young for it (``min.compaction.lag.ms``) do not count, nor those that an open transaction, or
     the high watermark, keeps from any compaction.
@@ -44,12 +44,12 @@ def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
 
 
 def has_a_line(view: LogDir, survey: Survey) -> bool:
-    """Whether ``cleaner-offset-checkpoint`` has a line for the partition."""
+    """Return whether ``cleaner-offset-checkpoint`` has an entry for the partition."""
     return survey.partition.key in view.cleaner.offsets
 
 
 def segments_behind_the_cleaner(view: LogDir, survey: Survey) -> list[Segment]:
-    """Segments between the cleaner's checkpoint and the active one."""
+    """Return the segments between the cleaner's checkpoint and the active segment."""
     first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
     return [
         segment

@@ -1,4 +1,4 @@
-"""Ends of logs that are gone, as the files of a log directory tell it (KR312)."""
+"""Missing log tails: logs that end below an offset that the log directory has recorded (KR312)."""
 
 from __future__ import annotations
 
@@ -81,13 +81,16 @@ def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) ->
 
 
 def _has_no_log(partition: Partition) -> bool:
-    """Whether every ``.log`` is gone, and nothing else may become one."""
+    """Return whether every ``.log`` is missing, and no other file may become one."""
     nothing = not partition.segments and not partition.special_logs and not partition.unreadable
     return nothing and not waits_for_leftovers(partition)
 
 
 def end_now(view: LogDir, survey: Survey) -> int | None:
-    """Where a log ends that was read, also before bytes that only a torn write can have left; None if not known."""
+    """Return the log end offset of a log that was read, or None if it is not known.
+
+    Bytes that only a torn write can have left do not count.
+    """
     if not survey.segments or len(survey.segments) != len(survey.partition.segments):
         return None
     last = survey.segments[-1]
@@ -103,7 +106,7 @@ def end_now(view: LogDir, survey: Survey) -> int | None:
 
 
 def _is_kept(partition: Partition, end: int) -> bool:
-    """Whether krepair cut the log there, and keeps what it cut off or set aside: undo puts it back."""
+    """Return whether krepair cut the log there and still keeps the backup, so that undo restores the tail."""
     last = f"{partition.segments[-1].log.name}{CUT}" if partition.segments else ""
     names = kept_names(partition)
     behind = (base_offset_of(name) for name in names if name.endswith(".log"))
@@ -111,7 +114,7 @@ def _is_kept(partition: Partition, end: int) -> bool:
 
 
 def kept_names(partition: Partition) -> set[str]:
-    """Names of the files that krepair's own sub-folders of a partition keep."""
+    """Return names of the files that krepair's private sub-folders of a partition keep as backups."""
     found: set[str] = set()
     for private in partition.private:
         path = f"{partition.path}/{Names(private.name).keep()}"
@@ -124,7 +127,10 @@ def kept_names(partition: Partition) -> set[str]:
 
 
 def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:
-    """The same of some partitions, by the headers at the ends of their logs alone; none where one cannot be read."""
+    """Return missing log tails of some partitions, found by the headers at the ends of their logs alone.
+
+    A log that cannot be read yields nothing.
+    """
     if not view.clean_shutdown:
         return ()
     ends: dict[Key, int | None] = {}
@@ -139,7 +145,7 @@ def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:
 
 
 def _end_by_headers(partition: Partition) -> int | None:
-    """Log end offset, from the last entry of the offset index on; None if no batch ends where the log does."""
+    """Return the log end offset, read from the last index entry on; None if no batch ends at the end of the file."""
     segment = partition.segments[-1]
     with opened_for_reading(segment.log.path) as descriptor:
         for start in (_last_position(segment), 0):
@@ -153,7 +159,7 @@ def _end_by_headers(partition: Partition) -> int | None:
 
 
 def _last_position(segment: Segment) -> int:
-    """Position in the last entry of an offset index, 0 if it has none."""
+    """Return the position in the last entry of an offset index, 0 if it has none."""
     file = segment.index
     if file is None or file.size < ENTRY_SIZE:
         return 0

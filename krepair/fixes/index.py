@@ -1,4 +1,4 @@
-"""The index files of a log directory: looked at on the engine, turned into findings, and into changes of a plan."""
+"""Fix ``index``: check the index files of a log directory, and plan their repair."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ FORMS: Final = Kind("transaction indexes", "size, digest and attributes against 
 
 
 class Index(Fix):
-    """``.index``, ``.timeindex`` and ``.txnindex``: cut where they are padded or torn, else made anew from the log."""
+    """Fix of ``.index``, ``.timeindex`` and ``.txnindex``: cut padded or torn files, rebuild others from the log."""
 
     name = "index"
     ways = ("auto", "truncate", "regenerate")
@@ -67,11 +67,11 @@ class Index(Fix):
     previews = True
 
     def answers(self, finding: Finding) -> bool:
-        """An index without a log (KR205) is the broker's to delete; a position tells the other kind."""
+        """Return whether the fix repairs a finding; the broker deletes an index without a log (KR205, no position)."""
         return super().answers(finding) and (finding.rule != "KR205" or finding.position >= 0)
 
     def best_way(self, surveys: Sequence[Survey]) -> str:
-        """Cutting is not enough for every file."""
+        """Return ``index=regenerate`` if some file cannot be repaired by cutting it."""
         for survey in surveys:
             replayed = transaction_indexes_of(survey)
             if (not isinstance(replayed, Failed) and replayed.problems) or any(
@@ -81,7 +81,7 @@ class Index(Fix):
         return self.name
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Only where they are made anew."""
+        """Return whether the files are rebuilt, which takes a reading of the logs."""
         return way == "regenerate" and bool(partition.segments)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -94,7 +94,7 @@ class Index(Fix):
         look_at_transaction_indexes(context, touched, depth)
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR201 to KR207; the files to replace, but for those of segments that get fresh ones anyway."""
+        """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
         apart = beside(survey)
         if apart is not None and index_changes(apart, set())[0]:
             return waits(survey, "indexes")
@@ -107,11 +107,11 @@ class Index(Fix):
         return Seen(_findings(context, survey), changes, notes)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """One task per segment."""
+        """Stage the files, one task per segment."""
         stage_indexes(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Each file is held against its log, and transaction indexes against a replay of the logs."""
+        """Yield checks of each file against its log, and of transaction indexes against a replay."""
         yield from indexes_against_logs(work, staging)
         yield from aborts_again(work, staging, transaction_indexes_made(staging))
 
@@ -152,7 +152,7 @@ def stage_indexes(
 
 
 def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """One reading of each segment, which holds its files against the log; all changes are such files.
+    """Yield one reading per segment that compares its new files with the log.
 
     Raises:
         KrepairError: a segment is gone.
@@ -173,7 +173,7 @@ def indexes_against_logs(work: Work, staging: Staging) -> Iterator[SecondReading
 
 
 def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
-    """Names of the transaction indexes that were made anew, each with its change."""
+    """Return the names of rebuilt transaction indexes, each with its change."""
     return {
         change.name: change
         for change in staging.changes
@@ -182,7 +182,7 @@ def transaction_indexes_made(staging: Staging) -> dict[str, Change]:
 
 
 def served_together(items: Sequence[MendItem]) -> list[MendItems]:
-    """The files of a partition, in order, those together that one reading of the log can tell of."""
+    """Return the files of a partition in groups, each of which takes one reading of a log."""
     from krepair.rewrite.indexes.segment import MendItems
 
     groups: dict[int, list[MendItem]] = {}
@@ -193,7 +193,7 @@ def served_together(items: Sequence[MendItem]) -> list[MendItems]:
 
 
 def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0) -> list[MendItem]:
-    """The items that make, or verify, replaced index files.
+    """Return the work items that build or verify replaced index files.
 
     Args:
         work: what they are made with.
@@ -236,7 +236,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
 
 
 def transaction_indexes_of(survey: Survey) -> TxnResult | Failed:
-    """The result of looking at the transaction indexes."""
+    """Return the result of checking the transaction indexes."""
     from krepair.rewrite.indexes.transactions import TxnResult
 
     return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()
@@ -269,7 +269,7 @@ def look_at_indexes(
 
 
 def _judged(context: Context, survey: Survey) -> tuple[Segment, ...]:
-    """The segments whose indexes can be judged: a broker that may be running writes those of the active one."""
+    """Return the segments whose indexes can be judged: a running broker still writes those of the active one."""
     segments = survey.partition.segments
     return segments[:-1] if context.beside_broker else segments
 
@@ -293,7 +293,7 @@ def _inspect_item(
 def rebuilt_by_a_load(
     context: Context, surveys: Sequence[Survey]
 ) -> Iterator[tuple[Survey, Segment, InspectResult | Failed]]:
-    """The segments that a broker up to 2.2 recovers when it loads a log, for what their index files alone say."""
+    """Yield the segments that a broker up to 2.2 recovers on loading, judged by their index files alone."""
     from krepair.rewrite.indexes.segment import inspect
 
     asked = (
@@ -335,7 +335,7 @@ def read_logs_and_indexes(
 
 
 def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], depth: Depth) -> None:
-    """Hold transaction indexes against a replay of their logs, where that may tell something.
+    """Compare transaction indexes with a replay of their logs, where that may reveal something.
 
     Only a reading of the whole partition can tell. So ``auto`` does it where the markers' own reading found them in
     contradiction, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
@@ -388,7 +388,7 @@ def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
 
 
 def index_findings(survey: Survey) -> Iterator[Finding]:
-    """What is wrong with the index files of one partition."""
+    """Yield what is wrong with the index files of one partition."""
     time_indexes = {segment.base_offset: segment.time_index for segment in survey.partition.segments}
     for base_offset, found in sorted(indexes_of(survey).items()):
         if isinstance(found, Failed):
@@ -425,15 +425,14 @@ def index_findings(survey: Survey) -> Iterator[Finding]:
 
 
 def _zeros(file: FileRef | None, position: int) -> int:
-    """Bytes of zeros behind the entries of a time index; 0 where they do not begin at one place."""
+    """Return the bytes of zeros behind a time index's entries; 0 if they do not begin at one position."""
     return file.size - position if file is not None and position >= 0 else 0
 
 
 def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """The files of one partition to replace, and notes on what is left.
+    """Return the files of one partition to replace, and notes on files that stay as they are.
 
     Args:
-        survey: looked at.
         rewritten: base offsets of segments that get fresh indexes anyway.
     """
     folder = survey.partition.folder
@@ -472,7 +471,7 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
 
 
 def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFile:
-    """The change by which a ``.txnindex`` is made anew of a replay."""
+    """Return the change that rebuilds a ``.txnindex`` from a replay."""
     name = segment_name(problem.base_offset, ".txnindex")
     sizes = (problem.size_before, problem.size_after)
     return replaced(folder, name, "regenerate", rule, *sizes, problem.digest_after, problem.text)
@@ -482,7 +481,7 @@ _IF_DELETE: Final = "if its cleanup.policy is delete, which is not known here, "
 
 
 def deletions_of(survey: Survey, options: Options) -> Deletions:
-    """What retention by time deletes of one partition at the next start, and what it should."""
+    """Return what retention by time deletes of one partition at the next start, and what it should delete."""
     settings = survey.settings
     version = version_of(options.broker_version)
     clocks = clocks_of(survey, version) if "delete" in settings.cleanup_policy else []
@@ -491,7 +490,7 @@ def deletions_of(survey: Survey, options: Options) -> Deletions:
 
 
 def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
-    """What gives the age of each segment, ascending; empty where that is not known."""
+    """Return what gives each segment its age, ascending; empty if that is not known."""
     settings, partition = survey.settings, survey.partition
     if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
         return []
@@ -524,7 +523,7 @@ def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
 
 
 def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
-    """Segments that retention would delete before their time (KR802)."""
+    """Yield segments that retention would delete before their time (KR802)."""
     who = f"broker {options.broker_version}" if options.broker_version else "a broker of 2.3 or later"
     refs = {segment.base_offset: segment for segment in survey.partition.segments}
     for base_offset in going.too_early:

@@ -1,4 +1,4 @@
-"""What brokers left in partition folders: looked at, turned into findings, and into changes of a plan."""
+"""Fix ``leftovers``: files that brokers left in partition folders, as findings and as changes of a plan."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 
 class SeenSwap(NamedTuple):
-    """One pending swap, read whole.
+    """One pending swap, which was read whole.
 
     Attributes:
-        pending: what it holds.
-        makes: the indexes that a recovery would make of it.
+        pending: contents of the swap.
+        makes: the indexes that a recovery would build for it.
     """
 
     pending: PendingSwap
@@ -67,13 +67,13 @@ class SeenSwap(NamedTuple):
 
 
 class SeenLeftovers(NamedTuple):
-    """The leftovers of one partition, looked at.
+    """Leftovers of one partition, and what becomes of them.
 
     Attributes:
         swaps: what becomes of its swaps.
         makes: base offset of a swap -> the indexes made for it.
         removals: files that go, in the order in which they go.
-        left: why nothing was done in this partition, or empty.
+        left: reason for doing nothing in this partition, or empty.
         damaged: base offsets of live segments that are not valid to their ends.
         renames: index swaps without their log that take the place of an index that is missing.
         copies: names of segments that the next start deletes, and that stay -> why.
@@ -109,16 +109,16 @@ SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=Tru
 
 
 class Leftovers(Fix):
-    """What brokers left in partition folders: a swap that can be finished is; what a start deletes is removed."""
+    """Fix of files that brokers left: finish a swap where that is possible, remove what a start deletes."""
 
     name = "leftovers"
 
     def answers(self, finding: Finding) -> bool:
-        """An index without a log (KR205) has no position; KR701 only sums up."""
+        """Return whether the fix repairs a finding; an index without a log (KR205) has no position."""
         return finding.rule == RULE or (finding.rule == "KR205" and finding.position < 0)
 
     def reads_whole(self, partition: Partition, way: str) -> bool:
-        """Where a swap is pending."""
+        """Return whether a swap is pending."""
         return bool(log_swaps(partition))
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
@@ -145,7 +145,7 @@ class Leftovers(Fix):
             survey.put(LEFTOVERS_SEEN, _see(survey, swaps, indexes, context.version))
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR601; swaps to finish, and files to remove."""
+        """Return KR601, the swaps to finish and the files to remove."""
         findings, seen = leftover_findings(survey), survey.seen(LEFTOVERS_SEEN)
         if seen is None:
             return Seen(findings)
@@ -170,7 +170,7 @@ class Leftovers(Fix):
         return Made(read_whole(staging.folder.at(change.name + SWAP), change.size_after + 1, work.disk.tree))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
-        """The indexes of swaps are made again; nothing is staged for a removal."""
+        """Stage the rebuilt indexes of swaps; a removal needs no staged file."""
         from krepair.rewrite.swaps import StageSwapItem, stage_swap
 
         super().stage(work, stagings)
@@ -195,7 +195,11 @@ class Leftovers(Fix):
             staging.fails(failed)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """The log and the indexes of a finished swap are read whole. A removed file is gone, and kept."""
+        """Yield the checks of applied changes.
+
+        The log and the indexes of a finished swap are read whole. A removed file must be absent, and present in the
+        backup.
+        """
         from krepair.rewrite.swaps import VerifySwapItem, verify_swap
 
         for change in staging.changes:
@@ -217,7 +221,7 @@ LEFTOVERS = Leftovers()
 
 
 def holds_leftovers(partition: Partition) -> bool:
-    """Whether there is anything that the next start finishes or deletes."""
+    """Return whether there is a file that the next start finishes or deletes."""
     left = any(leftover.kind != "foreign" for leftover in partition.leftovers)
     return not partition.unreadable and (left or bool(partition.orphan_indexes))
 
@@ -257,7 +261,7 @@ def _live(survey: Survey) -> list[LiveSegment]:
 
 
 def log_swaps(partition: Partition) -> list[Leftover]:
-    """The ``.log.swap`` files of a partition that a broker would name so, ascending."""
+    """Return a partition's ``.log.swap`` files with names as a broker writes them, ascending."""
     found = [
         leftover
         for leftover in partition.leftovers
@@ -267,9 +271,10 @@ def log_swaps(partition: Partition) -> list[Leftover]:
 
 
 def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: int) -> SwapItem:
-    """The item that reads a ``.log.swap``, and beside the segments if a ``.cleaned`` makes it void.
+    """Return the work item that reads a ``.log.swap``.
 
-    A broker throws a void swap away, so it matters whether there is anything that only it has.
+    If a ``.cleaned`` makes the swap void, the segments are read as well: a broker discards a void swap, so it
+    matters whether the swap has records that no segment has.
     """
     from krepair.rewrite.swaps import SwapItem
 
@@ -284,7 +289,7 @@ def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: in
 
 
 def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SeenSwap]]:
-    """Partition folder -> what each of its swaps holds, in the order of the items. Each is read whole."""
+    """Return partition folder -> contents of its swaps, in the order of the items; each swap is read whole."""
     if not items:
         return {}
     from krepair.rewrite.swaps import look_at_swap
@@ -306,7 +311,7 @@ def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[
 
 
 def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]]:
-    """The segment, the ``.swap`` and the suffix of each index swap without its log that a start would use."""
+    """Yield (segment, ``.swap``, suffix) of each index swap without a log swap that a start would use."""
     logs = {swap.base_offset for swap in log_swaps(partition)}
     lowest = min(_cleaned_bases(partition), default=INT64_MAX)
     segments = {segment.base_offset: segment for segment in partition.segments}
@@ -324,7 +329,7 @@ def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]
 
 
 def _look_at_index_swaps(context: Context, surveys: Sequence[Survey]) -> dict[str, IndexSwaps]:
-    """Partition folder -> what becomes of its index swaps. Their logs are read, which alone tell if they are true."""
+    """Return partition folder -> what becomes of its index swaps; only their logs show whether they are right."""
     work = [(survey, *one) for survey in surveys for one in _index_swaps(survey.partition)]
     if not work:
         return {}
@@ -360,7 +365,7 @@ def _look_at_index_swaps(context: Context, surveys: Sequence[Survey]) -> dict[st
 
 
 def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_missing: bool) -> str:
-    """Why an index swap without its log is neither renamed nor removed, or empty."""
+    """Return why an index swap without its log is neither renamed nor removed, or empty."""
     scanned, inspected = result.scan, result.inspect
     later = "a broker of 3.0 or later renames it at its start: start one, or move it out of the folder"
     if isinstance(scanned, Failed) or isinstance(inspected, Failed) or not scanned.summary.is_whole:
@@ -375,7 +380,7 @@ def _why_index_swap_stays(result: LookResult, name: str, suffix: str, *, is_miss
 
 
 def _renamed(folder: str, swap: FileRef) -> ReplaceFile:
-    """The index that a swap becomes; the swap is removed behind it.
+    """Return the change that makes a swap the index; the swap itself is removed after it.
 
     Raises:
         OSError: it could not be read.
@@ -390,7 +395,7 @@ def _cleaned_bases(partition: Partition) -> list[int]:
 
 
 def _why_left_alone(partition: Partition) -> str:
-    """Why nothing is decided on the leftovers of a folder, by its files alone; empty if there is no reason."""
+    """Return why the files of a folder forbid any decision on its leftovers, or empty."""
     return (
         half_done(partition)
         or no_brokers_name(partition.leftovers, partition.specials)
@@ -399,7 +404,7 @@ def _why_left_alone(partition: Partition) -> str:
 
 
 def _deleted_behind(survey: Survey) -> list[Leftover]:
-    """Each ``.log.deleted`` behind the last segment and below the recorded high watermark."""
+    """Return each ``.log.deleted`` behind the last segment and below the recorded high watermark."""
     last = max((one.base_offset for one in survey.partition.segments), default=-1)
     return [
         one
@@ -412,10 +417,10 @@ def _deleted_behind(survey: Survey) -> list[Leftover]:
 
 
 def _only_copies(survey: Survey, decision: SwapDecision) -> dict[str, str]:
-    """Segments that are to be deleted, and may hold records that are nowhere else here, and why.
+    """Return name -> reason of each file that a start deletes, but that may hold the only copy of records.
 
-    Retention deletes below the log, a cleaner what it has written anew. A follower that cuts its log deletes behind it,
-    but no committed record.
+    Retention deletes below the log start, a cleaner deletes what it has rewritten. A follower that truncates
+    deletes behind its log end, but never a committed record.
     """
     swapped = (one.swap.end_offset for one in decision.completions)
     end = max((log_end_of(survey.segments), *swapped))
@@ -428,7 +433,7 @@ def _only_copies(survey: Survey, decision: SwapDecision) -> dict[str, str]:
 
 
 def _txn_swap_alone(partition: Partition) -> str:
-    """A ``.txnindex.swap`` without its log, which may be the only list of aborted transactions of its segment."""
+    """Return why a ``.txnindex.swap`` without its log stays: it may be the only list of its aborted transactions."""
     logs = {swap.base_offset for swap in log_swaps(partition)}
     segments = {segment.base_offset: segment for segment in partition.segments}
     lowest = min(_cleaned_bases(partition), default=None)
@@ -501,7 +506,7 @@ def _stem_base(name: str) -> int:
 
 
 def leftover_findings(survey: Survey) -> Iterator[Finding]:
-    """What is left behind in one partition, and what the next start does with it."""
+    """Yield the leftovers of one partition, and what the next start does with them."""
     for leftover in survey.partition.leftovers:
         if leftover.kind != "foreign":
             yield Finding(
@@ -517,7 +522,7 @@ def leftover_findings(survey: Survey) -> Iterator[Finding]:
 
 
 def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
-    """Files that are no logs, and that a broker takes for one, by the number before the first dot of their names."""
+    """Yield files that are not logs, but that a broker takes for one by the number in front of their first dot."""
     bases = {segment.base_offset for segment in partition.segments}
     for leftover in partition.leftovers:
         file, base = leftover.file, leftover.base_offset
@@ -536,7 +541,7 @@ def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
 
 
 def _severity(survey: Survey, leftover: Leftover) -> Severity | None:
-    """Of what every start deletes, nothing can be lost; a swap beside it, and an only copy, are another matter."""
+    """Return CONFUSING for files that every start deletes, unless a swap or an only copy makes them matter."""
     seen = survey.seen(LEFTOVERS_SEEN)
     swaps = any(one.kind == "swap" for one in survey.partition.leftovers)
     loses = swaps or (seen is not None and leftover.file.name in seen.copies)
@@ -544,7 +549,7 @@ def _severity(survey: Survey, leftover: Leftover) -> Severity | None:
 
 
 def _why_removed(seen: SeenLeftovers, leftover: Leftover) -> str:
-    """Why ``--fix leftovers`` removes a swap; empty where it does not."""
+    """Return why ``--fix leftovers`` removes a swap; empty if it does not."""
     return next((one.why for one in seen.removals if one.file == leftover.file), "")
 
 
@@ -556,7 +561,7 @@ def _is_left_alone(survey: Survey, leftover: Leftover) -> bool:
 
 
 def _evidence(survey: Survey, leftover: Leftover) -> str:
-    """A line that begins with the size of the file."""
+    """Return the evidence line of a leftover, which begins with the file's size."""
     seen = survey.seen(LEFTOVERS_SEEN)
     size = f"{leftover.file.size} bytes"
     if seen is None:
@@ -581,7 +586,7 @@ def _evidence(survey: Survey, leftover: Leftover) -> str:
 
 
 def swap_forecast(survey: Survey) -> str:
-    """What the next start does with the swaps of a partition, or empty."""
+    """Return what the next start does with the swaps of a partition, or empty."""
     seen = survey.seen(LEFTOVERS_SEEN)
     if seen is None or not any(leftover.kind == "swap" for leftover in survey.partition.leftovers):
         return ""
@@ -599,7 +604,7 @@ def swap_forecast(survey: Survey) -> str:
 
 
 def freed_at_start(surveys: Iterable[Survey], deleted_folders: Iterable[Partition]) -> Finding | None:
-    """Space that the broker itself frees at its next start, if it comes that far (KR701)."""
+    """Return the space that the broker itself frees at its next start, if it gets that far (KR701)."""
     counts: dict[str, tuple[int, int]] = {}
 
     def add(what: str, sizes: Iterable[int]) -> None:
