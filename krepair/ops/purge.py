@@ -230,13 +230,20 @@ def _gone_ends(folders: Sequence[PartitionFolder]) -> dict[str, GoneEnd]:
 
 def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> ChangeResult | None:
     lost = gone.get(folder.folder)
-    if lost is None or _keeps_nothing(folder):
+    if lost is None or _keeps_nothing(folder) or _is_begun(folder):
         return None
     text = (
         f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or "
         "until a broker was started"
     )
     return failed(folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir)))
+
+
+def _is_begun(folder: PartitionFolder) -> bool:
+    """Return True if an earlier purge was stopped: what is kept may be half gone, so only its end is left."""
+    with contextlib.suppress(KrepairError, OSError):
+        return folder.journal().purging
+    return False
 
 
 def _why_another_comes_first(folder: PartitionFolder, stack: Stack | None) -> ChangeResult | None:
