@@ -155,6 +155,16 @@ def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
             yield f"{name}: what is kept is not the file of {file.size} bytes that was taken away"
 
 
+def _was_damaged(staging: Staging, name: str) -> bool:
+    """Return True if a log is as the plan found it: its damage is none of the plan's, which left it alone."""
+    now, planned = staging.folder.tree.status(staging.folder.at(name)), staging.planned.get(name)
+    return (
+        now is not None
+        and planned is not None
+        and ((now.st_size, now.st_mtime_ns) == (planned.size, planned.mtime_ns))
+    )
+
+
 def aborts_again(
     work: Work, staging: Staging, made: Mapping[str, Change], since: int = 0
 ) -> Iterator[SecondReading]:
@@ -187,7 +197,7 @@ def aborts_again(
             text = problems.get(base, "")
             if isinstance(result, Failed):
                 text = result.why
-            elif 0 <= result.damaged <= base:
+            elif 0 <= result.damaged <= base and not _was_damaged(staging, log_name(result.damaged)):
                 text = f"{log_name(result.damaged)} is damaged: what was aborted cannot be told"
             if text:
                 yield Wrong(staging.plan.folder, change.change_id, text)

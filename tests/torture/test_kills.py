@@ -33,6 +33,12 @@ def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Pat
     assert state.figures["installed kills"] >= 1
 
 
+def test_a_purge_goes_on_although_what_it_took_away_is_missing_now() -> None:
+    case = "set-aside:1:apply.purge@25a.purge"
+    printed = run_script(PREFACE + f"from tools.torture import kills\nprint(kills.replay({case!r}, work))")
+    assert printed.strip() == "[]"
+
+
 @pytest.mark.parametrize("name", every_keep(SCENES))
 def test_plan_of_a_copied_scene_is_what_the_planner_makes_of_the_copy(memory_dir: Path, name: str) -> None:
     scene = build(name, seed=1)
