@@ -1,4 +1,4 @@
-"""The leader epoch checkpoints of a log directory: looked at, turned into findings, and into changes of a plan."""
+"""Fix ``epochs``: check the leader epoch checkpoints of a log directory, and plan their repair."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Epochs(Fix):
                 survey.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR401, KR402 and KR411."""
+        """Return KR401, KR402 and KR411, and the checkpoint to replace."""
         apart = beside(survey)
         waiting = None if apart is None else apart.seen(EPOCHS_SEEN)
         if waiting is not None and waiting.merged.needed:
@@ -87,7 +87,7 @@ EPOCHS = Epochs()
 
 
 def log_start_of(log_dir: LogDir, partition: Partition, segments: Sequence[SegmentFacts]) -> int:
-    """The log start offset: of the checkpoint, if it lies in the log, else the first segment's base offset."""
+    """Return the checkpoint's log start offset if it lies in the log, else the first segment's base offset."""
     if not segments:
         return 0
     first = segments[0].base_offset
@@ -151,7 +151,7 @@ def see_epochs(context: Context, survey: Survey, *, doubts: bool = True) -> Seen
 
 
 def see_epochs_file(partition: Partition) -> SeenEpochs:
-    """What the file says by itself, where a swap has yet to become a segment: whether a broker reads it."""
+    """Return whether a broker reads the file, where a swap has yet to become a segment."""
     file = read_epochs_file(partition)
     judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
     negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
@@ -161,14 +161,14 @@ def see_epochs_file(partition: Partition) -> SeenEpochs:
 
 
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
-    """Whether a batch lies behind one of a greater offset, or of one that cannot be in its segment."""
+    """Return whether a batch lies behind a greater offset, or has an offset that its segment cannot hold."""
     return any(one.summary.damage in {D_OFFSET_ORDER, D_OFFSET_RANGE} for one in segments) or any(
         one.summary.last_offset >= later.base_offset for one, later in itertools.pairwise(segments)
     )
 
 
 def rule_of(seen: SeenEpochs) -> str:
-    """KR401 for a file that is damaged, empty or missing, KR402 for one that the log contradicts."""
+    """Return KR401 for a file that is damaged, empty or missing, KR402 for one that the log contradicts."""
     return "KR402" if seen.recorded.intact else "KR401"
 
 
@@ -251,7 +251,7 @@ def _state_of(seen: SeenEpochs) -> str:
 
 
 def _summary(seen: SeenEpochs) -> str:
-    """What the new file is made of, in one line."""
+    """Return what the new file is built from, in one line."""
     merged = seen.merged
     if not merged.entries:
         return ""
@@ -269,7 +269,7 @@ def _summary(seen: SeenEpochs) -> str:
 
 
 def _changes(survey: Survey, seen: SeenEpochs) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """The checkpoint to replace, if it has to be, and what the reviewer must know of each entry."""
+    """Return the checkpoint to replace, if necessary, and what the reviewer must know of each entry."""
     notes = tuple(f"leader epochs: {text}" for text in _notes(seen))
     if not seen.mends:
         return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes

@@ -1,4 +1,4 @@
-"""The producer snapshots of a log directory: looked at, turned into findings, and into changes of a plan."""
+"""Fix ``snapshots``: check the producer snapshots of a log directory, and plan their repair."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _NO_ENTRIES: Int64s = np.empty((0, len(producer_snapshot.ENTRY.names)), np.int64
 
 
 class SnapshotTarget(NamedTuple):
-    """One partition to look at.
+    """One partition whose snapshots are checked.
 
     Attributes:
         partition: as listed.
@@ -97,7 +97,7 @@ class SnapshotTarget(NamedTuple):
     gaps: Gaps = Gaps(compacts=False, cleaned=0)
 
     def at_start(self, start: NextStart) -> SnapshotTarget:
-        """As the next start sees it."""
+        """Return the target as the next start sees it."""
         end, left = start.log_end, start.differs(lambda one: one.log_end)
         loaded = start.by_version.values()
         recovered = [one.recovered[0] for one in loaded if one.recovered]
@@ -121,7 +121,7 @@ class SnapshotTarget(NamedTuple):
         return tuple(part.base_offset for part in self.parts)
 
     def recovered(self, since: int, log_end: int = -1) -> SnapshotTarget:
-        """As a recovery from that segment on sees it: it builds on no snapshot above its base offset.
+        """Return the target as a recovery from a segment on sees it: without snapshots above its base offset.
 
         Snapshots past the log end stay in sight: they have to go.
         """
@@ -136,7 +136,7 @@ def target_of(
     changes: Sequence[Change],
     settings: TopicSettings,
 ) -> SnapshotTarget:
-    """A partition of a log directory as a target.
+    """Return the target for a partition of a log directory.
 
     Args:
         log_dir: where it is.
@@ -163,7 +163,7 @@ def target_of(
 
 
 def rules_now(context: Context) -> StateRules:
-    """How the broker that will be started forgets producers."""
+    """Return the rules by which the broker that will start forgets producers."""
     settings, version = context.settings, version_of(context.options.broker_version)
     after_ms = expiry_of(version, settings.producer_id_expiration_ms, settings.transactional_id_expiration_ms)
     return StateRules(version, context.options.now_ms, after_ms)
@@ -178,7 +178,7 @@ def see_snapshots(
     always: bool = False,
     closes: bool = False,
 ) -> list[SeenSnapshots | None]:
-    """What is there, what is wrong with it, and what belongs at the log end; None for a partition without a log.
+    """Return what is wrong with each target's snapshots and what belongs at its log end; None without a log.
 
     Args:
         targets: partitions.
@@ -243,7 +243,7 @@ class _Look:
         )
 
     def take(self, base_offset: int, result: ScanResult | Failed) -> None:
-        """What came of it."""
+        """Store the result of a segment's scan."""
         if isinstance(result, Failed):
             self.failed[base_offset] = result.why
             return
@@ -251,7 +251,7 @@ class _Look:
         self.facts[base_offset] = facts_of(segment, result)
 
     def take_part(self, part: ScanFrom, result: ScanResult | Failed) -> None:
-        """What came of a scan for an open transaction."""
+        """Store the result of a scan for an open transaction."""
         segment = self.target.parts[self.bases.index(part.base_offset)].segment
         self.open.take(part, None if isinstance(result, Failed) else facts_of(segment, result))
 
@@ -295,7 +295,7 @@ class _Look:
         )
 
     def _not_read(self, error: OSError) -> str:
-        """Keep and give why nothing is changed."""
+        """Store and return why nothing is changed: a file could not be read."""
         name, text = os.path.basename(str(error.filename or "")), f"could not be read: {why(error)}"
         self.seen = self.seen._replace(left=self.seen.left or f"{name} {text}", unread=(name, text))
         return self.seen.left
@@ -341,12 +341,12 @@ class _Look:
         return self.target.log_end < 0 and not self.target.left and self.bases[-1] not in self.facts
 
     def _is_whole(self, facts: SegmentFacts) -> bool:
-        """Whether the facts tell all that a start finds in a segment."""
+        """Return whether the facts show all that a start finds in a segment."""
         torn = facts.base_offset == self.bases[-1] and facts.summary.damage in _TORN
         return facts.summary.damage == D_NONE or (torn and facts.end_offset >= self.seen.log_end)
 
     def _log_end(self) -> tuple[int, str]:
-        """The log end, -1 if it cannot be told, and then why."""
+        """Return the log end offset and an empty string, or -1 and why it is not known."""
         if self.target.log_end >= 0 or self.target.left:
             return self.target.log_end, self.target.left
         base = self.bases[-1]
@@ -362,7 +362,7 @@ class _Look:
     # -- the state
 
     def missing(self) -> list[int]:
-        """Segments that have to be scanned: those not known, and the one that the replay starts inside of."""
+        """Return the segments to scan: those without facts, and the one inside which the replay starts."""
         return [base for base in self.needed if base not in self.facts or base < self.start]
 
     def finish(self, rules: StateRules) -> None:
@@ -381,7 +381,7 @@ class _Look:
         self.seen = self.seen._replace(left=left)
 
     def _forgotten(self) -> Iterator[Forgotten]:
-        """The snapshots that have a transaction open which the log has forgotten, and what they should hold."""
+        """Yield snapshots with an open transaction that the log has forgotten, and their right contents."""
         for file, (table, at_start) in self.suspected.items():
             gone = [row for row in table.tolist() if Open(row[0], row[-1]) in self.open.forgotten]
             if gone:
@@ -410,7 +410,7 @@ class _Look:
         return ""
 
     def _loaded(self) -> Int64s | str:
-        """The producers of the snapshot that the replay starts from, or why they are not to be had."""
+        """Return the producers of the snapshot that the replay starts from, or why they cannot be read."""
         base = self.seen.judged.base
         if base is None:
             return _NO_ENTRIES
@@ -420,7 +420,7 @@ class _Look:
         return self._table(base)
 
     def _table(self, file: SnapshotFile) -> Int64s | str:
-        """The producers of a snapshot, or why they are not to be had."""
+        """Return the producers of a snapshot, or why they cannot be read."""
         if file.size > SNAPSHOT_AT_MOST_BYTES:
             return f"{file.name} has more than {SNAPSHOT_AT_MOST_BYTES} bytes"
         data = read_whole(f"{self.target.partition.path}/{file.name}", SNAPSHOT_AT_MOST_BYTES)
@@ -465,7 +465,7 @@ _RULES = {
 
 
 class Snapshots(Fix):
-    """Producer snapshots: those that are wrong go, and one at the log end is made from the log."""
+    """Fix of producer snapshots: remove wrong ones, and build one at the log end from the log."""
 
     name = "snapshots"
     after = ("markers", "tail")
@@ -490,7 +490,7 @@ class Snapshots(Fix):
             survey.put(SNAPSHOTS_SEEN, seen)
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR501 to KR506; the snapshot to make, and those that go."""
+        """Return KR501 to KR506, the snapshot to build, and those to remove."""
         apart = beside(survey)
         damaged = apart is not None and any(one.rule == "KR501" for one in _beside_swap(apart))
         if apart is not None and (damaged or snapshot_changes(apart)[0]):
@@ -513,7 +513,7 @@ SNAPSHOTS = Snapshots()
 
 
 def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from: int | None = None) -> Made:
-    """The producers at the log end, worked out anew.
+    """Return the rebuilt snapshot at the log end.
 
     Args:
         work: what they are worked out with.
@@ -551,7 +551,7 @@ def _target_again(work: Work, staging: Staging) -> SnapshotTarget:
 
 
 def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
-    """Ask the log anew about the transactions that a snapshot has open: it, with the forgotten ones ended."""
+    """Return a snapshot without the open transactions that, by a new reading of the log, were forgotten."""
     target = _target_again(work, staging)
     target = target.recovered(int(change.name.partition(".")[0]))._replace(
         log_end=staging.plan.log_end_offset
@@ -568,7 +568,7 @@ def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
 
 
 def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
-    """What is wrong with the snapshots of one partition."""
+    """Yield what is wrong with the snapshots of one partition."""
     folder = survey.partition.folder
     name, text = seen.unread
     if name:
@@ -631,7 +631,7 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
 
 
 def _many_producers(context: Context, survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
-    """KR506: what the newest snapshot holds, where a broker keeps very many producers."""
+    """Yield KR506 with the contents of the newest snapshot, where a broker keeps very many producers."""
     newest = seen.judged.base
     if newest is None or newest.producers < _MANY or newest.size > SNAPSHOT_AT_MOST_BYTES:
         return
@@ -673,7 +673,7 @@ def _forgotten_text(one: Forgotten) -> str:
 
 
 def _beside_swap(survey: Survey) -> Iterator[Finding]:
-    """Of a partition whose log end waits for a swap: only what a snapshot says by itself."""
+    """Yield what a snapshot shows by itself, where the log end depends on a pending swap."""
     if not waits_for_swap(survey.partition, survey.settings):
         return
     waits = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
@@ -704,7 +704,7 @@ def _source(seen: SeenSnapshots) -> str:
 
 
 def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
-    """File, position and what is wrong, of each snapshot of a partition that a broker would not load."""
+    """Yield (file, position, problem) of each snapshot that a broker would not load."""
     for snapshot in partition.snapshots:
         try:
             damage = read_snapshot_file(snapshot).damage
@@ -719,7 +719,7 @@ def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
 
 
 def snapshot_forecast(survey: Survey, loaded: LoadedLog | None) -> str:
-    """What the next start does with the snapshots that are wrong, in words to add to its line, or empty.
+    """Return what the next start does with wrong snapshots, in words for its forecast, or empty.
 
     Args:
         survey: the partition, looked at.
@@ -757,7 +757,7 @@ def _names(offsets: Sequence[int]) -> str:
 
 
 def snapshot_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """The snapshot to make and those to set aside, and what the reviewer must know."""
+    """Return the snapshot to build and those to remove, and what the reviewer must know."""
     seen = survey.seen(SNAPSHOTS_SEEN)
     if seen is None:
         return (), ()
@@ -776,7 +776,7 @@ def snapshot_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str
 
 
 def _notes(survey: Survey, seen: SeenSnapshots) -> tuple[str, ...]:
-    """What is not known, and whom consumers of committed records will wait for."""
+    """Return notes on what stays unknown, and on the transactions that read_committed consumers wait for."""
     table = producer_snapshot.table(seen.data or b"")
     opened = table[table[:, -1] >= 0]
     lines = [
