@@ -414,7 +414,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          evidence="file, size, and what the next start does with it",
          danger="a .swap holds data, perhaps the only copy: if you remove it by hand, records are lost. If a .cleaned "
                 "has the same or a lower base offset, every broker deletes the .swap. If broker versions would do "
-                "different things, krepair shows both sides and leaves it alone",
+                "different things, krepair shows both sides and leaves it alone. Of one that cannot be read it "
+                "says what to do by hand, and whether a start is safe",
          lost_if_wrong="the segments that were replaced, or the .swap that was removed; both are kept until purge",
          source="Log.loadSegments (2.2.1), LogLoader.load (3.0 to 3.9), seen on 2.2.1, 3.9.2 and 4.3.1"),
     Rule("KR602", BROKER_DOWN, "Folder in the log directory that is not a partition", start=StartEffect.ENDS,

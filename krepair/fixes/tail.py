@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding, Severity
+from krepair.checks.catalogue import Finding, Severity, counts
 from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
@@ -164,6 +164,23 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
             bytes_lost=0 if damage.harmless else damage.excised.bytes,
             severity=_severity(log_dir, survey, damage),
         )
+
+
+def damage_that_stays(context: Context, surveys: Sequence[Survey]) -> dict[str, list[Finding]]:
+    """Return by partition folder the damage that counts, in logs that no change proposed so far takes or mends."""
+    left = {one.partition.folder: one for one in surveys if any(map(_is_damaged, one.segments_after))}
+    look_at_damage(context, [one for one in left.values() if not maps_of(one)])
+    found = {}
+    for folder, survey in left.items():
+        taken = {log_name(base) for change in survey.changes for base in change.segments}
+        stay = [one for one in damage_findings(context.view, survey) if one.file not in taken and counts(one)]
+        if stay:
+            found[folder] = stay
+    return found
+
+
+def _is_damaged(facts: SegmentFacts) -> bool:
+    return bool(facts.summary.damage)
 
 
 def _severity(log_dir: LogDir, survey: Survey, damage: Damaged) -> Severity | None:

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from krepair.checks.catalogue import Finding
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.engine.progress import Progress
@@ -36,6 +37,7 @@ from krepair.fixes.replicas import (
 )
 from krepair.fixes.survey import Survey, log_end_of, next_start_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
+from krepair.fixes.tail import damage_that_stays
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.formats.words import count_text, few
 from krepair.logdir.cluster import ClusterView, configs_of
@@ -338,6 +340,9 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
         for folder, survey in context.surveys.items()
         if folder in by_folder
     ]
+    if not context.options.preview:  # a running broker is still writing the end of each log
+        stays = damage_that_stays(context, surveys)
+        partitions = [_with_damage(one, stays.get(one.folder, ())) for one in partitions]
     plan = _built(context, fixes, partitions, surveys)
     room = plan.policy.room
     if isinstance(room, UnsetType) and (found := room_of_short_disk(view, plan)) is not None:
@@ -387,6 +392,18 @@ def _built(
         others_have=others_have(view, options, partitions, context.surveys),
         asked=options.words("plan", "reading"),
     )
+
+
+def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan:
+    """A partition with the damage that its plan met, and leaves as it is."""
+    if not stays or plan.status == "left alone":
+        return plan
+    first = stays[0]
+    more = f"; and {count_text(len(stays) - 1, 'more damaged range')}" if stays[1:] else ""
+    why = f"{first.rule} would stay in {plan.folder}/{first.file}, position {first.position}: {first.evidence}{more}"
+    mend = f"; to mend it: {first.command}" if first.command else ""
+    notes = (*plan.notes, f"{why}{mend}")  # what is shown again later is the plan file alone
+    return replace(plan, why=why, next_command=str(first.command), notes=notes)
 
 
 def _sound(survey: Survey, by_fix: ByFix, options: Options) -> ByFix:

@@ -265,6 +265,12 @@ def not_mended(plan: Plan) -> Section:
     if damaged:
         many = count_text(len(damaged), "damaged partition")
         lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
+    stay = [one for one in plan.partitions if one.why and one.status != "left alone"]
+    lines += [f"{one.why}." for one in stay[:_MOST]]
+    if len(stay) > _MOST:
+        lines.append(f"So would damage in {count_text(len(stay) - _MOST, 'more partition')}.")
+    damaged += stay
+    if damaged:
         if any(partition.what_next.accepts_loss for partition in damaged):
             lines.append(OTHERS_FIRST)
         commands += [partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged]

@@ -233,8 +233,8 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         folder: folder name under the log directory.
         status: ``change``, ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
         code: for ``left alone``, a stable word for programs, such as ``damage`` or ``leftovers``; else empty.
-        why: for ``left alone``, one line: file, position, what was expected; else empty.
-        next_command: for ``left alone``, the next command to type; may be empty.
+        why: for ``left alone``, one line: file, position, what was expected; else the damage that stays, or empty.
+        next_command: what mends that; may be empty.
         log_start_offset: first offset of the log.
         log_end_offset: offset after the last valid batch; 0 if its logs were not scanned.
         high_watermark: offset from ``replication-offset-checkpoint``, -1 if none.

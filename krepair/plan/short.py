@@ -15,6 +15,7 @@ from krepair.checks.catalogue import RULES, Severity
 from krepair.formats.words import count_text, few, names_text, time_text
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.plan.change_words import by_kind
+from krepair.plan.codes import RISKS
 from krepair.plan.fit import NO_ROOM
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import (
@@ -215,7 +216,8 @@ def _counted(rows: Sequence[_Row], show: str) -> list[_Row]:
         return []
     *_, before, last = places
     gone = (*rows[before].codes, *rows[last].codes)
-    text = f"and {len(gone):,} more ({', '.join(gone)}): {show} --section {rows[last].section}"
+    named = ", ".join(code for code in gone if code in RULES or code in RISKS)
+    text = f"and {len(gone):,} more{f' ({named})' if named else ''}: {show} --section {rows[last].section}"
     kept = [row for place, row in enumerate(rows) if place != last]
     kept[before] = kept[before]._replace(text=text, codes=gone)
     return kept

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from krepair.formats.broker_version import Version
-from krepair.formats.filenames import FileKind, parse_file_name, segment_name
+from krepair.formats.filenames import FileKind, offset_name, parse_file_name, segment_name
 from krepair.formats.words import count_text
 from krepair.logdir.values import FileRef, Leftover, Special
 from krepair.logdir.view import shown_path
@@ -174,7 +174,8 @@ def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
     """Why a void swap must not be removed, or empty: each of its batches has to be in a segment without a suffix."""
     what = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
     if swap.problem:
-        return f"{what}, but krepair cannot compare it with the segments: {swap.problem}"
+        by_hand = "by hand, move it out of the folder and keep it: then a start is safe"
+        return f"{what}, but krepair cannot compare it with the segments: {swap.problem}; {by_hand}"
     if not swap.missing:
         return ""
     batches = f"{swap.missing:,} of its {_batches(swap.batches)}"
@@ -198,7 +199,8 @@ def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
     if swap.problem:
         return (
             f"{swap.name}: {swap.problem}; a broker before 3.0 truncates a swap where it is damaged and makes its "
-            "indexes anew, a later one uses both as they are, and each deletes the segments that it replaces"
+            "indexes anew, a later one uses both as they are, and each deletes the segments that it replaces; "
+            f"{_by_hand(swap, live)}"
         )
     if not swap.batches:
         return (
@@ -210,6 +212,22 @@ def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
         text = f"{swap.name}: ends at {swap.end_offset}, but the log ends at {end}"
         return f"{text}: completing it would lower the log end"
     return ""
+
+
+def _by_hand(swap: PendingSwap, live: Sequence[LiveSegment]) -> str:
+    """Return what a person can do about a swap that cannot be read, and whether a start is safe then."""
+    base = swap.base_offset
+    if any(one.base_offset == base and not one.damaged for one in live):
+        return (
+            f"no start is safe with it. Segment {base} is still whole, which a cleaner deletes first, so the swap has "
+            f"nothing that the segments lack: by hand, move the {offset_name(base)}.*.swap files out of the folder and "
+            "keep them; then a start is safe"
+        )
+    return (
+        f"no start is safe: segment {base} is gone or damaged, so the swap may be the only copy. Compare the replicas "
+        "first (krepair compare); if no other one has these records, read the file from a copy of the disk before a "
+        "broker starts"
+    )
 
 
 def _why_versions_differ(

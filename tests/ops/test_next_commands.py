@@ -238,6 +238,21 @@ def test_where_no_topic_is_known_to_be_compacted_the_plan_says_what_would_tell_i
     assert "--topic-config FILE" in line
 
 
+def test_damage_in_a_partition_that_a_plan_changes_is_named_with_what_mends_it(
+    log_dir: Path, tmp_path: Path
+) -> None:
+    """``epochs`` replaced a file beside KR302, and the page of its plan was that of a healthy log."""
+    (log_dir / "orders-0" / "leader-epoch-checkpoint").write_bytes(b"0\n7\n")
+    page = run("plan", str(log_dir), "--fix", "epochs", "--out", str(tmp_path / "P")).out
+    row = page.partition("Besides  ")[2].partition("\nUndo")[0]
+    assert " ".join(row.split()).startswith(f"KR302 would stay in orders-0/{0:020d}.log, position 80: ")
+    assert "a broker's recovery cuts here" in " ".join(row.split())
+    mend = f"krepair plan {log_dir} --fix tail --accept-data-loss KR302:orders-0:1"
+    assert mend in run("show", str(tmp_path / "P"), "--section", "partitions").out
+    both = ("--fix", "epochs,tail=excise", "--accept-data-loss", "KR302:orders-0:1")
+    assert "Besides" not in run("plan", str(log_dir), *both, "--out", str(tmp_path / "Q")).out
+
+
 def test_a_fix_that_takes_every_partition_says_nothing_of_that_kind(ordinary_topics: Path) -> None:
     plan = make_plan(str(ordinary_topics), Options(fixes=("epochs",), engine=EngineName.INLINE))
     assert [line.partition(" ")[0] for line in not_mended(plan).lines] == ["This"]

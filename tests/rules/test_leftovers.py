@@ -131,7 +131,9 @@ def test_one_batch_in_no_segment_is_told_and_how_many_there_are():
     assert told.startswith(f"{100:020d}.log.swap: the .cleaned at 90 makes every broker delete this swap")
     assert "no segment has 3 of its 9 batches" in told
     broken = decided(pending._replace(problem="position 7: bad CRC"), cleaned=(100,)).left
-    assert broken.endswith("but krepair cannot compare it with the segments: position 7: bad CRC")
+    assert (
+        "but krepair cannot compare it with the segments: position 7: bad CRC; by hand, move it out" in broken
+    )
 
 
 def test_a_cleaned_at_offset_0_counts():
@@ -145,6 +147,19 @@ def test_swaps_below_the_cleaned_are_completed_and_those_above_are_void():
     assert replaced(decision) == [(0, (0,))]
     assert decision.void == (swap(200, 300),)
     assert [name for name, _ in decision.sides] == [f"{n:020d}.log.swap" for n in (0, 200)]
+
+
+def test_of_a_swap_that_cannot_be_read_it_is_said_what_a_person_does_and_whether_a_start_is_safe():
+    """It was left alone with the reason only, and no plan or finding said more."""
+    here = decided(swap(100, 150, problem="position 7: bad CRC")).left
+    assert here.endswith(
+        f"by hand, move the {100:020d}.*.swap files out of the folder and keep them; then a start is safe"
+    )
+    damaged = (LIVE[0], LIVE[1]._replace(damaged=True), *LIVE[2:])
+    for live in (damaged, (LIVE[0], *LIVE[2:])):
+        gone = decided(swap(100, 150, problem="position 7: bad CRC"), live=live).left
+        assert "no start is safe: segment 100 is gone or damaged" in gone
+        assert "Compare the replicas first" in gone
 
 
 def test_both_sides_are_told_with_their_figures():
