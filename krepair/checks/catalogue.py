@@ -1,7 +1,7 @@
-"""The one table of rules: what krepair looks for, what it means, and what mends it. And what a finding is.
+"""Table of all rules with their dangers and fixes, and the type of a finding.
 
-Codes are stable and are not used again for other rules. A row leaves out what ``Rule`` says of itself: no fix mends it,
-nothing is lost, ``check`` looks for it. The docs and ``krepair explain`` are made from this table.
+Codes are stable and never reused for other rules. A row omits values that equal the defaults of ``Rule``: no fix,
+nothing lost, reported by ``check``. The docs and ``krepair explain`` are generated from this table.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ THE_WAY_OUT: Final = (
 )
 
 CHECK: Final = "krepair check"
-"""What looks for most of it."""
+"""Command that reports most rules."""
 COMPARE: Final = "krepair compare"
 IN_USE: Final = "KR608"
-"""The rule of a log directory that a broker, or another krepair, has locked."""
+"""Rule of a log directory that a broker, or another krepair, has locked."""
 
 
 class Severity(StrEnum):
-    """What happens if nobody does anything."""
+    """Consequence of a finding if nobody acts."""
 
     DATA_LOSS = "data loss"
     BROKER_DOWN = "broker down"
@@ -40,21 +40,21 @@ class Severity(StrEnum):
 
 
 class StartEffect(StrEnum):
-    """What the next start makes of a finding. A later one is worse."""
+    """Effect of a finding on the next start, from harmless to worst."""
 
     NONE = "none"
     UNKNOWN = "unknown"
-    """krepair cannot tell what the start does: something could not be read, or not be understood."""
+    """Something could not be read or understood, so the effect is not known."""
     ASIDE = "aside"
     """The broker renames the partition's folder to ``-stray`` and begins an empty one."""
     DIRECTORY = "directory"
-    """This log directory goes offline; a broker with others goes on with those, one without others ends."""
+    """This log directory goes offline; a broker with other directories serves those, one without others ends."""
     ENDS = "ends"
-    """The broker does not start, whatever its other log directories are."""
+    """The broker does not start, even if it has other log directories."""
 
 
 def strongest(effects: Iterable[StartEffect]) -> StartEffect:
-    """The worst of some effects; ``NONE`` of none."""
+    """Return the worst of the effects, or ``NONE`` if there are none."""
     order = list(StartEffect)
     return max(effects, key=order.index, default=StartEffect.NONE)
 
@@ -63,16 +63,16 @@ class Rule(Struct, frozen=True, tag_field="kind", tag="rule"):
     """One row of the table.
 
     Attributes:
-        code: ``KRnnn``.
-        severity: what happens if nobody does anything, in a word.
-        title: name of the rule, a few words.
-        evidence: what a finding of this rule shows.
-        danger: what happens if nothing is done.
+        code: stable code of the form ``KRnnn``.
+        severity: consequence if nobody acts, as a keyword.
+        title: name of the rule in a few words.
+        evidence: facts that a finding of this rule shows.
+        danger: consequence if nobody acts, in words.
         fix: name for ``--fix``, or ``none``.
-        lost_if_wrong: what is lost if krepair is wrong and the fix is applied.
+        lost_if_wrong: loss if krepair is wrong and the fix is applied.
         source: Kafka's code, KIP or issue, and the broker versions on which this was seen.
-        start: what the next start makes of it, where a finding does not say it of its own case.
-        command: the command that looks for it.
+        start: effect on the next start, unless a finding states its own.
+        command: command that reports the rule.
     """
 
     code: str
@@ -88,23 +88,23 @@ class Rule(Struct, frozen=True, tag_field="kind", tag="rule"):
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong or remarkable.
+    """One fault or remarkable fact in a log directory.
 
     Attributes:
-        rule: ``KRnnn``.
+        rule: code of the rule, ``KRnnn``.
         partition: folder name, or empty for the root of the log directory.
         file: file name in that folder, or empty.
         position: byte in the file, -1 if the finding is about the whole file.
-        evidence: one line: what is there, and what was expected.
+        evidence: one line with what was found and what was expected.
         bytes: bytes that are wasted, damaged or at risk; 0 if a number of bytes means nothing here.
-        severity: of this case, where it is not that of the rule; what ``check`` prints always has it.
-        start: what the next start makes of this case, where it is not that of the rule.
-        fix: name for ``--fix`` that mends this case, or ``none``; empty until ``check`` says it.
-        command: what to type for it, one line, or empty.
-        first_offset: the first offset that is damaged or lost, -1 if it is not known or means nothing here.
-        last_offset: the last one, -1 likewise.
-        records_lost: records that the way out costs, -1 if it is not known or there is none.
-        bytes_lost: bytes of logs that it costs, -1 likewise.
+        severity: severity of this case where it differs from the rule's; always set in the output of ``check``.
+        start: effect of this case on the next start where it differs from the rule's.
+        fix: name for ``--fix`` that repairs this case, or ``none``; empty until ``check`` fills it in.
+        command: command to type next, one line, or empty.
+        first_offset: first damaged or lost offset, -1 if not known or not applicable.
+        last_offset: last damaged or lost offset, -1 if not known or not applicable.
+        records_lost: records that the repair costs, -1 if not known or if there is no repair.
+        bytes_lost: log bytes that the repair costs, -1 if not known or if there is no repair.
     """
 
     rule: str
@@ -144,7 +144,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                        "live transaction loses its records. kafka-transactions.sh find-hanging and describe show on "
                        "the running cluster whether it is alive; krepair transactions prints the commands",
          source="KIP-664, KAFKA-8351"),
-    Rule("KR104", SLOW, "Cleaner stands still",
+    Rule("KR104", SLOW, "Cleaner makes no progress",
          evidence="offset in cleaner-offset-checkpoint, or none; the log end, and the bytes between the two",
          danger="a compacted partition grows without limit; committed offsets take longer and longer to load",
          source="KIP-346; LogCleanerManager (2.2.1)"),
@@ -184,7 +184,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                   "before an empty active segment, for a broker before 2.4. Told as information where the version is "
                   "not known: cleaners of 3.9.2 and later leave such batches, and their brokers read on",
          danger="the broker starts, but the coordinator of this partition of __transaction_state answers "
-                "COORDINATOR_LOAD_IN_PROGRESS for ever: none of its transactional ids can begin, and one core is busy",
+                "COORDINATOR_LOAD_IN_PROGRESS forever: none of its transactional ids can begin, and one core is busy",
          source="KAFKA-17941, KAFKA-9065, KAFKA-17076; TransactionStateManager.loadTransactionMetadata; seen on 2.2.1, "
                 "3.7.2, 3.9.2"),
     # -- indexes
@@ -428,12 +428,12 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="LogManager.loadLog (2.2.1, 3.9), KAFKA-16234, seen on 2.2.1, 3.9.2 and 4.3.1"),
     Rule("KR604", CONFUSING, "Folder of a deleted, moved or stray partition (-delete, -future, -stray)",
          evidence="its name, files and bytes, and what the next start does with it",
-         danger="a -delete folder is deleted after the start, a -future folder goes on being moved, a -stray folder "
+         danger="a -delete folder is deleted after the start, a -future folder is still being moved, a -stray folder "
                 "stays forever. With a -delete folder without a .log 2.2.1 does not start; with a -stray folder no "
                 "broker before 3.6.1 starts",
          source="LogManager.loadLog (2.2.1, 3.9), KAFKA-8564, KAFKA-15605, seen on 2.2.1, 3.9.2 and 4.3.1"),
     Rule("KR605", BROKER_DOWN, "File that the broker cannot read or write",
-         evidence="owner, group and mode, compared with those of most files, and the command that mends it",
+         evidence="owner, group and mode, compared with those of most files, and the command that corrects it",
          danger="the broker does not start, or takes the log directory offline at the first write; after an unclean "
                 "stop a broker since 4.0 may lose records, see KR804",
          source="Log.removeTempFilesAndCollectSwapFiles (2.2.1), LogLoader (3.9): Could not read file; seen on 3.9.2 "
@@ -491,7 +491,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR654", DATA_LOSS, "Transaction that is open on this replica only: its marker never came", command=COMPARE,
          evidence="producer id and first offset of the transaction; the marker on another replica, or that another "
                   "replica has cleaned past it",
-         danger="with this replica as leader read_committed readers stand still at this offset forever, and so "
+         danger="with this replica as leader read_committed readers wait at this offset forever, and so "
                 "does its cleaner",
          source=f"ProducerStateManager.lastStableOffset (3.9.2); {_RAN}"),
     Rule("KR655", DATA_LOSS, "Two histories: other records at the same offsets, both committed", command=COMPARE,
@@ -551,7 +551,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
     Rule("KR667", DATA_LOSS, "Replica that is behind, and a leader that no longer has what it lacks", command=COMPARE,
          evidence="its end; which brokers have removed tombstones or markers above it, and which still have them",
          danger="if one of the first leads while it catches up, it serves old or aborted records, hides committed "
-                "ones, or stands still; no broker notices. Let one of the others lead until it has caught up",
+                "ones, or stalls; no broker notices. Let one of the others lead until it has caught up",
          source=f"AbstractFetcherThread, Cleaner.shouldRetainRecord, ProducerStateManager (3.9.2); {_RAN}"),
     # -- space and time
     Rule("KR701", BROKER_DOWN, "Space that the broker would free when it starts, if it could start", fix="leftovers",
@@ -641,23 +641,23 @@ RULES: Final[dict[str, Rule]] = {rule.code: rule for rule in CATALOGUE}
 
 
 def severity_of(finding: Finding) -> Severity:
-    """How bad this case is: what the finding itself says, else the severity of its rule."""
+    """Return the severity of a finding: its own, else that of its rule."""
     return finding.severity or RULES[finding.rule].severity
 
 
 def start_of(finding: Finding) -> StartEffect:
-    """What the next start makes of this case: what the finding itself says, else what its rule says."""
+    """Return the effect of a finding on the next start: its own, else that of its rule."""
     return RULES[finding.rule].start if finding.start is None else finding.start
 
 
 def counts(finding: Finding) -> bool:
-    """Whether the finding makes ``check`` exit with 2. All findings do, except those of severity information."""
+    """Return True if the finding makes ``check`` exit with 2: any but those of severity information."""
     return severity_of(finding) is not Severity.INFORMATION
 
 
 # -- codes of rules and objections of earlier builds; none of them is used again
 
-_OF_THE_REVIEW: Final = "krepair apply works it out anew and refuses what differs"
+_OF_THE_REVIEW: Final = "krepair apply computes it again and refuses any difference"
 GONE: Final[Mapping[str, str]] = {
     "KR670": "krepair compare names a wrong replica; docs/compare.md, The way back, says how to make it right",
     **{
@@ -665,4 +665,4 @@ GONE: Final[Mapping[str, str]] = {
         for number in (1, 2, 3, 6, 7, 8, 10, 11, 12, 15, 19, 20, 22, 26, 27, 32, 34)
     },
 }
-"""Code -> what stands in its place."""
+"""Retired code -> what replaces it."""

@@ -1,4 +1,4 @@
-"""Finds topics for which a response to an old client could be too large for its length field (KAFKA-1196)."""
+"""Topics for which a fetch response to an old client could overflow its length field (KAFKA-1196)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 MOST_RESPONSE_BYTES: Final = 2**31 - 1
-"""Largest response: it begins with its length as a signed 32-bit integer."""
+"""Largest response in bytes: its length field is a signed 32-bit integer."""
 
 
 class Overflow(NamedTuple):
-    """A topic whose response may not fit.
+    """Topic whose fetch response may overflow.
 
     Attributes:
         topic: name of the topic.
-        largest_batch: bytes of its largest batch in this log directory.
-        partitions: number of its partitions in this log directory.
+        largest_batch: bytes of the topic's largest batch in this log directory.
+        partitions: number of the topic's partitions in this log directory.
     """
 
     topic: str
@@ -29,7 +29,7 @@ class Overflow(NamedTuple):
 
 
 def fetch_overflows(largest: Mapping[str, Sequence[int]]) -> list[Overflow]:
-    """The topics whose partitions could overflow one response.
+    """Return the topics whose partitions could overflow one response.
 
     A client before 0.10.1 must ask each partition for at least the bytes of its largest batch, or it cannot read past
     that batch. The broker answers all partitions in one response. Since KIP-74 the whole response has a limit.
@@ -37,5 +37,7 @@ def fetch_overflows(largest: Mapping[str, Sequence[int]]) -> list[Overflow]:
     Args:
         largest: topic -> bytes of the largest batch in each of its partitions.
     """
-    found = [Overflow(topic, max(sizes), len(sizes)) for topic, sizes in sorted(largest.items()) if sizes]
-    return [problem for problem in found if problem.response_bytes > MOST_RESPONSE_BYTES]
+    candidates = [
+        Overflow(topic, max(sizes), len(sizes)) for topic, sizes in sorted(largest.items()) if sizes
+    ]
+    return [candidate for candidate in candidates if candidate.response_bytes > MOST_RESPONSE_BYTES]

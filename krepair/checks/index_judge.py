@@ -1,4 +1,4 @@
-"""Judges the indexes of a segment and says what is wrong with them: KR201 to KR207. No other module judges entries.
+"""The only judge of index entries: finds what is wrong with the indexes of a segment (KR201 to KR207).
 
 ``check``, ``verify``, the index fix and the verification after apply all use this module. An entry is not compared with
 the entry that a rebuild would write, because right entries differ. A live broker's time index has the offset of the
@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 ENTRY_SIZES: Final = {INDEX: offset_index.ENTRY_SIZE, TIME_INDEX: time_index.ENTRY_SIZE}
 
 LARGEST_INDEX_BYTES: Final = 2**31 - 1
-"""A broker cannot map a larger file."""
+"""Largest index file that a broker can map, in bytes."""
 
 
 class IndexFile(NamedTuple):
-    """One index file that was read, without the zero padding behind its entries.
+    """Contents of one index file, without the zero padding behind its entries.
 
     Attributes:
-        size: bytes of the file, -1 if it is not there.
-        data: its bytes up to the last entry that is not all zero; empty if the file was too long to read.
-        padded: number of entries of zeros behind them.
+        size: bytes of the file, -1 if the file is missing.
+        data: bytes up to the last entry that is not all zero; empty if the file was too long to read.
+        padded: number of all-zero entries behind ``data``.
         torn: bytes behind the last whole entry.
-        unread: whether the file has more bytes than the log can need, so that it was not read.
+        unread: True if the file was not read because it has more bytes than the log can need.
     """
 
     size: int
@@ -69,15 +69,15 @@ MISSING: Final = IndexFile(-1)
 
 
 class IndexProblem(NamedTuple):
-    """One thing that is wrong with an index file.
+    """One fault of an index file.
 
     Attributes:
         suffix: ``.index``, ``.timeindex`` or ``.txnindex``.
-        rule: ``KRnnn``.
-        position: byte in the file, -1 if the problem is about the whole file.
-        text: evidence.
-        tail: whether it is enough to truncate the file to its entries.
-        misleads: whether a fetch by offset or a search by timestamp gets a wrong answer because of it.
+        rule: code of the rule, ``KRnnn``.
+        position: byte in the file, -1 if the problem concerns the whole file.
+        text: evidence in words.
+        tail: True if truncating the file to its entries repairs it.
+        misleads: True if a fetch by offset or a search by timestamp gets a wrong answer because of it.
     """
 
     suffix: str
@@ -89,13 +89,13 @@ class IndexProblem(NamedTuple):
 
 
 def offset_entries(file: IndexFile, base_offset: int) -> Int64s:
-    """int64[N, 2] (absolute offset, position), the real entries of an offset index."""
+    """Return the real entries of an offset index as int64[N, 2]: (absolute offset, position)."""
     view = offset_index.view(file.data)
     return _columns(view["relative_offset"].astype(np.int64) + base_offset, view["position"])
 
 
 def time_entries(file: IndexFile, base_offset: int) -> Int64s:
-    """int64[N, 2] (timestamp, absolute offset), the real entries of a time index."""
+    """Return the real entries of a time index as int64[N, 2]: (timestamp, absolute offset)."""
     view = time_index.view(file.data)
     return _columns(view["timestamp"], view["relative_offset"].astype(np.int64) + base_offset)
 
@@ -107,12 +107,12 @@ def _columns(first: Any, second: Any) -> Int64s:
 
 
 def entries_of(file: IndexFile, suffix: str) -> int:
-    """Number of real entries in a file."""
+    """Count the real entries in a file."""
     return len(file.data) // ENTRY_SIZES[suffix]
 
 
 def last_timestamp_read(file: IndexFile) -> int:
-    """The timestamp in ms that a broker takes for the segment's largest: of the last whole entry, -1 if there is none.
+    """Return the timestamp in ms that a broker takes as the segment's largest: the last whole entry's, -1 if none.
 
     Source: TimeIndex.lastEntryFromIndexFile (2.2.1, 3.9).
     """
@@ -123,33 +123,33 @@ def last_timestamp_read(file: IndexFile) -> int:
 
 
 def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexProblem]:
-    """The problems that a file's own bytes show.
+    """Return the problems that show in a file's own bytes, without its log.
 
     Args:
         suffix: ``.index`` or ``.timeindex``.
-        file: the file.
-        active: whether the segment is the last of its partition; then zero padding is normal.
+        file: contents of the index file.
+        active: True for the active segment, where zero padding is normal.
     """
     if file.size > LARGEST_INDEX_BYTES:
         text = f"{file.size} bytes; a broker maps at most {LARGEST_INDEX_BYTES}"
         return [IndexProblem(suffix, "KR207", -1, text)]
     if file.unread:
         return [IndexProblem(suffix, _rule(suffix), -1, f"{file.size} bytes, more than its log could need")]
-    problems = []
+    result = []
     if file.torn:
         size = ENTRY_SIZES[suffix]
         text = f"{file.size} bytes, which is no multiple of {size}"
-        problems.append(IndexProblem(suffix, "KR205", file.size - file.torn, text, tail=True))
+        result.append(IndexProblem(suffix, "KR205", file.size - file.torn, text, tail=True))
     if file.padded and not active:
-        problems.append(_padding(suffix, file))
-    found: list[Damage] = (offset_index if suffix == INDEX else time_index).damage(file.data)
-    problems += [
+        result.append(_padding(suffix, file))
+    damages: list[Damage] = (offset_index if suffix == INDEX else time_index).damage(file.data)
+    result += [
         IndexProblem(
-            suffix, _rule(suffix), problem.position, f"{problem.expected} was expected, found {problem.found}"
+            suffix, _rule(suffix), damage.position, f"{damage.expected} was expected, found {damage.found}"
         )
-        for problem in found
+        for damage in damages
     ]
-    return problems
+    return result
 
 
 def _rule(suffix: str) -> str:
@@ -166,7 +166,7 @@ def _padding(suffix: str, file: IndexFile) -> IndexProblem:
 
 
 def real_bytes(raw: bytes, suffix: str) -> int:
-    """Number of bytes up to the end of the last entry that is not all zero."""
+    """Return the number of bytes up to the end of the last entry that is not all zero."""
     size = ENTRY_SIZES[suffix]
     return fixed_entries.padding_start(raw, size) * size
 
@@ -175,7 +175,7 @@ CLEANER_CHUNK_BYTES: Final = 262_144
 """Size of one of the two I/O buffers of a cleaner thread (``log.cleaner.io.buffer.size`` 524288, LogCleaner 2.2.1)."""
 
 SPARSE_BYTES: Final = 2 << 20
-"""An offset index with a larger gap than this is too sparse.
+"""Largest gap in log bytes between two entries of an offset index that is not yet too sparse.
 
 A follower's append (``replica.fetch.max.bytes`` 1 MiB) or a cleaner's chunk leaves smaller gaps.
 """
@@ -183,7 +183,7 @@ A follower's append (``replica.fetch.max.bytes`` 1 MiB) or a cleaner's chunk lea
 
 @dataclass
 class IndexAudit:
-    """Compares entries with the batches of a log: feed it all batches from position 0 on, then call ``finish``.
+    """Comparison of index entries with the batches of a log: feed all batches from position 0 on, then call ``finish``.
 
     For each file and each window of batches only the first wrong entry is reported.
 
@@ -195,7 +195,7 @@ class IndexAudit:
         largest: largest timestamp in ms that was fed, -1 if none.
         offset_of_largest: last offset of the first batch with that timestamp.
         largest_batch: bytes of the largest batch whose end is known.
-        disordered: whether the offsets of the log do not ascend; then its indexes are not judged.
+        disordered: True if the offsets of the log do not ascend; then its indexes are not judged.
     """
 
     base_offset: int
@@ -277,12 +277,12 @@ class IndexAudit:
             self._largest_before_last = self.largest
 
     def _largest_before(self, stamps: Int64s, at: Int64s) -> Int64s:
-        """The largest timestamp before each of these batches."""
+        """Return the largest timestamp before each of these batches."""
         so_far = np.empty(len(stamps), np.int64)
         so_far[0] = self.largest
         np.maximum.accumulate(stamps[:-1], out=so_far[1:])
-        found: Int64s = np.maximum(so_far[at], self.largest)
-        return found
+        before: Int64s = np.maximum(so_far[at], self.largest)
+        return before
 
     def _judge_times(self, first: int, mine: Int64s, before: Int64s) -> None:
         wrong = mine[:, 0] <= before
@@ -305,15 +305,15 @@ class IndexAudit:
         active: bool,
         closed: bool = False,
     ) -> list[IndexProblem]:
-        """All problems, after the batches up to ``log_end`` were fed.
+        """Return all problems, after the batches up to ``log_end`` were fed.
 
         Args:
             log_end: position after the last batch.
-            interval_bytes: ``index.interval.bytes``.
-            files: the two files by suffix.
-            active: whether the segment is the last of its partition; a broker completes its indexes when it rolls.
-            closed: whether a clean stop closed the active segment. Then no entry is past its log, and the next start
-                uses the last entry without reading the log before it (LogSegment.readNextOffset).
+            interval_bytes: value of ``index.interval.bytes``.
+            files: contents of the two index files by suffix.
+            active: True for the active segment, whose indexes a broker completes only when it rolls.
+            closed: True if a clean stop closed the active segment. Then no entry may lie past its log, since the next
+                start uses the last entry without reading the log before it (LogSegment.readNextOffset).
         """
         if self.disordered:
             return []
@@ -329,7 +329,7 @@ class IndexAudit:
     def _past_the_end(self, log_end: int) -> None:
         if self._next_offset < len(self.offsets):
             offset, position = self.offsets[self._next_offset].tolist()
-            # Behind the end of the file a fetch finds nothing. That is right for an offset that the log does not have.
+            # A fetch from behind the end of the file finds nothing, which is right for offsets that the log lacks.
             misleads = position < log_end or offset <= self.last_offset
             text = (
                 f"no batch starts there; the last one starts at {self._last_position}"
@@ -373,8 +373,8 @@ class IndexAudit:
             return
         if len(self.times) == 0:
             if self.largest >= 0:  # if there are no timestamps (v0), an empty time index is right
-                what = "is missing" if file.size < 0 else "has no entry"
-                text = f"{what}; the log's largest timestamp is {self.largest}"
+                state = "is missing" if file.size < 0 else "has no entry"
+                text = f"{state}; the log's largest timestamp is {self.largest}"
                 self.problems.append(IndexProblem(TIME_INDEX, "KR201", -1, text))
             return
         last = int(self.times[-1, 0])
@@ -387,17 +387,17 @@ class IndexAudit:
 
 
 class SegmentIndexes:
-    """Checks the offset index and the time index of one segment, by their own bytes and by the log.
+    """Check of one segment's offset index and time index, by their own bytes and by the log.
 
     Args:
         base_offset: base offset of the segment.
-        files: the two files by suffix.
-        active: whether the segment is the last of its partition.
+        files: contents of the two index files by suffix.
+        active: True for the active segment of the partition.
 
     Attributes:
         problems: all problems that were found so far.
         broken: suffixes of files that contradict themselves; their entries are not compared with the log.
-        audit: gets all batches of the log.
+        audit: comparison that must be fed all batches of the log.
     """
 
     def __init__(self, base_offset: int, files: Mapping[str, IndexFile], *, active: bool) -> None:
@@ -421,22 +421,22 @@ class SegmentIndexes:
 
         Args:
             log_end: position after the last batch that was fed.
-            interval_bytes: ``index.interval.bytes``.
-            whole: whether the log ends there. Entries behind damage are not judged.
-            clean: whether the broker was stopped cleanly, so that the active segment was closed too.
+            interval_bytes: value of ``index.interval.bytes``.
+            whole: True if the log ends there; entries behind damage are not judged.
+            clean: True after a clean shutdown, which closes the active segment too.
         """
-        found = self.audit.finish(
+        log_problems = self.audit.finish(
             log_end, interval_bytes, self.files, active=self.active or not whole, closed=clean and whole
         )
-        self.problems += [problem for problem in found if problem.suffix not in self.broken]
+        self.problems += [problem for problem in log_problems if problem.suffix not in self.broken]
 
 
 @dataclass
 class _GrowingAudit(IndexAudit):
-    """As ``IndexAudit``, of entries that become more from window to window.
+    """``IndexAudit`` for indexes that are still being written while their log is fed.
 
-    A time entry may be made after the batch that it names was read, since it names the first batch with the largest
-    timestamp so far. It is right only if it says exactly what this reading found.
+    A time entry may be written after the batch that it names was fed, since it names the first batch with the largest
+    timestamp so far. Such a late entry is right only if it equals the maximum that this audit computed itself.
     """
 
     def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
@@ -444,7 +444,7 @@ class _GrowingAudit(IndexAudit):
         super()._feed_times(lasts, stamps)
 
     def judge_late_times(self) -> None:
-        """Judge the entries of batches that were fed before the entries were made."""
+        """Judge the entries of batches that were fed before the entries were written."""
         if self._next_time >= len(self.times):
             return
         end = int(np.searchsorted(self.times[:, 1], self.last_offset, side="right"))
@@ -456,16 +456,16 @@ class _GrowingAudit(IndexAudit):
         self._next_time = max(self._next_time, end)
 
     def is_what_was_judged(self, offsets: Int64s, times: Int64s) -> bool:
-        """Whether the entries of finished files begin with those that were judged."""
+        """Return True if the entries of the finished files begin with the entries that were judged."""
         pairs = ((offsets, self.offsets, self._next_offset), (times, self.times, self._next_time))
         return all(new[:count].tobytes() == judged[:count].tobytes() for new, judged, count in pairs)
 
 
 class MadeIndexes:
-    """Tell it of entries, feed it batches whose entries it was told of, then ask for ``problems``.
+    """Check of new indexes while they are written: pass entries to ``tell``, then their batches to ``feed``.
 
     Args:
-        base_offset: of the segment.
+        base_offset: base offset of the segment.
     """
 
     def __init__(self, base_offset: int) -> None:
@@ -473,29 +473,29 @@ class MadeIndexes:
         self._audit = _GrowingAudit(base_offset, none, none)
 
     def tell(self, offsets: Int64s, times: Int64s) -> None:
-        """Take all entries that were made so far.
+        """Take all entries that were written so far.
 
         Args:
-            offsets: int64[N, 2] (last offset, position); what was told before is its beginning.
-            times: int64[M, 2] (timestamp, offset), likewise.
+            offsets: int64[N, 2] (last offset, position), beginning with the entries of earlier calls.
+            times: int64[M, 2] (timestamp, offset), beginning with the entries of earlier calls.
         """
         self._audit.offsets, self._audit.times = offsets, times
 
     def feed(self, walked: Walked) -> None:
-        """Hold the entries against the next batches; entries of later batches may have been told already."""
+        """Compare the entries with the next batches; entries of later batches may already be known."""
         self._audit.feed(walked.positions, walked.lasts, walked.stamps)
 
     def problems(self, contents: Mapping[str, bytes], log_end: int, interval_bytes: int) -> dict[str, str]:
-        """Suffix -> the first thing that is wrong with a finished file, once every batch was fed.
+        """Return the first problem of each finished file by suffix, once every batch was fed.
 
         Args:
             contents: bytes of the ``.index`` and the ``.timeindex`` by suffix.
             log_end: position behind the last batch.
-            interval_bytes: ``index.interval.bytes``.
+            interval_bytes: value of ``index.interval.bytes``.
         """
         audit = self._audit
         files = {suffix: IndexFile(len(data), data) for suffix, data in contents.items()}
-        found = {
+        first_problems = {
             suffix: problems[0].text
             for suffix, file in files.items()
             if (problems := byte_problems(suffix, file, active=False))
@@ -503,26 +503,23 @@ class MadeIndexes:
         offsets = offset_entries(files[INDEX], audit.base_offset)
         times = time_entries(files[TIME_INDEX], audit.base_offset)
         if not audit.is_what_was_judged(offsets, times):
-            text = "its bytes are not the entries that were held against the log"
-            return dict.fromkeys(contents, text) | found
+            text = "its bytes are not the entries that were compared with the log"
+            return dict.fromkeys(contents, text) | first_problems
         audit.offsets, audit.times = offsets, times
         audit.judge_late_times()
         for problem in audit.finish(log_end, interval_bytes, files, active=False):
-            found.setdefault(problem.suffix, problem.text)
-        return found
+            first_problems.setdefault(problem.suffix, problem.text)
+        return first_problems
 
 
 Problem = tuple[str, int, str]
 
 
 class AbortedAudit:
-    """Checks a ``.txnindex``: feed it all windows of the log in order, then call ``finish``.
+    """Check of a ``.txnindex``: feed all windows of the log in order, then call ``finish``.
 
     Args:
-        aborted: int64[N, 2] (producer id, offset of the abort marker), its entries.
-
-    Attributes:
-        aborted: see the arguments.
+        aborted: int64[N, 2] (producer id, offset of the abort marker), entries of the file.
     """
 
     def __init__(self, aborted: Int64s) -> None:
@@ -548,10 +545,10 @@ class AbortedAudit:
         self._problems.append((TXN_INDEX, entry * txn_index.ENTRY_SIZE, f"the entry {text}"))
 
     def finish(self, *, whole: bool = True) -> list[Problem]:
-        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
+        """Return all problems as (suffix, byte of the file, text), after the whole log was fed.
 
         Args:
-            whole: whether the log ends there. Entries behind damage are not judged.
+            whole: True if the log ends there; entries behind damage are not judged.
         """
         if whole and self._next < len(self.aborted):
             self._note(self._next, "lies past the end of the log")
@@ -559,16 +556,13 @@ class AbortedAudit:
 
 
 class CompanionAudit:
-    """Checks the indexes of a segment: feed it all windows of the log in order, then call ``finish``.
+    """Check of all three indexes of a segment: feed all windows of the log in order, then call ``finish``.
 
     Args:
         base_offset: base offset of the segment.
-        files: ``.index`` and ``.timeindex`` by suffix.
+        files: contents of the ``.index`` and the ``.timeindex`` by suffix.
         aborted: int64[N, 2] (producer id, offset of the abort marker), entries of the ``.txnindex``.
-        active: whether the segment is the last of its partition.
-
-    Attributes:
-        aborted: see the arguments.
+        active: True for the active segment of the partition.
     """
 
     def __init__(
@@ -588,13 +582,13 @@ class CompanionAudit:
     def finish(
         self, log_end: int, interval_bytes: int, *, whole: bool = True, clean: bool = False
     ) -> list[Problem]:
-        """All problems as (suffix, byte of the file, what is wrong), after the whole log was fed.
+        """Return all problems as (suffix, byte of the file, text), after the whole log was fed.
 
         Args:
             log_end: position after the last batch that was fed.
-            interval_bytes: ``index.interval.bytes``.
-            whole: whether the log ends there. Entries behind damage are not judged.
-            clean: whether the broker was stopped cleanly, so that the active segment was closed too.
+            interval_bytes: value of ``index.interval.bytes``.
+            whole: True if the log ends there; entries behind damage are not judged.
+            clean: True after a clean shutdown, which closes the active segment too.
         """
         self._indexes.finish(log_end, interval_bytes, whole=whole, clean=clean)
         indexes = [(problem.suffix, problem.position, problem.text) for problem in self._indexes.problems]

@@ -1,8 +1,8 @@
-"""What each source gave to a new log: sums of the fronts of its batches.
+"""Checksums of the batch fronts that each source contributed to a new log.
 
-The CRC of a batch covers neither its base offset, size and leader epoch, nor itself. So whoever writes a new log sums
-these bytes, the front of each batch, and who reads it later sums them again and checks the CRCs. Both together say that
-every byte is the one that was written.
+The CRC of a batch covers neither its base offset, size and leader epoch, nor itself. So the writer of a new log sums
+these bytes, the front of each batch; the verifier sums them again and checks the CRCs. Both together prove that every
+byte is the one that was written.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from krepair.formats.castagnoli import crc32c
 from krepair.logdir.reading import opened_for_reading, read_into_from
 
 Parts = tuple[tuple[int, int], ...]
-"""(bytes, CRC-32C of the first 21 bytes of each batch) of each source's part of the new log, in order."""
+"""Parts of a new log in the order of their sources: (bytes, CRC-32C over the first 21 bytes of each batch)."""
 
 
 class PartsCheck:
-    """Sums a log while somebody walks it from its beginning to its end.
+    """Running check of a log's parts while the log is walked from its beginning to its end.
 
     Args:
-        parts: what is expected; empty if that is not known, then nothing is checked.
+        parts: expected parts; empty if they are not known, then nothing is checked.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -36,7 +36,7 @@ class PartsCheck:
         self._position = 0
 
     def take(self, window: Uint8s, places: Int64s, end: int) -> None:
-        """Take one window; see ``on_places`` of ``checks.walk.walk`` for the arguments."""
+        """Add one window; ``on_places`` of ``checks.walk.walk`` describes the arguments."""
         if not self._parts:
             return
         fronts, first = gathered(window, places, CRC_START), 0
@@ -47,7 +47,7 @@ class PartsCheck:
         self._position += end
 
     def problem(self) -> str:
-        """What is not as it was written, or empty; to be asked after the last batch was taken."""
+        """Return the first part that differs from what was written, or empty; call it after the last window."""
         position = 0
         for (size, expected), found in zip(self._parts, self._found, strict=True):
             if found != expected:
@@ -59,7 +59,7 @@ class PartsCheck:
 
 
 def has_parts(path: str, parts: Parts, tree: Tree | None = None) -> bool:
-    """Whether a log begins with these parts, and every CRC in them is right.
+    """Return True if a log begins with these parts and every CRC in them is right.
 
     Raises:
         OSError: the file cannot be read, is a symlink, or is not a regular file.

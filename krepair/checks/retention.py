@@ -1,7 +1,7 @@
-"""Finds the segments that retention by time deletes at the next start: by the time that a broker reads, and really.
+"""Segments that time-based retention deletes at the next start, by the times that a broker reads and by the real ones.
 
 Up to 2.2 a broker checks the time index of every segment when it starts, and rebuilds one that contradicts itself. From
-2.3 on (KAFKA-7283) it does not.
+2.3 on (KAFKA-7283) it trusts the index.
 
 Source: deletableSegments and LogSegment.largestTimestamp (2.2.1, 2.3.1, 3.9), LogSegment.sanityCheck.
 """
@@ -17,18 +17,18 @@ FIRST_WITHOUT_SANITY_CHECK: Final = (2, 3, 0)
 
 
 class SegmentClock(NamedTuple):
-    """The facts that give the age of one segment.
+    """Facts that determine the age of one segment.
 
     Attributes:
         base_offset: base offset of the segment.
-        log_bytes: size of its ``.log``.
-        mtime_ms: its modification time in epoch milliseconds.
-        has_index: whether there is an ``.index``; from 2.3 on a segment without one is recovered.
-        first_timestamp: timestamp of the first entry of the ``.timeindex`` on disk, -1 if it has none.
-        last_timestamp: timestamp of its last entry, which may be zero padding; -1 if it has none.
-        torn: whether the size of one of the two files is not a multiple of its entry.
-        recovered: whether the next start recovers the segment in any case.
-        largest: largest timestamp of the log in ms, -1 if none.
+        log_bytes: bytes of the ``.log``.
+        mtime_ms: modification time of the ``.log`` in epoch milliseconds.
+        has_index: True if there is an ``.index``; from 2.3 on a segment without one is recovered.
+        first_timestamp: timestamp of the first entry of the ``.timeindex`` on disk, -1 if there is none.
+        last_timestamp: timestamp of the last entry, which may be zero padding; -1 if there is none.
+        torn: True if the size of either index is not a multiple of its entry size.
+        recovered: True if the next start recovers the segment in any case.
+        largest: largest timestamp in the log in epoch milliseconds, -1 if none.
     """
 
     base_offset: int
@@ -43,11 +43,11 @@ class SegmentClock(NamedTuple):
 
     @property
     def true_ms(self) -> int:
-        """The real time of the segment in epoch milliseconds: its largest timestamp, or else its mtime."""
+        """Real time of the segment in epoch milliseconds: its largest timestamp, or else its mtime."""
         return self.largest if self.largest >= 0 else self.mtime_ms
 
     def read_ms(self, version: Version) -> int:
-        """The time that a broker will read, in epoch milliseconds.
+        """Return the time that a broker takes for the segment's, in epoch milliseconds.
 
         Args:
             version: version of the broker; None counts as 2.3 or later.
@@ -63,16 +63,16 @@ WHAT_TELLS: Final = (
     "These would tell: --topic-config FILE with the output of kafka-configs.sh --describe, --set cleanup.policy, "
     "or __cluster_metadata-0 in the log directory"
 )
-"""Where ``cleanup.policy`` is not known."""
+"""Advice where ``cleanup.policy`` is not known."""
 
 
 class Deletions(NamedTuple):
     """Base offsets of the segments that the next start deletes, ascending.
 
     Attributes:
-        expected: segments that go by the times that a broker will read.
-        due: segments that should go by their real times.
-        if_delete: words before both where ``cleanup.policy`` is not known; empty if it is known, and is ``delete``.
+        expected: segments that are deleted by the times that a broker reads.
+        due: segments that should be deleted by their real times.
+        if_delete: condition to print before both where ``cleanup.policy`` is not known; empty if it is ``delete``.
     """
 
     expected: tuple[int, ...]
@@ -81,7 +81,7 @@ class Deletions(NamedTuple):
 
     @property
     def too_early(self) -> tuple[int, ...]:
-        """Segments that go although their retention time is not over."""
+        """Segments that are deleted although their retention time is not over."""
         due = set(self.due)
         return tuple(base for base in self.expected if base not in due)
 
@@ -89,7 +89,7 @@ class Deletions(NamedTuple):
 def deletions(
     clocks: Sequence[SegmentClock], *, retention_ms: int, now_ms: int, version: Version
 ) -> Deletions:
-    """The segments that ``retention.ms`` deletes: from the oldest one up to the first that is young enough.
+    """Return the segments that ``retention.ms`` deletes: from the oldest up to the first that is young enough.
 
     Args:
         clocks: all segments, ascending.

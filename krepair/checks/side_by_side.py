@@ -1,4 +1,4 @@
-"""Compares two logs of the same partition batch by batch, in bounded memory: common batches, and where they differ."""
+"""Batch-by-batch comparison of two logs of the same partition, in bounded memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SideBySide(NamedTuple):
         second_end: the offset after the last valid batch of the second log, 0 if there is none.
         after_second: number of batches of the first log past the end of the second.
         after_first: number of batches of the second log past the end of the first.
-        first_damaged: whether the first log is damaged where it ends here: what lies behind that was not compared.
-        second_damaged: the same of the second log.
+        first_damaged: True if the first log is damaged at ``first_end``; bytes behind the damage were not compared.
+        second_damaged: True if the second log is damaged at ``second_end``; bytes behind it were not compared.
     """
 
     same: int = 0
@@ -47,14 +47,14 @@ class SideBySide(NamedTuple):
 
     @property
     def agree(self) -> bool:
-        """Whether no batch of one contradicts the other: one is the beginning of the other, but for cleaned batches."""
+        """True if no batch contradicts the other log: apart from cleaned batches, one log is a prefix of the other."""
         return self.differ == 0
 
 
 def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Generator[Int64s, None, bool]:
     """Yield the valid batches of segments in order, as int64[N, 2] (last offset, CRC) per window.
 
-    It ends at the first damage, and returns whether there is one.
+    The generator ends at the first damage, and returns True if there is one.
 
     Args:
         logs: reader and size of each ``.log``, in the order of base offsets.
@@ -74,7 +74,7 @@ def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Generator[Int64s, None, 
 
 
 class _OneLog:
-    """One log: the rows that are in memory, and how far it was read."""
+    """Read position in one of the two logs, with the rows that are in memory."""
 
     def __init__(self, rows: Iterator[Int64s]) -> None:
         self._rows = rows
@@ -94,7 +94,7 @@ class _OneLog:
 
     @property
     def reach(self) -> int:
-        """The offset up to which all rows are known."""
+        """Offset up to which all rows are known."""
         return int(self.here[-1, _LAST]) if len(self.here) else _NO_END
 
     def take(self, up_to: int) -> Int64s:
@@ -111,35 +111,38 @@ def side_by_side(first: Iterator[Int64s], second: Iterator[Int64s]) -> SideBySid
     Raises:
         OSError: a log cannot be read.
     """
-    one, other = _OneLog(first), _OneLog(second)
-    seen = SideBySide()
-    while not (one.over and other.over):
-        up_to = min(one.reach, other.reach)
-        one_ended, other_ended = one.over, other.over
-        mine, theirs = one.take(up_to), other.take(up_to)
-        if other_ended:
-            seen = seen._replace(after_second=seen.after_second + len(mine))
-        elif one_ended:
-            seen = seen._replace(after_first=seen.after_first + len(theirs))
+    first_log, second_log = _OneLog(first), _OneLog(second)
+    result = SideBySide()
+    while not (first_log.over and second_log.over):
+        up_to = min(first_log.reach, second_log.reach)
+        first_ended, second_ended = first_log.over, second_log.over
+        first_rows, second_rows = first_log.take(up_to), second_log.take(up_to)
+        if second_ended:
+            result = result._replace(after_second=result.after_second + len(first_rows))
+        elif first_ended:
+            result = result._replace(after_first=result.after_first + len(second_rows))
         else:
-            seen = _added(seen, mine, theirs)
-    return seen._replace(
-        first_end=one.end, second_end=other.end, first_damaged=one.damaged, second_damaged=other.damaged
+            result = _added(result, first_rows, second_rows)
+    return result._replace(
+        first_end=first_log.end,
+        second_end=second_log.end,
+        first_damaged=first_log.damaged,
+        second_damaged=second_log.damaged,
     )
 
 
-def _added(seen: SideBySide, mine: Int64s, theirs: Int64s) -> SideBySide:
+def _added(result: SideBySide, first_rows: Int64s, second_rows: Int64s) -> SideBySide:
     common, at, there = np.intersect1d(
-        mine[:, _LAST], theirs[:, _LAST], assume_unique=True, return_indices=True
+        first_rows[:, _LAST], second_rows[:, _LAST], assume_unique=True, return_indices=True
     )
-    differ = mine[at, _CRC] != theirs[there, _CRC]
-    first = seen.first_difference
+    differ = first_rows[at, _CRC] != second_rows[there, _CRC]
+    first = result.first_difference
     if first < 0 and differ.any():
         first = int(common[int(np.argmax(differ))])
-    return seen._replace(
-        same=seen.same + int((~differ).sum()),
-        differ=seen.differ + int(differ.sum()),
+    return result._replace(
+        same=result.same + int((~differ).sum()),
+        differ=result.differ + int(differ.sum()),
         first_difference=first,
-        only_first=seen.only_first + len(mine) - len(common),
-        only_second=seen.only_second + len(theirs) - len(common),
+        only_first=result.only_first + len(first_rows) - len(common),
+        only_second=result.only_second + len(second_rows) - len(common),
     )

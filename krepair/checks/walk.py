@@ -1,12 +1,12 @@
-"""An independent reader of a ``.log``: it finds the batches, and checks every CRC and that offsets ascend.
+"""Independent reader of a ``.log`` that finds the batches and checks every CRC and the order of offsets.
 
-It shares no code with the kernels that decide: the headers of v2 are read by a kernel of its own (``check_headers``),
-messages of v0 and v1 by zlib and the plain layout. All batches of a window are checksummed in one step, by the crc32c
-package, so millions of markers can be verified fast enough for an apply.
+The reader shares no code with the kernels that decide: the headers of v2 are read by a separate kernel
+(``check_headers``), messages of v0 and v1 by zlib and the plain layout. All batches of a window are checksummed in one
+step by the crc32c package, so millions of markers can be verified fast enough for an apply.
 
-A CRC is linear. So the checksums of neighbouring batches can be checked by one checksum of the whole window, in which
-each stored CRC is put behind its batch, in place of the bytes that no CRC covers. The package computes it at the speed
-of the memory, and no work is done per batch.
+A CRC is linear. So one checksum of the whole window can check the checksums of neighbouring batches, if each stored CRC
+is put behind its batch, in place of bytes that no CRC covers. The package computes that at the speed of memory, without
+any work per batch.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ CRC_BYTES = 4
 _LENGTH = HEADER.place("batch_length")
 _MAGIC = HEADER.place("magic")
 _FEW = 16
-"""So many batches are checksummed one by one: to check all in one step takes longer to prepare."""
+"""Number of batches up to which checksumming them one by one is faster than preparing the single step."""
 _FIRST_ROOM = 4096
 _LENGTH_STRUCT = struct.Struct(">i4xb")  # batch_length, (leader epoch,) magic
 assert _MAGIC == _LENGTH + 8
 _ONES = np.uint32(0xFFFFFFFF)
 _FRONT_BYTES = 25
-"""So many bytes of each batch are spent by ``crcs_are_right``."""
+"""Bytes at the front of each batch that ``crcs_are_right`` overwrites."""
 
 _FIXED = message_set.CRC_START + 1
 _HEADER_V0, _HEADER_V1 = message_set.HEADER_V0, message_set.HEADER_V1
@@ -56,7 +56,7 @@ BAD_CRC = "the message's CRC-32 is not that of its bytes"
 
 @dataclass(frozen=True)
 class Walked:
-    """The valid batches of one window.
+    """Valid batches of one window.
 
     Attributes:
         positions: int64[N], file positions of the batches.
@@ -65,7 +65,7 @@ class Walked:
         firsts: int64[N], base offset of each batch.
         lasts: int64[N], last offset of each batch.
         stamps: int64[N], largest timestamp of each batch in milliseconds.
-        problem: what is wrong at ``position``, empty if nothing.
+        problem: fault at ``position``, or an empty text.
         position: file position of the problem, or of the end of the last batch.
     """
 
@@ -82,14 +82,14 @@ class Walked:
     def of(
         positions: Int64s, sizes: Int64s, headers: np.ndarray[Any, Any], problem: str, position: int
     ) -> Walked:
-        """With the columns that are read from the headers."""
+        """Build the batches with the offset and timestamp columns of their headers."""
         firsts = headers["base_offset"].astype(np.int64)
         lasts = firsts + headers["last_offset_delta"]
         stamps = headers["max_timestamp"].astype(np.int64)
         return Walked(positions, sizes, headers, firsts, lasts, stamps, problem, position)
 
     def up_to(self, count: int, problem: str, position: int) -> Walked:
-        """The first batches of these, and what is wrong behind them."""
+        """Return the first ``count`` batches, with the problem behind them."""
         return Walked(
             self.positions[:count], self.sizes[:count], self.headers[:count], self.firsts[:count],
             self.lasts[:count], self.stamps[:count], problem, position,
@@ -97,26 +97,26 @@ class Walked:
 
 
 def gathered(window: Uint8s, places: Any, width: int) -> Uint8s:
-    """uint8[N, width]: the bytes at N places. No place may be above ``len(window) - width``."""
+    """Copy the bytes at N places into uint8[N, width]; no place may be above ``len(window) - width``."""
     words = np.ndarray(max(len(window) - width + 1, 0), f"V{width}", window, 0, 1)
     rows: Uint8s = words[places].view(np.uint8).reshape(len(places), width)
     return rows
 
 
 class _HeaderReader:
-    """Reads the headers of window after window."""
+    """Reader of batch headers, window by window, that adapts its buffers to the batches per window."""
 
     def __init__(self) -> None:
         self._room = _FIRST_ROOM
 
     def read(self, buffer: Uint8s, filled: int, position: int, *, final: bool) -> Walked:
-        """The batches of a window, not judged yet.
+        """Return the batches of a window, before their CRCs and offsets are judged.
 
         Args:
-            buffer: uint8[W + 4 or more], the window and what can be read behind it.
+            buffer: uint8[W + 4 or more], the window and readable bytes behind it.
             filled: bytes of the window.
-            position: of the window in the file.
-            final: whether the file ends there.
+            position: position of the window in the file.
+            final: True if the file ends with this window.
         """
         room = self._room
         while True:
@@ -136,7 +136,7 @@ class _HeaderReader:
 
 
 def _problem_at(window: Uint8s, place: int, filled: int, *, final: bool) -> str:
-    """What is wrong where no whole v2 batch begins, empty if the window ends there."""
+    """Describe the problem at a place where no whole v2 batch begins; empty if just the window ends there."""
     left = filled - place
     if left < HEADER.size:
         return f"{left} bytes are left that are not a batch" if final and left else ""
@@ -154,15 +154,15 @@ def walk(
     check_crc: bool = True,
     on_places: OnPlaces | None = None,
 ) -> Iterator[Walked]:
-    """Read a whole ``.log`` window by window. It ends after the first problem.
+    """Yield the batches of a ``.log`` window by window, up to the first problem.
 
     Args:
-        read_into: fills a buffer from a file position; returns bytes read. It may raise ``OSError``.
+        read_into: function that fills a buffer from a file position and returns the bytes read; may raise ``OSError``.
         file_size: bytes of the file.
-        window_bytes: size of the window. A batch that is larger is checksummed piece by piece.
-        check_crc: whether the CRCs of v2 batches are checked. False if their bytes are compared with checked ones.
-        on_places: is given each window before its batches are, while it has the bytes that were read: (window, int64[N]
-            places of the batches that were found, place after the last of them). Their CRCs are not checked yet. A
+        window_bytes: bytes of a window; a larger batch is checksummed piece by piece.
+        check_crc: False to skip the CRCs of v2 batches, where their bytes are compared with checked ones anyway.
+        on_places: function that gets each window while it still has the bytes of the file (the CRC check overwrites
+            some): (window, int64[N] places of its batches, place after the last). Their CRCs are not checked yet. A
             batch larger than the window comes alone: its front is at place 0, and its end lies behind the window.
 
     Raises:
@@ -182,13 +182,13 @@ def walk(
         walked = reader.read(buffer, wanted, position, final=final)
         if walked.problem and old_begins(window, walked.position - position):
             walked = walked.up_to(len(walked.positions), "", walked.position)
-        other = not len(walked.positions) and not walked.problem
-        if other:
+        special = not len(walked.positions) and not walked.problem
+        if special:
             walked = _walk_other(read_into, window.tobytes(), position, file_size, last_offset)
         if on_places is not None and len(walked.positions):
             end = int(walked.positions[-1] + walked.sizes[-1])
             on_places(window, walked.positions - position, end - position)
-        if not other:
+        if not special:
             walked = _judged(buffer, walked, position, last_offset, check_crc=check_crc)
         yield walked
         if walked.problem:
@@ -197,7 +197,7 @@ def walk(
 
 
 def _judged(buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, check_crc: bool) -> Walked:
-    """The batches of a window up to the first that is wrong."""
+    """Return the batches of a window up to the first with a wrong CRC or offset."""
     if not len(walked.positions):
         return walked
     places, end = walked.positions - position, int(walked.positions[-1] + walked.sizes[-1]) - position
@@ -210,7 +210,7 @@ def _judged(buffer: Uint8s, walked: Walked, position: int, last_offset: int, *, 
     before = np.empty_like(walked.lasts)
     before[:1], before[1:] = last_offset, walked.lasts[:-1]
     wrong = (walked.firsts <= before) | (walked.lasts < walked.firsts)
-    if not np.count_nonzero(wrong):  # of a few batches it is known in a tenth of the time of ``any``
+    if not np.count_nonzero(wrong):  # for a few batches this takes a tenth of the time of ``any``
         return walked
     first = int(wrong.argmax())
     text = f"offset {walked.firsts[first]} does not ascend"
@@ -267,17 +267,17 @@ def _walk_huge(read_at: ReadAt, data: bytes, position: int, file_size: int) -> W
 def crcs_are_right(
     buffer: Uint8s, places: Int64s, headers: np.ndarray[Any, Any], sizes: Int64s, end: int
 ) -> bool:
-    """Whether the stored CRC-32C of every batch of a window is right.
+    """Return True if the stored CRC-32C of every batch of a window is right.
 
-    If one batch is wrong, that is always noticed. If several are wrong, it is missed with a chance of 1 in 2**32, as
-    random bytes are with one CRC.
+    A single wrong batch is always detected. Several wrong batches are missed with a chance of 1 in 2**32, as random
+    bytes are with one CRC.
 
     Args:
-        buffer: uint8[W + 4 or more]: the window, and room for one CRC behind its end. If the answer is yes, the first
-            25 bytes of each batch are overwritten. Nothing else is changed. If the answer is no, nothing is changed.
-        places: int64[N], N > 0: the starts of the batches, without gaps, the first at 0.
-        headers: structured array[N] of their headers, a copy.
-        sizes: int64[N], their bytes.
+        buffer: uint8[W + 4 or more], the window with room for one CRC behind its end. On True the first 25 bytes of
+            each batch are overwritten; on False nothing is changed.
+        places: int64[N], N > 0, starts of the batches, without gaps, the first at 0.
+        headers: structured array[N], copied headers of the batches.
+        sizes: int64[N], bytes of the batches.
         end: place after the last batch.
     """
     # The CRC of a message is the inverted remainder of the message (its first 32 bits inverted) and 32 zero bits. So a
@@ -297,10 +297,10 @@ def crcs_are_right(
 
 
 def first_wrong_crc(window: Uint8s, places: Int64s, sizes: Int64s, stored: np.ndarray[Any, Any]) -> int:
-    """Index of the first batch with a wrong CRC, -1 if all are right. It checks batch by batch.
+    """Return the index of the first batch with a wrong CRC, -1 if all are right; it checks batch by batch.
 
     Args:
-        window: uint8[W].
+        window: uint8[W], bytes of the window.
         places: int64[N], starts of the batches.
         sizes: int64[N], bytes of the batches.
         stored: uint32[N], stored CRCs of the batches.
@@ -317,7 +317,10 @@ def first_wrong_crc(window: Uint8s, places: Int64s, sizes: Int64s, stored: np.nd
 
 
 def old_begins(window: Any, place: int = 0) -> bool:
-    """Whether a v0 or v1 message may begin at a place, by magic byte and size; False if the window lacks its front."""
+    """Return True if a v0 or v1 message may begin at a place, by its magic byte and size.
+
+    The result is False if the window lacks the front of the message.
+    """
     if len(window) - place < _FIXED:
         return False
     size = _size_at(window, place)
@@ -332,22 +335,22 @@ def _size_at(window: Any, place: int) -> int:
 def _walk_old(
     read_at: ReadAt, data: bytes, position: int, file_size: int, last_offset: int
 ) -> tuple[Int64s, Int64s, np.ndarray[Any, Any], str, int]:
-    """Read the old messages at the front of a window, up to a v2 batch or the end of the window. zlib checks each CRC.
+    """Read the old messages at the front of a window, up to a v2 batch or the window's end; zlib checks each CRC.
 
     Each message, plain or a wrapper, is returned as the header of a similar v2 batch: one record, no producer, and the
     offset of the message as base and last offset. (The offset of a wrapper is that of its last message.) So code that
     compares batches with a plan or an index also works for old messages. The magic byte still tells them apart.
 
     Args:
-        read_at: gives the bytes at (position, count), for a message larger than the window.
-        data: the window.
+        read_at: function that returns the bytes at (position, count), for a message larger than the window.
+        data: bytes of the window.
         position: position of the window in the file.
         file_size: bytes of the file.
-        last_offset: last offset of the batch before.
+        last_offset: last offset of the preceding batch.
 
     Returns:
-        (positions, sizes, headers, what is wrong or empty, position of the problem or after the last message). There is
-        at least one message, or something is wrong.
+        (positions, sizes, headers, problem or empty, position of the problem or after the last message). There is at
+        least one message, or a problem.
 
     Raises:
         OSError: ``read_at`` has raised it.
@@ -383,7 +386,7 @@ def _walk_old(
 
 
 def _crc_of(read_at: ReadAt, raw: memoryview, place: int, size: int, position: int) -> int:
-    """CRC-32 of a message. The part behind the window is read piece by piece."""
+    """Compute the CRC-32 of a message; the part behind the window is read piece by piece."""
     crc = zlib.crc32(raw[place + message_set.CRC_START : place + size])
     done = min(size, len(raw) - place)
     while done < size:
@@ -409,20 +412,20 @@ def _as_headers(columns: Int64s) -> np.ndarray[Any, Any]:
 
 
 class NotWholeError(Exception):
-    """A log has other bytes than whole batches: file, position, and what is wrong there."""
+    """Error for a log with other bytes than whole batches: file, position and problem."""
 
 
 def headers_of(path: str, size: int, tree: Tree) -> Iterator[np.ndarray[Any, Any]]:
-    """The headers of all batches of a log, a window at a time; their checksums are not computed.
+    """Yield the headers of all batches of a log, a window at a time, without computing checksums.
 
     Args:
-        path: absolute path.
-        size: bytes of its valid batches; -1: all of it.
-        tree: the tree that holds it.
+        path: absolute path of the log.
+        size: bytes of the log's valid batches, -1 for the whole file.
+        tree: directory tree that holds the log.
 
     Raises:
-        NotWholeError: a batch is damaged, or bytes are left behind the last one.
-        OSError: it cannot be read.
+        NotWholeError: a batch is damaged, or other bytes follow the last batch.
+        OSError: the log cannot be read.
     """
     with opened_for_reading(path, tree) as descriptor:
         position, size = 0, os.fstat(descriptor).st_size if size < 0 else size

@@ -1,4 +1,4 @@
-"""The differences between the loaders of the versions, as far as they decide what a start does; how loading fails."""
+"""Differences between the loaders of Kafka's versions that matter to a start, and the errors that end loading."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from krepair.formats.broker_version import LATEST_TRIED, VersionNumber
 from krepair.formats.filenames import offset_name
 
 JUDGED_VERSIONS: tuple[VersionNumber, ...] = ((2, 2, 1), (2, 8, 2), (3, 9, 2), LATEST_TRIED)
-"""Versions whose loader classes were compared with the forecast, for many kinds of damage."""
+"""Versions whose loader classes were compared with the forecast for many kinds of damage."""
 
 
 class Behaviour(NamedTuple):
-    """The behaviour of one version.
+    """Behaviour of one version's loader.
 
     Attributes:
-        checks_indexes: it opens all offset and time indexes, makes missing ones, and recovers a segment whose index
-            contradicts itself. Later versions (KAFKA-7283) only recover a segment without an offset index.
-        fences_producers: it throws if a marker has an older producer or coordinator epoch (until KAFKA-7502).
-        drops_producers_below_start: when it loads a snapshot, it drops producers whose last batch is below the log
-            start (until KAFKA-8483, KIP-360).
+        checks_indexes: the loader opens all offset and time indexes, creates missing ones, and recovers a segment whose
+            index contradicts itself. Later versions (KAFKA-7283) only recover a segment without an offset index.
+        fences_producers: the loader throws if a marker has an older producer or coordinator epoch (until KAFKA-7502).
+        drops_producers_below_start: loading a snapshot drops producers whose last batch is below the log start offset
+            (until KAFKA-8483, KIP-360).
         completes_empty_transactions: a marker without data before it counts as the end of a transaction, and an abort
             marker then gets an entry in the transaction index (until KAFKA-10702).
-        lists_snapshots_each_time: it lists the snapshots on the disk each time. Later versions (KAFKA-9393) remember
-            them, and remove snapshots that belong to no segment or to a deleted one.
-        looks_in_one_segment: it looks up the first offset of a transaction only in its own segment, and throws if
-            nothing is left there. It looks for an end only behind the beginning. Later versions (2.4) go on to the next
-            segment.
-        needs_first_unstable_offset: it throws if the first offset of an open transaction is past the log end.
-        searches_by_first_offset: it looks up a batch by first offsets, and opens all wrappers of v0 and v1 on the way
-            (since KAFKA-18989). Earlier versions take the first batch whose last offset is high enough.
-        reads_whole_txn_version: of the version of an entry of a transaction index it reads both bytes, and throws if it
-            is not 0 (4.4). Earlier versions read the first one, and throw if it is above 0.
-        renames_swaps_first: it renames all swaps, as they are, before it loads a segment, and deletes what lies between
-            the first and the last of them (since KAFKA-12520, 3.0). Earlier versions delete the indexes of a base
+        lists_snapshots_each_time: the loader lists the snapshots on the disk each time. Later versions (KAFKA-9393)
+            remember them, and remove snapshots that belong to no segment or to a deleted one.
+        looks_in_one_segment: the loader looks up the first offset of a transaction only in one segment, and throws if
+            no batch follows there. It looks for an end only behind the beginning. Later versions (2.4) continue in the
+            next segment.
+        needs_first_unstable_offset: the loader throws if the first offset of an open transaction is past the log end.
+        searches_by_first_offset: the loader looks up a batch by first offsets, and opens all wrappers of v0 and v1 on
+            the way (since KAFKA-18989). Earlier versions take the first batch whose last offset is high enough.
+        reads_whole_txn_version: the loader reads both bytes of a transaction index entry's version, and throws unless
+            it is 0 (4.4). Earlier versions read only the first byte, and throw if it is above 0.
+        renames_swaps_first: the loader renames all swaps unread before it loads a segment, and deletes the segments
+            between the first and the last swap (since KAFKA-12520, 3.0). Earlier versions delete the indexes of a base
             offset that has a swap, load the segments, and then recover each swap and put it in their place.
     """
 
@@ -51,7 +51,7 @@ class Behaviour(NamedTuple):
 
 
 def behaviour_of(version: VersionNumber) -> Behaviour:
-    """The behaviour of a version.
+    """Return the behaviour of a version.
 
     Source: Log, LogSegment, ProducerStateManager in the branches 2.2 to 2.8; LogLoader, UnifiedLog (3.0, 3.9, 4.3);
     FileRecords (4.3).
@@ -71,12 +71,12 @@ def behaviour_of(version: VersionNumber) -> Behaviour:
 
 
 class Broker(NamedTuple):
-    """A broker that may start.
+    """Broker that may start.
 
     Attributes:
-        version: of it.
-        behaviour: of its version.
-        expiry_ms: how long after its last batch it forgets a producer, in ms.
+        version: the broker's Kafka version.
+        behaviour: behaviour of that version's loader.
+        expiry_ms: milliseconds after its last batch when the broker forgets a producer.
     """
 
     version: VersionNumber
@@ -88,10 +88,10 @@ Question = Callable[[Broker], bool]
 
 
 class BrokersPartError(Exception):
-    """Brokers that are played together do not do the same here. Each group is to be played by itself.
+    """Signal that the brokers of one simulation behave differently here, so each group needs its own.
 
     Attributes:
-        groups: the brokers, by what they do.
+        groups: brokers grouped by their behaviour.
     """
 
     def __init__(self, groups: tuple[Brokers, ...]) -> None:
@@ -100,34 +100,34 @@ class BrokersPartError(Exception):
 
 
 class Brokers(NamedTuple):
-    """Brokers of several versions, whose start is played once for all while they do the same.
+    """Brokers of several versions that share one simulation as long as they behave alike.
 
-    A play asks what its brokers do only where that makes a difference. As long as all give the same answer, the play of
-    each one alone would be the same, step by step.
+    The simulation asks about their behaviour only where it matters. As long as all give the same answer, a separate
+    simulation of each would be the same, step by step.
     """
 
     members: tuple[Broker, ...]
 
     def agree(self, question: Question) -> bool:
-        """Whether all give the same answer."""
+        """Return True if all brokers give the same answer."""
         return len({question(one) for one in self.members}) == 1
 
     def may(self, question: Question) -> bool:
-        """Whether any of them does it."""
+        """Return True if any broker answers yes."""
         return any(question(one) for one in self.members)
 
     def do(self, question: Question) -> bool:
-        """What all of them do.
+        """Return the answer of all brokers.
 
         Raises:
-            BrokersPartError: they do not do the same.
+            BrokersPartError: the brokers give different answers.
         """
         if not self.agree(question):
             self.part(question)
         return question(self.members[0])
 
     def part(self, question: Question) -> NoReturn:
-        """Part them by what they do.
+        """Raise the error that separates the brokers by their answer.
 
         Raises:
             BrokersPartError: always.
@@ -140,11 +140,11 @@ class Brokers(NamedTuple):
 
 
 class _FileError(Exception):
-    """What a file causes.
+    """Error that a file causes.
 
     Attributes:
-        file: its name.
-        text: what the broker finds there.
+        file: name of the file.
+        text: fault that the broker finds in the file.
     """
 
     def __init__(self, file: str, text: str) -> None:
@@ -154,7 +154,7 @@ class _FileError(Exception):
 
 
 class StartFailsError(_FileError):
-    """An exception that no version catches: the log is not loaded, and the broker does not start."""
+    """Exception that no version catches: the log is not loaded, and the broker does not start."""
 
 
 class CorruptRecordError(_FileError):
@@ -162,7 +162,7 @@ class CorruptRecordError(_FileError):
 
 
 class CorruptIndexError(Exception):
-    """``CorruptIndexException``: the segment is recovered."""
+    """``CorruptIndexException``, after which the loader recovers the segment."""
 
 
 class InvalidOffsetError(_FileError):

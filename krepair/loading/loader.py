@@ -1,4 +1,4 @@
-"""The start of one partition, step by step, and its result.
+"""Simulated start of one partition, step by step.
 
 Source: Log.loadSegments, completeSwapOperations and recoverLog (2.2.1, 2.8), LogLoader.load,
 UnifiedLog.rebuildProducerState (3.0, 3.9, 4.3).
@@ -29,16 +29,16 @@ Step = TypeVar("Step")
 
 
 class StartInputs(NamedTuple):
-    """The input of a start besides the segments.
+    """Input of a start besides the segments.
 
     Attributes:
-        clean: whether the broker was stopped cleanly.
+        clean: True after a clean shutdown.
         recovery_point: recovery point of the partition; 0 if none is recorded.
         log_start: recorded log start offset; 0 if none is recorded.
         snapshots: producer snapshots, by offset.
         now_ms: clock of the broker that starts, epoch milliseconds.
-        lowest_cleaned: lowest base offset of a ``.cleaned``: it makes every swap from there on void (KAFKA-6264).
-        follows_producers: whether the batches behind a snapshot are read, too: they may end the start.
+        lowest_cleaned: lowest base offset of a ``.cleaned``, which voids every swap from there on (KAFKA-6264).
+        follows_producers: True to read the batches behind a snapshot too, since they may end the start.
     """
 
     clean: bool
@@ -51,12 +51,12 @@ class StartInputs(NamedTuple):
 
 
 class FoundFiles(NamedTuple):
-    """The segments of a partition as a start finds them.
+    """Segments of a partition as a start finds them.
 
     Attributes:
-        segments: with a ``.log``, ascending.
-        swaps: the ``.swap`` files of each base offset, ascending.
-        like: an empty segment with the settings of the partition.
+        segments: segments that have a ``.log``, ascending.
+        swaps: ``.swap`` files of each base offset, ascending.
+        like: empty segment with the settings of the partition.
     """
 
     segments: Sequence[SegmentState]
@@ -67,14 +67,14 @@ class FoundFiles(NamedTuple):
 def play_starts(
     segments_for: Callable[[Brokers], FoundFiles], inputs: StartInputs, brokers: Brokers
 ) -> dict[VersionNumber, LoadedLog]:
-    """Simulate the start of one partition for brokers of several versions; what comes of it, by version.
+    """Simulate the start of one partition for brokers of several versions, and return the results by version.
 
-    It is played once for all that do the same, and again from the beginning for each group of those that part.
+    Brokers that behave alike share one simulation; where they part, each group is simulated from the beginning.
 
     Args:
-        segments_for: makes the segments on the disk anew for each play.
-        inputs: the other input of the start.
-        brokers: who may start, each of another version.
+        segments_for: function that builds fresh segments from the disk for each simulation.
+        inputs: input of the start besides the segments.
+        brokers: brokers that may start, each of a different version.
     """
     found: dict[VersionNumber, LoadedLog] = {}
     waiting = [brokers]
@@ -94,7 +94,7 @@ def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> Loa
     try:
         log_end = loader.load()
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
-        # The snapshot may be what the start fails of: a transaction in it that the log no longer has (KAFKA-8443).
+        # A snapshot may cause the failure: a transaction in it that the log no longer has (KAFKA-8443).
         return LoadedLog(
             error.file,
             error.text,
@@ -106,7 +106,7 @@ def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> Loa
 
 
 class _Loader:
-    """The loader. ``segments`` holds the loaded segments, ``recovered`` the bytes of recovered ones."""
+    """State of the loader: ``segments`` holds the loaded segments, ``recovered`` the log bytes of recovered ones."""
 
     def __init__(self, found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> None:
         self._on_disk = {one.base_offset: one for one in found.segments}
@@ -123,7 +123,7 @@ class _Loader:
         self._dropped: set[int] = set()
 
     def loaded(self, log_end: int) -> LoadedLog:
-        """Return what the start has made of the log."""
+        """Return the log as the start has loaded it."""
         return LoadedLog(
             recovered=tuple(sorted(self.recovered)),
             bytes_read=sum(self.recovered.values()),
@@ -142,7 +142,7 @@ class _Loader:
         return self._producers.loaded_from
 
     def load(self) -> int:
-        """Load the partition; returns its log end offset."""
+        """Load the partition and return its log end offset."""
         renames = bool(self._all_swaps) and self._brokers.do(lambda one: one.behaviour.renames_swaps_first)
         if renames:
             self._rename_swaps()
@@ -170,7 +170,7 @@ class _Loader:
     # -- swaps
 
     def _rename_swaps(self) -> None:
-        """Delete what lies between the first and the last swap, snapshots too, and rename the swaps, unread."""
+        """Rename the swaps unread, after deleting the segments and snapshots between the first and the last swap."""
         logs = [one for one in self._swaps if one.has_log]
         first = min((one.base_offset for one in logs), default=INT64_MAX)
         end = max((one.next_offset() for one in logs), default=-1)
@@ -178,20 +178,22 @@ class _Loader:
         self._snapshots.delete_between(first, end)
         self._producers = self._new_producers()
         for swap in self._swaps:
-            there = self._on_disk.get(swap.base_offset)
+            segment = self._on_disk.get(swap.base_offset)
             if swap.has_log:
-                if not swap.has_index:  # to be read, the swap is opened, which makes a preallocated index
+                if (
+                    not swap.has_index
+                ):  # the loader opens the swap to read it, which creates a preallocated index
                     swap.offsets.fill_with_zeros()
                     swap.has_index = True
-                if there is not None:  # out of the deleted range, which is empty where the swap is
-                    there.take_indexes(swap)
-                    swap.take_indexes(there)
+                if segment is not None:  # it survives the deletion if the swap is empty, and so is its range
+                    segment.take_indexes(swap)
+                    swap.take_indexes(segment)
                 self._on_disk[swap.base_offset] = swap
-            elif there is not None:
-                there.take_indexes(swap)
+            elif segment is not None:
+                segment.take_indexes(swap)
 
     def _finish_swaps(self) -> None:
-        """Recover each swap, and put it in the place of the segments that have its offsets."""
+        """Recover each swap and let it replace the segments that have its offsets."""
         before = frozenset(self.recovered)
         for swap in self._swaps:
             if not swap.has_log:
@@ -200,7 +202,7 @@ class _Loader:
                 self._recover(swap)
             except OffsetOverflowError as error:
                 raise StartFailsError(swap.log.name, "has an offset that does not fit its name") from error
-            if swap.base_offset not in before:  # as a swap, not as a segment of the log
+            if swap.base_offset not in before:  # it was recovered as a swap, not as a segment of the log
                 del self.recovered[swap.base_offset]
             end = swap.next_offset()
             replaced = [
@@ -213,7 +215,7 @@ class _Loader:
     # -- segments
 
     def _retried(self, step: Callable[[], Step]) -> Step:
-        """Run a step. If a segment has offsets that do not fit, split it and run the step again."""
+        """Run a step; if a segment has offsets that do not fit, split the segment and run the step again."""
         for _ in range(_SPLITS_AT_MOST):
             try:
                 return step()
@@ -227,7 +229,7 @@ class _Loader:
         if base_offset in self.segments:
             del self._on_disk[base_offset], self.segments[base_offset]
         elif base_offset not in parts:
-            # Only a loaded segment is replaced by its parts. This one stays beside them, with new empty indexes.
+            # Only a loaded segment is replaced by its parts; this one stays beside them, with new empty indexes.
             if self._brokers.do(lambda one: one.behaviour.checks_indexes):
                 raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
             segment.closed()
@@ -282,7 +284,7 @@ class _Loader:
                     self._cut[segment.base_offset] = segment.log.size
             if cut > 0:
                 segment.next_offset()  # the broker needs it for a log message; the call may fail
-                self._drop([one.base_offset for one in unflushed[number + 1 :]])
+                self._drop([later.base_offset for later in unflushed[number + 1 :]])
                 return
 
     def _drop(self, bases: Sequence[int]) -> None:
@@ -293,7 +295,7 @@ class _Loader:
             self._producers.forget_segment(base_offset)
 
     def _between(self, start: int, end: int) -> Iterator[SegmentState]:
-        """The segments that may hold offsets from ``start`` up to, but without, ``end``."""
+        """Return the segments that may hold offsets from ``start`` to just below ``end``."""
         bases = sorted(self.segments)
         floor = max((base for base in bases if base <= start), default=-INT64_MAX)
         return (self.segments[base] for base in bases if floor <= base < end)
@@ -330,10 +332,10 @@ class _Loader:
 
     def _find_first_unstable(self, log_start: int, log_end: int) -> None:
         """Look up the first offset of the earliest open or just ended transaction, as a broker does at the end."""
-        first = self._producers.first_unstable_offset
-        if first < 0:
+        unstable = self._producers.first_unstable_offset
+        if unstable < 0:
             return
-        offset = max(first, log_start)
+        offset = max(unstable, log_start)
         bases = sorted(base for base in self.segments if base <= offset)
         if self._brokers.do(lambda one: one.behaviour.looks_in_one_segment):
             if self.segments[bases[-1]].position_of(offset) < 0:

@@ -1,4 +1,4 @@
-"""The batches of a ``.log`` as a broker reads them: by their size fields; other fields are read only when needed.
+"""Batches of a ``.log`` as a broker finds them, by their size fields; other fields are read only when needed.
 
 Source: FileLogInputStream, FileRecords, DefaultRecordBatch, LegacyRecord (2.2.1, 2.8, 3.9).
 """
@@ -21,7 +21,7 @@ from krepair.formats.record import Record, records
 from krepair.loading.behaviour import CorruptRecordError, StartFailsError
 
 ReadAt = Callable[[int, int], memoryview]
-"""(position, count) -> bytes of the file, fewer at its end."""
+"""Function (position, count) -> bytes of the file, fewer at its end."""
 
 _UP_TO_MAGIC: Final = 17
 _LOG_OVERHEAD: Final = 12
@@ -35,11 +35,11 @@ assert _FRONT.size == _UP_TO_MAGIC
 
 
 class SimulatedLog:
-    """The bytes of one ``.log`` during a simulated start. To truncate it, only ``size`` is changed.
+    """Bytes of one ``.log`` during a simulated start; truncation only changes ``size``.
 
     Attributes:
         name: name of the file.
-        size: bytes that are left of it.
+        size: bytes that remain of the file.
     """
 
     def __init__(self, name: str, size: int, read_at: ReadAt, shared: SharedBatches | None = None) -> None:
@@ -49,20 +49,20 @@ class SimulatedLog:
         self._shared = shared
 
     def bytes_at(self, position: int, count: int) -> memoryview:
-        """The bytes from a position on, fewer at the end of the file."""
+        """Read up to ``count`` bytes from a position; fewer only at the end of the file."""
         return self._read_at(position, max(0, min(count, self.size - position)))
 
     def part(self, name: str, start: int, end: int) -> SimulatedLog:
-        """A new file with a part of these bytes."""
+        """Return a new file that consists of a part of these bytes."""
         read_at = self._read_at
         return SimulatedLog(name, end - start, lambda position, count: read_at(start + position, count))
 
     def batches(self, start: int = 0, end: int = -1) -> Iterator[LogBatch]:
-        """The batches from a position on, found by their size fields.
+        """Yield the batches from a position on, found by their size fields.
 
         Args:
-            start: position at which to begin; a batch may or may not begin there.
-            end: a batch that ends behind it is not read; the end of the file if negative.
+            start: first position; a batch may or may not begin there.
+            end: position past which no batch may end; negative for the end of the file.
 
         Raises:
             CorruptRecordError: the size field of a batch is smaller than the smallest batch.
@@ -91,51 +91,54 @@ class SimulatedLog:
 
 
 class SharedBatches:
-    """Batches of one log that were read once, for all plays of a start; each truncates a ``SimulatedLog`` of its own.
+    """Batches of one log that all simulations share; each simulation truncates its own ``SimulatedLog``.
 
     Attributes:
-        found: batches by position.
+        found: shared batches by position.
     """
 
     def __init__(self, name: str, size: int, read_at: ReadAt, at_most: int) -> None:
-        """Share no more than ``at_most`` batches. So memory stays bounded, however large a log is."""
+        """Share at most ``at_most`` batches, so that memory stays bounded however large a log is."""
         self.found: dict[int, LogBatch] = {}
         self._whole = SimulatedLog(name, size, read_at)
         self._at_most = at_most
 
     def log_for(self, position: int, size: int, magic: int) -> SimulatedLog | None:
-        """The whole log, for a batch that reads only its own bytes; None if it is not to be shared."""
+        """Return the whole log for a batch that reads only its own bytes; None if the batch must not be shared.
+
+        A batch shorter than its header reads bytes behind itself, which a simulation may have truncated.
+        """
         reads_itself = size >= HEADER.size or magic < batch_v2.MAGIC
         inside = position + size <= self._whole.size
         return self._whole if reads_itself and inside and len(self.found) < self._at_most else None
 
 
 def _inner_offsets(wrapper: bytes) -> list[int]:
-    """The offsets in a wrapper of v0 or v1; none if it cannot be opened. Checksums are not checked."""
+    """Return the offsets inside a v0 or v1 wrapper, without checking checksums; empty if it cannot be opened."""
     outer = next(messages(wrapper, check_crc=False), None)
     value = outer.message.value if isinstance(outer, PlacedMessage) else None
     if not isinstance(outer, PlacedMessage) or value is None:
         return []
     data = compression.decompress(outer.message.codec, value, magic=outer.message.magic)
-    found, position = [], 0
+    offsets, position = [], 0
     while not isinstance(data, Damage) and position + _LOG_OVERHEAD <= len(data):
         offset, length = _INNER_FRONT.unpack_from(data, position)
         if length < _SMALLEST:
             return []
         position += _LOG_OVERHEAD + length
         if position <= len(data):
-            found.append(offset)
-    return found
+            offsets.append(offset)
+    return offsets
 
 
 class LogBatch:
-    """One batch of any format. Its header is read when it is first needed.
+    """One batch of any format, whose header is read when first needed.
 
     Attributes:
-        position: position of its first byte.
-        offset: the offset field: the base offset in v2, the last offset in v0 and v1.
-        size: bytes by its length field.
-        magic: magic, as a signed byte.
+        position: position of the batch's first byte.
+        offset: value of the offset field: the base offset in v2, the last offset in v0 and v1.
+        size: bytes of the batch by its length field.
+        magic: magic byte, as a signed number.
     """
 
     __slots__ = ("_header", "_is_valid", "_log", "magic", "offset", "position", "size")
@@ -151,12 +154,12 @@ class LogBatch:
 
     @property
     def is_old(self) -> bool:
-        """Whether a broker reads it as a message of v0 or v1."""
+        """True if a broker reads the batch as a message of v0 or v1."""
         return self.magic < batch_v2.MAGIC
 
     @property
     def header(self) -> BatchHeader:
-        """The header of a batch that a broker reads as v2.
+        """Header of a batch that a broker reads as v2.
 
         Raises:
             StartFailsError: the file ends inside the header.
@@ -172,12 +175,12 @@ class LogBatch:
 
     @property
     def last_offset(self) -> int:
-        """The last offset, from the header alone."""
+        """Last offset, from the header alone."""
         return self.offset if self.is_old else self.offset + self.header.last_offset_delta
 
     @property
     def max_timestamp(self) -> int:
-        """The largest timestamp, from the header alone, for a batch with a right checksum."""
+        """Largest timestamp, from the header alone, for a batch with a valid checksum."""
         if not self.is_old:
             return self.header.max_timestamp
         if self.magic == 0:
@@ -187,12 +190,12 @@ class LogBatch:
 
     @property
     def has_producer_id(self) -> bool:
-        """Whether it has a producer id; a message of v0 or v1 has none."""
+        """True if the batch has a producer id; a message of v0 or v1 has none."""
         return not self.is_old and self.header.has_producer_id
 
     @property
     def base_offset(self) -> int:
-        """The first offset. For a wrapper of v0 or v1 it is the offset of its first message.
+        """First offset; for a wrapper of v0 or v1 the offset of its first message.
 
         Raises:
             StartFailsError: the wrapper cannot be opened.
@@ -209,7 +212,7 @@ class LogBatch:
         return relative_to + offsets[0]
 
     def ensure_valid(self) -> None:
-        """Raise ``CorruptRecordError`` if the checksum is wrong. A magic above 2 is not noticed."""
+        """Raise ``CorruptRecordError`` if the checksum is wrong; like a broker, ignore a magic above 2."""
         if self._is_valid is None:
             self._is_valid = self._has_right_checksum()
         if not self._is_valid:
@@ -225,11 +228,11 @@ class LogBatch:
         return self.size >= HEADER.size and self.header.crc == crc32c(data[batch_v2.CRC_START :])
 
     def marker(self) -> tuple[ControlKey, EndTxnMarker] | None:
-        """Key and value of a control batch; None if compaction has removed its record.
+        """Return key and value of a control batch; None if compaction has removed the record.
 
         Raises:
-            CorruptRecordError: its record cannot be read.
-            StartFailsError: it is not a commit or abort marker.
+            CorruptRecordError: the record cannot be read.
+            StartFailsError: the batch is not a commit or abort marker.
         """
         header = self.header
         where = f"position {self.position}"
@@ -252,7 +255,7 @@ class LogBatch:
         return key, value
 
     def _control_record(self) -> Record:
-        """The first record. Bytes behind it are checked only after the last record."""
+        """Return the first record; like a broker, check the bytes behind it only if it is the last record."""
         header = self.header
         data = bytes(self._log.bytes_at(self.position + HEADER.size, self.size - HEADER.size))
         readable = header.record_count > 0 and not header.codec

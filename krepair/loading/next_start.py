@@ -1,4 +1,4 @@
-"""The result of a simulated start: what the next start of each version sees of one partition."""
+"""Result of a simulated start: one partition as the next start of each version sees it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Answer = TypeVar("Answer")
 
 
 class LoadedLog(NamedTuple):
-    """One partition as the start of one version has loaded it.
+    """One partition after the start of one version has loaded it.
 
     Attributes:
-        file: the file that ends the start, empty if the log is loaded.
-        failure: what the broker finds in that file.
-        recovered: base offsets of the segments that are recovered, ascending.
-        bytes_read: of their logs, as they are before the recovery.
-        segments: (base offset, bytes of the log) of the segments after the start, ascending; swaps are renamed.
-        log_end: log end offset that the start takes, -1 if it fails, or if that depends on logs that were not read.
-        snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is; of a start that recovers, of
-            the one with which the first recovery begins.
-        unread: offsets of the snapshots that a start which recovers nothing deletes unread, ascending.
+        file: name of the file that ends the start, empty if the log is loaded.
+        failure: fault that the broker finds in that file.
+        recovered: base offsets of the recovered segments, ascending.
+        bytes_read: log bytes of the recovered segments, as they are before the recovery.
+        segments: (base offset, log bytes) of the segments after the start, ascending; swaps are renamed.
+        log_end: log end offset after the start; -1 if the start fails, or if it depends on logs that were not read.
+        snapshot_offset: offset of the producer snapshot that is loaded, -1 if none is; if segments are recovered, that
+            of the snapshot with which the first recovery begins.
+        unread: offsets of the snapshots that a start without recovery deletes unread, ascending.
         unreadable: offsets of the snapshots that are deleted because they cannot be read, ascending.
-        cut: (base offset, bytes that stay) of each log that is truncated, ascending.
-        dropped: base offsets of the segments that are deleted, but for those that a swap replaces, ascending.
+        cut: (base offset, bytes that stay) of each truncated log, ascending.
+        dropped: base offsets of the deleted segments, except those that a swap replaces, ascending.
     """
 
     file: str = ""
@@ -45,12 +45,12 @@ class LoadedLog(NamedTuple):
 
 @dataclass(frozen=True)
 class NextStart:
-    """The next start of one partition, for every version that may start.
+    """Next start of one partition, for every version that may start.
 
     Attributes:
-        by_version: the loaded log of each version; empty where nothing can be told.
-        unread: why nothing can be told, or None.
-        is_simulated: whether the start was simulated, since something is wrong; else the log is loaded as it is.
+        by_version: loaded log by version; empty if the start cannot be predicted.
+        unread: reason why the start cannot be predicted, or None.
+        is_simulated: True if the start was simulated because something is wrong; else the log is loaded as it is.
     """
 
     by_version: Mapping[VersionNumber, LoadedLog] = field(default_factory=dict)
@@ -58,18 +58,18 @@ class NextStart:
     is_simulated: bool = True
 
     def agreed(self, question: Callable[[LoadedLog], Answer]) -> Answer | None:
-        """Return the answer that all versions give; None where they differ, or nothing can be told."""
+        """Return the answer that all versions give; None if they differ or the start cannot be predicted."""
         answers = [question(one) for one in self.by_version.values()]
         return answers[0] if answers and all(one == answers[0] for one in answers) else None
 
     def of(self, version: Version) -> LoadedLog | None:
-        """Return the start of a version; of an unknown one that of the newest; None if nothing can be told."""
+        """Return the start of a version, or of the newest if it is unknown; None if it cannot be predicted."""
         if version is None and self.by_version:
             return self.by_version[max(self.by_version)]
         return None if version is None else self.by_version.get(version)
 
     def differs(self, question: Callable[[LoadedLog], object]) -> str:
-        """Return what each version that starts answers, and ask for the version, where they differ; else nothing."""
+        """Return the differing answers of the versions with a request for the version; empty if all agree."""
         answers = {
             version: question(one) for version, one in sorted(self.by_version.items()) if not one.failure
         }
@@ -80,6 +80,6 @@ class NextStart:
 
     @property
     def log_end(self) -> int | None:
-        """Log end offset for the versions that start, None where they differ or it cannot be told."""
+        """Log end offset that all starting versions agree on, else None."""
         ends = {one.log_end for one in self.by_version.values() if not one.failure}
         return ends.pop() if len(ends) == 1 and -1 not in ends else None

@@ -1,4 +1,4 @@
-"""Producer state at a start: from the newest snapshot that can be read, and from the log behind it.
+"""Producer state at a start, from the newest readable snapshot and the log behind it.
 
 Only facts that can end a start are kept: epochs, the first offset of an open transaction, and the list of snapshots,
 which decides how much of the log is read.
@@ -17,11 +17,11 @@ from krepair.loading.behaviour import Brokers, StartFailsError
 from krepair.loading.log_file import LogBatch
 
 SnapshotContent = tuple[ProducerEntry, ...] | None
-"""The entries; None for a file that cannot be read."""
+"""Entries of a snapshot; None for a file that cannot be read."""
 
 
 class Producer(NamedTuple):
-    """The state of a producer, as far as it can end a start."""
+    """State of a producer, as far as it can end a start."""
 
     epoch: int = -1
     coordinator_epoch: int = -1
@@ -31,7 +31,7 @@ class Producer(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker ended."""
+    """Transaction that a marker ended."""
 
     producer_id: int
     first_offset: int
@@ -40,13 +40,13 @@ class CompletedTransaction(NamedTuple):
 
 
 class SnapshotFolder:
-    """The snapshots of a partition on the disk.
+    """Producer snapshots of a partition on the disk.
 
     Attributes:
-        contents: contents by offset.
-        made_from: offset of each snapshot that the start has written -> offset of the snapshot that it goes back to.
-        unread: offsets of the snapshots that were deleted unread, past the log end or of no segment.
-        unreadable: offsets of those that were deleted because they cannot be read.
+        contents: contents of each snapshot by offset.
+        made_from: offset of each snapshot written by the start -> offset of the original snapshot it derives from.
+        unread: offsets of the snapshots that were deleted unread: past the log end, or of no segment.
+        unreadable: offsets of the snapshots that were deleted because they cannot be read.
     """
 
     def __init__(self, contents: Mapping[int, SnapshotContent]) -> None:
@@ -56,17 +56,16 @@ class SnapshotFolder:
         self.unreadable: set[int] = set()
 
     def delete_between(self, first: int, end: int) -> None:
-        """Delete the snapshots from an offset on and below another one."""
+        """Delete the snapshots from offset ``first`` to just below ``end``."""
         self.contents = {offset: one for offset, one in self.contents.items() if not first <= offset < end}
 
 
 class SimulatedProducers:
-    """One ``ProducerStateManager``: a start makes a new one for each segment that it recovers, and one for the log.
+    """Counterpart of a ``ProducerStateManager``: a start creates one per recovered segment, and one for the log.
 
     Attributes:
         end_offset: offset up to which the producers are known.
-        loaded_from: offset of the snapshot on the disk, as the start found it, to which the producers go back; -1 if
-            there is none.
+        loaded_from: offset of the original snapshot on the disk from which the state derives; -1 if there is none.
     """
 
     def __init__(self, folder: SnapshotFolder, brokers: Brokers, now_ms: int) -> None:
@@ -93,7 +92,7 @@ class SimulatedProducers:
 
     @property
     def has_snapshots(self) -> bool:
-        """Whether it knows any snapshot."""
+        """True if any snapshot is known."""
         return bool(self._snapshots)
 
     def _delete_snapshot(self, offset: int) -> None:
@@ -106,7 +105,7 @@ class SimulatedProducers:
             self._delete_snapshot(base_offset)
 
     def remove_strays(self, bases: Collection[int]) -> None:
-        """List the disk again, and delete snapshots that belong to no segment, except the newest if it is past all."""
+        """Delete snapshots that belong to no segment, except the newest if it is past all segments."""
         if self._lists_each_time:
             return
         self._known = set(self._folder.contents)
@@ -117,14 +116,14 @@ class SimulatedProducers:
             self._folder.unread.add(offset)
 
     def start_over(self, offset: int) -> None:
-        """Drop all state, as a broker does if the log start is past the log end."""
+        """Drop all state, as a broker does if the log start offset is past the log end."""
         for snapshot in list(self._known):
             self._delete_snapshot(snapshot)
         self._producers, self._open, self._ended = {}, {}, set()
         self._snapshot_offset, self.end_offset = 0, offset
 
     def take_snapshot(self) -> None:
-        """Write a snapshot at ``end_offset``, unless the last one is already there."""
+        """Write a snapshot at ``end_offset``, unless the last snapshot is already there."""
         if self.end_offset > self._snapshot_offset:
             self._folder.contents[self.end_offset] = tuple(
                 ProducerEntry(
@@ -144,7 +143,7 @@ class SimulatedProducers:
             self._snapshot_offset = self.end_offset
 
     def reload(self, log_start: int, log_end: int) -> None:
-        """Load the newest readable snapshot. Snapshots outside of the log, and unreadable ones, are deleted."""
+        """Load the newest readable snapshot, and delete snapshots outside of the log and unreadable ones."""
         for offset in list(self._snapshots):
             if offset > log_end or offset <= log_start:
                 self._delete_snapshot(offset)
@@ -188,22 +187,18 @@ class SimulatedProducers:
 
     @property
     def first_unstable_offset(self) -> int:
-        """The first offset of the earliest transaction that is open or was ended in this replay, -1 if there is none.
+        """First offset of the earliest transaction that is open or was ended in this replay, -1 if there is none.
 
-        Ended ones count, because at a start no offset counts as replicated yet.
+        Ended transactions count too, because at a start no offset counts as replicated yet.
         """
         return min(self._open.keys() | self._ended, default=-1)
 
     def take(self, batch: LogBatch, file: str) -> CompletedTransaction | None:
-        """Add one batch with a producer id; returns the transaction that it ends, or None.
-
-        Args:
-            batch: the batch.
-            file: name of the log.
+        """Add one batch with a producer id, and return the transaction that it ends, or None.
 
         Raises:
-            StartFailsError: it contradicts the state before it.
-            CorruptRecordError: it is a marker that cannot be read.
+            StartFailsError: the batch contradicts the state before it.
+            CorruptRecordError: the batch is a marker that cannot be read.
         """
         header = batch.header
         known = self._producers.get(header.producer_id, Producer())
@@ -251,10 +246,10 @@ class SimulatedProducers:
         )
 
     def complete(self, done: CompletedTransaction, file: str) -> None:
-        """End a transaction.
+        """Close a completed transaction.
 
         Raises:
-            StartFailsError: no open transaction begins there.
+            StartFailsError: no open transaction begins at its first offset.
         """
         if self._open.pop(done.first_offset, None) is None:
             text = f"the transaction that ends at offset {done.last_offset} was never begun"

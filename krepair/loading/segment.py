@@ -1,4 +1,4 @@
-"""One segment and its indexes during a simulated start: the sanity checks, the recovery, and the reads of a start.
+"""One segment and its indexes during a simulated start: sanity checks, recovery, and the reads of a start.
 
 Source: LogSegment, AbstractIndex, OffsetIndex, TimeIndex, TransactionIndex (2.2.1, 2.8, 3.9, 4.3, 4.4).
 """
@@ -29,7 +29,7 @@ from krepair.loading.producers import SimulatedProducers
 LARGEST_RELATIVE_OFFSET: Final = 2**31 - 1
 _WARM_BYTES: Final = 8192
 _TXN_FRONT: Final = struct.Struct(">h16xq")
-"""The version of an entry, and its last offset."""
+"""Fields of an entry that a start reads: the version and the last offset."""
 
 
 def _reads_whole_txn_version(broker: Broker) -> bool:
@@ -37,12 +37,12 @@ def _reads_whole_txn_version(broker: Broker) -> bool:
 
 
 class FileEntries(Sequence[tuple[int, int]]):
-    """The entries of an index file. An entry is read when it is needed, because a preallocated file has a million.
+    """Entries of an index file, each read only when needed, because a preallocated file has a million.
 
     Attributes:
-        layout: layout of one entry.
+        layout: binary layout of one entry.
         base_offset: base offset of the segment, which is added to relative offsets.
-        offset_column: which of the two numbers is the relative offset.
+        offset_column: index of the number that is the relative offset, 0 or 1.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FileEntries(Sequence[tuple[int, int]]):
         self.offset_column = offset_column
 
     def __len__(self) -> int:
-        """Number of whole entries, with those of zeros."""
+        """Return the number of whole entries, including all-zero ones."""
         return self._count
 
     @overload
@@ -65,7 +65,7 @@ class FileEntries(Sequence[tuple[int, int]]):
     def __getitem__(self, number: slice) -> list[tuple[int, int]]: ...
 
     def __getitem__(self, number: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
-        """One entry, or a list of entries for a slice."""
+        """Return one entry, or a list of entries for a slice."""
         if isinstance(number, slice):
             return [self[one] for one in range(*number.indices(self._count))]
         place = number % self._count * self.layout.size
@@ -75,14 +75,14 @@ class FileEntries(Sequence[tuple[int, int]]):
 
 
 class IndexState:
-    """The common part of both mapped indexes: pairs of numbers, a size that may not fit them, and a limit.
+    """Common part of both mapped indexes: entries, a file size that may not match them, and a limit.
 
     Attributes:
         name: name of the file.
         base_offset: base offset of the segment.
-        entries: (offset, position) or (timestamp, offset), offsets absolute.
-        size: bytes of the file as it was found; a whole number of entries once it was resized.
-        most_bytes: ``segment.index.bytes``.
+        entries: pairs (offset, position) or (timestamp, offset) with absolute offsets.
+        size: bytes of the file as it was found; a whole number of entries once the file was resized.
+        most_bytes: value of ``segment.index.bytes``.
     """
 
     entry_size = 0
@@ -99,19 +99,19 @@ class IndexState:
 
     @property
     def most_entries(self) -> int:
-        """Number of entries that fit into the index of an active segment."""
+        """Most entries that fit into the index of an active segment."""
         return self.most_bytes // self.entry_size
 
     def reset(self) -> None:
-        """Empty it for a recovery."""
+        """Drop all entries before a recovery."""
         self.entries = []
         self.grow()
 
     def grow(self) -> None:
-        """Resize it to its limit, as for the active segment.
+        """Resize the index to its limit, as for the active segment.
 
         Raises:
-            StartFailsError: it has more entries than fit (``Buffer.position`` past its limit).
+            StartFailsError: the index has more entries than fit (``Buffer.position`` past its limit).
         """
         if len(self.entries) > self.most_entries:
             text = (
@@ -127,7 +127,7 @@ class IndexState:
         self.entries.append(entry)
 
     def trim(self) -> None:
-        """Truncate it to its entries."""
+        """Truncate the index to its entries."""
         self.size = len(self.entries) * self.entry_size
 
     def _refuse_full(self) -> None:
@@ -141,9 +141,10 @@ class IndexState:
             raise CorruptIndexError
 
     def _lower_bound(self, target: int, column: int) -> int:
-        """Number of the last entry that is not above the target, -1 if there is none.
+        """Return the number of the last entry that is not above the target, -1 if there is none.
 
-        The search is the one of a broker: if the index does not ascend, its result depends on where the search begins.
+        The search copies a broker's, warm section included: if the index does not ascend, the result depends on where
+        the search begins.
         """
         entries = self.entries
         if not entries:
@@ -174,17 +175,17 @@ class IndexState:
 
 
 class OffsetIndexState(IndexState):
-    """An ``.index``: (offset, position)."""
+    """Contents of an ``.index``: pairs (offset, position)."""
 
     entry_size = offset_index.ENTRY_SIZE
 
     @property
     def last_offset(self) -> int:
-        """Offset of the last entry; the base offset if there is none."""
+        """Offset of the last entry; the base offset if the index is empty."""
         return self.entries[-1][0] if self.entries else self.base_offset
 
     def fits(self, offset: int) -> bool:
-        """Whether an offset can be stored relative to the base offset."""
+        """Return True if an offset can be stored relative to the base offset."""
         return 0 <= offset - self.base_offset <= LARGEST_RELATIVE_OFFSET
 
     def sanity_check(self) -> None:
@@ -194,7 +195,7 @@ class OffsetIndexState(IndexState):
         self._check_size()
 
     def position_of(self, offset: int) -> int:
-        """Position in the log at which a search for an offset begins."""
+        """Return the position in the log at which a search for an offset begins."""
         slot = self._lower_bound(offset, 0)
         return 0 if slot < 0 else self.entries[slot][1]
 
@@ -202,7 +203,7 @@ class OffsetIndexState(IndexState):
         """Add an entry.
 
         Raises:
-            InvalidOffsetError: its offset is not above the last one.
+            InvalidOffsetError: the entry's offset is not above the last one.
             StartFailsError: the index is full.
         """
         self._refuse_full()
@@ -217,20 +218,20 @@ class OffsetIndexState(IndexState):
         self._truncate_to(offset, 0)
 
     def fill_with_zeros(self) -> None:
-        """Make it as it is read again after it was preallocated and not closed: entries of zeros."""
+        """Fill the index with zero entries: what a reader finds in a preallocated index that was never closed."""
         self.entries = [(self.base_offset, 0)] * self.most_entries
         self.size = self.most_entries * self.entry_size
 
 
 class TimeIndexState(IndexState):
-    """A ``.timeindex``: (timestamp, offset)."""
+    """Contents of a ``.timeindex``: pairs (timestamp, offset)."""
 
     entry_size = time_index.ENTRY_SIZE
     reserved_entries = 1
 
     @property
     def last(self) -> tuple[int, int]:
-        """The last entry; without entries no timestamp and the base offset."""
+        """Last entry; (-1, base offset) if the index is empty."""
         return self.entries[-1] if self.entries else (-1, self.base_offset)
 
     def sanity_check(self) -> None:
@@ -243,7 +244,7 @@ class TimeIndexState(IndexState):
         """Add an entry if its timestamp is larger than the last one's.
 
         Raises:
-            InvalidOffsetError: its offset is lower than the last one.
+            InvalidOffsetError: the entry's offset is lower than the last one.
             StartFailsError: the index is full.
         """
         if not closing:
@@ -259,12 +260,12 @@ class TimeIndexState(IndexState):
 
 
 class TransactionIndexState:
-    """A ``.txnindex``. A start reads only its versions and last offsets.
+    """Contents of a ``.txnindex``, of which a start reads only versions and last offsets.
 
     Attributes:
         name: name of the file.
         base_offset: base offset of the segment.
-        brokers: who starts.
+        brokers: brokers that share the simulation.
     """
 
     def __init__(self, name: str, base_offset: int, data: bytes, brokers: Brokers) -> None:
@@ -278,11 +279,11 @@ class TransactionIndexState:
         self._last_appended: int | None = None
 
     def sanity_check(self) -> None:
-        """Check every entry. All versions do that, after a clean stop too.
+        """Check every entry, as all versions do even after a clean stop.
 
         Raises:
             CorruptIndexError: a last offset is below the base offset.
-            StartFailsError: an unknown version: up to 4.3 one whose first byte is above 0, later any but 0.
+            StartFailsError: an entry's version is unknown: its first byte is above 0 (up to 4.3), or it is not 0.
         """
         for number, (version, last_offset) in enumerate(self._entries):
             self._refuse_version(number, version)
@@ -297,7 +298,7 @@ class TransactionIndexState:
             raise StartFailsError(self.name, f"{where}: an entry of the unknown version {version}")
 
     def reset(self) -> None:
-        """Empty it for a recovery."""
+        """Drop all entries before a recovery."""
         self._entries = []
         self._last_appended = None
 
@@ -305,7 +306,7 @@ class TransactionIndexState:
         """Add an entry for an abort.
 
         Raises:
-            StartFailsError: its last offset is not above that of the entry before it.
+            StartFailsError: the last offset is not above that of the previous entry.
         """
         if self._last_appended is not None and last_offset <= self._last_appended:
             text = f"an abort at offset {last_offset} would follow one at {self._last_appended}"
@@ -317,7 +318,7 @@ class TransactionIndexState:
         """Drop the entries from an offset on.
 
         Raises:
-            StartFailsError: see ``sanity_check``.
+            StartFailsError: an entry has an unknown version, see ``sanity_check``.
         """
         kept: int | None = None
         for number, (version, last_offset) in enumerate(self._entries):
@@ -342,23 +343,23 @@ def _searches_by_first_offset(broker: Broker) -> bool:
 
 @dataclass
 class SegmentState:
-    """One segment.
+    """One segment with its indexes.
 
     Attributes:
         base_offset: offset in the file names.
-        log: its log.
-        offsets: its offset index.
-        times: its time index.
-        aborted: its transaction index.
-        has_index: whether there was an offset index.
-        has_time_index: whether there was a time index.
-        interval_bytes: ``index.interval.bytes``.
-        brokers: who may start.
-        largest: largest timestamp that a recovery has read so far, -1 before.
-        has_log: whether there was a log; a swap may be an index alone.
-        has_txn_index: whether there was a transaction index.
+        log: contents of the ``.log``.
+        offsets: contents of the ``.index``.
+        times: contents of the ``.timeindex``.
+        aborted: contents of the ``.txnindex``.
+        has_index: True if the ``.index`` exists.
+        has_time_index: True if the ``.timeindex`` exists.
+        interval_bytes: value of ``index.interval.bytes``.
+        brokers: brokers that share the simulation.
+        largest: largest timestamp that the recovery has read so far, -1 before.
+        has_log: True if the ``.log`` exists; a swap may consist of an index alone.
+        has_txn_index: True if the ``.txnindex`` exists.
         sound: (bytes, last offset, position of the last batch) of the batches at the beginning that are known to be
-            right: a recovery passes over them.
+            valid, so the simulated recovery skips them.
     """
 
     base_offset: int
@@ -376,11 +377,11 @@ class SegmentState:
     sound: tuple[int, int, int] | None = None
 
     def open(self) -> None:
-        """Open it as a loader does and check it. A missing index is made.
+        """Open and check the segment as a loader does, which creates missing indexes.
 
         Raises:
-            CorruptIndexError: it has to be recovered.
-            StartFailsError: its transaction index is of an unknown version.
+            CorruptIndexError: the segment has to be recovered.
+            StartFailsError: the transaction index has an unknown version.
         """
         if not self.has_index and not self.brokers.do(_checks_indexes):
             raise CorruptIndexError
@@ -403,21 +404,21 @@ class SegmentState:
         return False
 
     def closed(self) -> SegmentState:
-        """The same segment after the loader has closed it, with indexes truncated to their entries."""
+        """Close the segment as the loader does, which truncates its indexes to their entries, and return it."""
         self.offsets.trim()
         self.times.trim()
         self.has_index = self.has_time_index = True
         return self
 
     def without_indexes(self) -> None:
-        """Delete its indexes."""
+        """Delete the indexes of the segment."""
         self.offsets.entries, self.offsets.size = (), 0
         self.times.entries, self.times.size = (), 0
         self.aborted.reset()
         self.has_index = self.has_time_index = self.has_txn_index = False
 
     def take_indexes(self, swap: SegmentState) -> None:
-        """Put the indexes that a swap has in the place of its own."""
+        """Replace the segment's indexes by those that a swap has."""
         if swap.has_index:
             self.offsets, self.has_index = swap.offsets, True
         if swap.has_time_index:
@@ -426,7 +427,7 @@ class SegmentState:
             self.aborted, self.has_txn_index = swap.aborted, True
 
     def empty_at(self, base_offset: int) -> SegmentState:
-        """A new segment with the same settings."""
+        """Return a new, empty segment with the same settings."""
         stem, most = offset_name(base_offset), self.offsets.most_bytes
         return SegmentState(
             base_offset=base_offset,
@@ -443,10 +444,10 @@ class SegmentState:
     # -- recovery
 
     def recover(self, producers: SimulatedProducers) -> int:
-        """Rebuild its indexes from the log, and truncate the log where it is not valid; returns the bytes cut.
+        """Rebuild the indexes from the log, truncate the log at its first invalid batch, and return the bytes cut.
 
         Raises:
-            InvalidOffsetError: an index entry would have a lower offset than the one before.
+            InvalidOffsetError: an index entry would have a lower offset than the previous one.
             OffsetOverflowError: an offset does not fit the base offset.
             StartFailsError: something else ends the recovery.
         """
@@ -492,9 +493,9 @@ class SegmentState:
         producers.end_offset = batch.last_offset + 1
 
     def empty(self) -> int:
-        """Truncate it at its base offset, as a broker does after an ``InvalidOffsetError``; returns the bytes cut.
+        """Truncate the segment at its base offset, as a broker does after an ``InvalidOffsetError``.
 
-        The cut is at the first batch that reaches the base offset. Batches below it stay.
+        The cut is at the first batch that reaches the base offset; batches below it stay. Returns the bytes cut.
 
         Raises:
             StartFailsError: a read fails.
@@ -516,14 +517,14 @@ class SegmentState:
     # -- reads
 
     def _read(self, start: int, end: int = -1) -> Iterator[LogBatch]:
-        """The batches from a position on. A broken batch ends the start."""
+        """Yield the batches from a position on; a broken batch ends the start."""
         try:
             yield from self.log.batches(start, end)
         except CorruptRecordError as error:
             raise StartFailsError(error.file, error.text) from error
 
     def position_of(self, offset: int, start: int = 0) -> int:
-        """Position of the first batch that reaches an offset, -1 if there is none.
+        """Return the position of the first batch that reaches an offset, -1 if there is none.
 
         Raises:
             StartFailsError: the read finds bytes that are not a batch.
@@ -536,7 +537,7 @@ class SegmentState:
         return self._position_by_last_offset(offset, start)
 
     def _position_both_ways(self, offset: int, start: int) -> int:
-        """The position that both ways of looking find. Where they do not find the same, the brokers part."""
+        """Return the position if both ways of searching agree on it; else separate the brokers."""
         try:
             by_first = self._position_by_first_offset(offset, start)
             by_last = self._position_by_last_offset(offset, start)
@@ -560,7 +561,7 @@ class SegmentState:
         return before.position if before is not None and before.last_offset >= offset else -1
 
     def next_offset(self) -> int:
-        """The offset after its last batch, read from the last entry of its index on.
+        """Return the offset after the last batch, reading from the last index entry on.
 
         Raises:
             StartFailsError: the read finds bytes that are not a batch.
@@ -578,14 +579,14 @@ class SegmentState:
         ends_here: bool,
         onwards: bool,
     ) -> None:
-        """Add the producers of the batches between two offsets. Checksums are not checked.
+        """Add the producers of the batches between two offsets, without checking checksums.
 
         Args:
-            producers: the state to which they are added.
+            producers: producer state to update.
             start_offset: offset of the first batch.
-            end_offset: the offset at which to stop.
-            ends_here: whether ``end_offset`` is looked up in this segment; if not, the whole segment is read.
-            onwards: whether ``end_offset`` is looked up from the first batch on.
+            end_offset: offset at which reading stops.
+            ends_here: True if ``end_offset`` is looked up in this segment; else the whole segment is read.
+            onwards: True if ``end_offset`` is looked up from the first batch on.
 
         Raises:
             StartFailsError: the read finds bytes that are not a batch, or a batch that contradicts those before it.
@@ -614,10 +615,10 @@ class SegmentState:
     # -- splitting
 
     def split(self) -> list[SegmentState]:
-        """Split a segment whose offsets do not fit its base offset, into parts with base offsets of their own.
+        """Split a segment whose offsets do not fit its base offset into parts with their own base offsets.
 
         Raises:
-            StartFailsError: its last offset fits, so it must not be split; or a part cannot be made.
+            StartFailsError: the last offset fits, so the segment must not be split; or a part cannot be created.
         """
         next_offset = self.next_offset()
         if next_offset <= self.base_offset or self.offsets.fits(next_offset - 1):
@@ -638,7 +639,7 @@ class SegmentState:
 
 
 class _Part:
-    """One part of a segment that is split. It is filled by up to 1 MiB at a time, as the cleaner fills a segment."""
+    """One part of a segment that is split, filled in chunks of up to 1 MiB as the cleaner fills a segment."""
 
     def __init__(self, source: SegmentState, base_offset: int, start: int) -> None:
         self._source = source
@@ -648,11 +649,11 @@ class _Part:
         self._since_entry = 0
 
     def fill(self) -> int:
-        """Add the batches that fit; returns the position behind them.
+        """Add the batches that fit, and return the position behind them.
 
         Raises:
-            StartFailsError: nothing fits.
-            InvalidOffsetError: an index entry would have a lower offset than the one before.
+            StartFailsError: not a single batch fits.
+            InvalidOffsetError: an index entry would have a lower offset than the previous one.
         """
         position = self._start
         while taken := self._chunk(position):

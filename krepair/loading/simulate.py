@@ -1,4 +1,4 @@
-"""Simulates the next start of one partition from its files: see ``krepair.loading``."""
+"""Task that simulates the next start of one partition from its files, see ``krepair.loading``."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ from krepair.logdir.values import FileRef
 
 _WINDOW_BYTES: Final = 1 << 20
 _WINDOWS_BYTES: Final = 8 << 20
-"""Of all windows together, but for one batch that is larger."""
+"""Most bytes of all windows together, except for a single larger batch."""
 _NO_WINDOW: Final = (0, memoryview(b""))
 _SHARED_BATCHES: Final = 1 << 16
-"""Of a partition: some 30 MB. A start reads the others anew for each group of versions."""
+"""Most batches of a partition that are kept, some 30 MB; others are read again for each group of versions."""
 _SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class SegmentFiles(NamedTuple):
-    """The files of one base offset: of a segment, or the ``.swap`` files.
+    """Files of one base offset, of a segment or of a swap.
 
     Attributes:
         base_offset: offset in the file names.
-        log: the log, None where there are indexes alone.
-        offset_index: the offset index, if there.
-        time_index: the time index, if there.
-        txn_index: the transaction index, if there.
-        without: ranges of bytes of the log that will be gone, ascending.
-        makes_indexes: whether both indexes will be made anew from the log.
+        log: the ``.log``, None if there are only indexes.
+        offset_index: the ``.index``, None if missing.
+        time_index: the ``.timeindex``, None if missing.
+        txn_index: the ``.txnindex``, None if missing.
+        without: byte ranges of the log that will be removed before the start, ascending.
+        makes_indexes: True if both indexes will be rebuilt from the log before the start.
         sound: (bytes, last offset, position of the last batch) of the batches at the beginning of the log that are
-            known to be right; None if nothing is known.
+            known to be valid; None if nothing is known.
     """
 
     base_offset: int
@@ -71,22 +71,22 @@ class SegmentFiles(NamedTuple):
 
 
 class StartItem(Struct, frozen=True, kw_only=True):
-    """Play the start of one partition through, once for each version.
+    """Task item: simulate the start of one partition for each version.
 
     Attributes:
-        place: where.
-        segments: with a log, ascending.
-        swaps: ``.swap`` files by base offset, ascending.
+        place: location of the partition folder.
+        segments: segments that have a log, ascending.
+        swaps: ``.swap`` files of each base offset, ascending.
         lowest_cleaned: lowest base offset of a ``.cleaned``.
-        follows_producers: whether the batches behind the snapshot are read, too: they may end the start.
-        snapshots: offsets of its producer snapshots.
-        clean: whether the broker was cleanly stopped.
-        recovery_point: of the partition.
-        log_start: of the partition.
-        interval_bytes: ``index.interval.bytes``.
-        index_bytes: ``segment.index.bytes``.
-        now_ms: when it starts.
-        brokers: who may start, each of another version.
+        follows_producers: True to read the batches behind the snapshot too, since they may end the start.
+        snapshots: offsets of the producer snapshots.
+        clean: True after a clean shutdown.
+        recovery_point: recovery point of the partition.
+        log_start: log start offset of the partition.
+        interval_bytes: value of ``index.interval.bytes``.
+        index_bytes: value of ``segment.index.bytes``.
+        now_ms: time of the start, epoch milliseconds.
+        brokers: brokers that may start, each of a different version.
     """
 
     place: Place
@@ -105,14 +105,14 @@ class StartItem(Struct, frozen=True, kw_only=True):
 
     @property
     def bytes_to_read(self) -> int:
-        """All logs of the partition, though a start may read less."""
+        """Bytes of all logs of the partition, though a start may read less."""
         return sum(one.log.size for one in (*self.segments, *self.swaps) if one.log is not None)
 
 
 @shown("next start")
 @in_its_place
 def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog]:
-    """Play the start of one partition through, once for each version. An I/O error is a failure, never an outcome."""
+    """Simulate the start of one partition for each version; an I/O error is a failure, never an outcome."""
     reader = _FolderReader(item.place.path, tree)
     inputs = StartInputs(
         clean=item.clean,
@@ -139,7 +139,7 @@ def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog
 
 
 class _SegmentFiles:
-    """The files of one base offset, of a segment or of its swap, read once for all plays."""
+    """Files of one base offset, read once for all simulations."""
 
     def __init__(self, files: SegmentFiles, reader: _FolderReader, at_most: int) -> None:
         self._files = files
@@ -169,7 +169,7 @@ class _SegmentFiles:
         self._aborted = b"" if files.txn_index is None else reader.whole(self._txn, txn_index.AT_MOST_BYTES)
 
     def state(self, item: StartItem, brokers: Brokers) -> SegmentState:
-        """The segment as it is on the disk, for one play, which changes it."""
+        """Return the segment as it is on the disk, for one simulation to change."""
         files, base, most = self._files, self._files.base_offset, item.index_bytes
         return SegmentState(
             base_offset=base,
@@ -214,7 +214,7 @@ def _snapshot(reader: _FolderReader, offset: int) -> SnapshotContent:
 
 
 class _FolderReader:
-    """Reads the files of one folder, through a window for each of those that were read last."""
+    """Reader of the files in one folder, with a window for each recently read file."""
 
     def __init__(self, folder: str, tree: Tree) -> None:
         self._folder = folder
@@ -223,18 +223,14 @@ class _FolderReader:
         self._bytes = 0
 
     def of(self, name: str, size: int) -> ReadAt:
-        """The reader of one file of so many bytes.
-
-        Raises:
-            OSError: when it is called, and the file cannot be read.
-        """
+        """Return a function that reads one file of ``size`` bytes; calling that function may raise ``OSError``."""
         return lambda position, count: self._read(name, size, position, count)
 
     def whole(self, name: str, at_most: int) -> bytes:
-        """A small file.
+        """Read a small file whole.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         return read_whole(f"{self._folder}/{name}", at_most, self._tree)
 
@@ -248,7 +244,7 @@ class _FolderReader:
         return window[start : start + count]
 
     def _filled(self, name: str, position: int, count: int) -> memoryview:
-        """A new window of a file. The others go where all together are too large."""
+        """Read a new window of a file; all other windows are dropped if the total becomes too large."""
         with opened_for_reading(f"{self._folder}/{name}", self._tree) as descriptor:
             window = memoryview(os.pread(descriptor, count, position))
         _, before = self._windows.pop(name, _NO_WINDOW)
