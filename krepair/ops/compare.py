@@ -90,6 +90,7 @@ class MarkedFolder(Struct, frozen=True, kw_only=True):
 
     Attributes:
         broker: id of the broker that has the folder.
+        folder: name of the folder in its log directory.
         kind: ``future``, ``stray`` or ``delete``.
         log_dir: path of its log directory.
     """

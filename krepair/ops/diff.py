@@ -75,6 +75,7 @@ class ChangeDiff(Struct, frozen=True, kw_only=True):
     """One change that differs between the plans.
 
     Attributes:
+        change_id: id of the change, the same in both plans.
         where: the plan or plans that have it.
         differences: differing fields, if both plans have the change.
     """
@@ -108,6 +109,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
     """Differences between two plans.
 
     Attributes:
+        log_dir: path of the log directory that both plans are for.
         first: digest of the first plan.
         second: digest of the second plan.
         differences: differences in clock, options, settings, sums and risks.

@@ -54,6 +54,7 @@ class PlanCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan
     """Code of a plan in words: a reason for skipping a partition, or a risk.
 
     Attributes:
+        code: code as a plan prints it.
         about: ``skipped`` or ``risk``.
         text: what the code says.
         then: what to do next.
