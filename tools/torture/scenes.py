@@ -362,6 +362,7 @@ def _moved(plan: Plan, path: str) -> Plan:
         msgspec.structs.replace(
             one,
             notes=tuple(note.replace(plan.log_dir, path) for note in one.notes),  # some name a command
+            next_command=one.next_command.replace(plan.log_dir, path),
         )
         for one in plan.partitions
     )
