@@ -204,7 +204,10 @@ class _Files:
         )
 
     def _bytes_read(self) -> int:
-        return sum(one.size for one in self._parts if one.base_offset in self._recovered)
+        return sum(part.size for part in self._parts if self._is_recovered(part.base_offset))
+
+    def _is_recovered(self, base_offset: int) -> bool:
+        return bool(self._recovered) and base_offset >= self._recovered[0]
 
     def _readable_below(self, limit: int) -> int:
         """Return the offset of the newest snapshot up to a limit that can be read, -1 without one."""
@@ -224,7 +227,7 @@ class _Files:
         survey, segment = self._survey, part.segment
         facts = self._facts.get(segment.base_offset)
         is_last = part is self._parts[-1]
-        is_read = whole or segment.base_offset in self._recovered or (is_last and self._clean)
+        is_read = whole or self._is_recovered(segment.base_offset) or (is_last and self._clean)
         is_unread = facts is None and (part.size > 0 or survey.log is not None)
         if is_read and (is_unread or (facts is not None and facts.summary.damage)):
             return True

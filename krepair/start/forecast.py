@@ -206,8 +206,9 @@ def _after_clean_stop(survey: Survey) -> ForecastLine:
 
 def _recovered(survey: Survey, outcome: LoadedLog, said: str) -> ForecastLine:
     """Return the line of a partition with segments that recovery reads."""
-    facts = [one for one in survey.segments if one.base_offset in outcome.recovered]
-    seconds = recovery_seconds(outcome.bytes_read, sum(one.summary.batches for one in facts))
+    recovered = frozenset(outcome.recovered)
+    batches = sum(facts.summary.batches for facts in survey.segments if facts.base_offset in recovered)
+    seconds = recovery_seconds(outcome.bytes_read, batches)
     return ForecastLine(
         partition=survey.partition.folder,
         expected="recover",
