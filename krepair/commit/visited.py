@@ -110,24 +110,29 @@ def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
     touched: set[str] = set()
     began = journal.since or journal.unfinished()
     for change_id, intent in journal.intents.items():
-        state, names = journal.states[change_id], set[str]()
-        unlike = list(_unlike(folder, intent, state, known, names)) if change_id in began else []
-        # An undo, or the lines to type for a damaged journal, gave originals back, and the record of it is lost.
-        goes_back = (
-            (unlike or change_id not in began)
-            and state == "committed"
-            and executor_of(intent).is_back(folder, intent)
-            and not any(_unlike(folder, intent, "undoing", known, names))
-        )
-        for name, why in () if goes_back else unlike:
-            return f"{folder.at(name)}: {why}"
-        touched |= names if goes_back or change_id in began else set()
+        state = journal.states[change_id]
+        unlike = list(_unlike(folder, intent, state, known, touched)) if change_id in began else []
+        if unlike or change_id not in began:
+            given_back = _given_back(folder, intent, state, known)
+            touched |= given_back
+            for name, why in () if given_back else unlike:
+                return f"{folder.at(name)}: {why}"
     if listing is None:
         return ""
     for name in sorted(here | known.keys()):
         if name not in touched and entry_of(folder, name) != known.get(name):
             return f"{folder.at(name)}: {_how(name in known, name in here)}"
     return ""
+
+
+def _given_back(folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry]) -> set[str]:
+    """Return the names of a change that is on its way back without a record of it; empty if it is not.
+
+    The record of its undo is lost, or a person typed the lines that krepair prints for a damaged journal.
+    """
+    names: set[str] = set()
+    is_back = state == "committed" and executor_of(intent).is_back(folder, intent)
+    return names if is_back and not any(_unlike(folder, intent, "undoing", known, names)) else set()
 
 
 def _how(was: bool, is_there: bool) -> str:
