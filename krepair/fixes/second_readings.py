@@ -156,7 +156,10 @@ def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
 
 
 def _was_damaged(staging: Staging, name: str) -> bool:
-    """Return True if a log is as the plan found it: its damage is none of the plan's, which left it alone."""
+    """Return True if a log is as the plan found it: its damage is none of the plan's, which left it alone.
+
+    No replay goes past that damage, so of a later ``.txnindex`` only size and digest are compared with the plan.
+    """
     now, planned = staging.folder.tree.status(staging.folder.at(name)), staging.planned.get(name)
     return (
         now is not None

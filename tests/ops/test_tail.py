@@ -750,6 +750,31 @@ def test_a_transaction_index_behind_which_a_tail_was_torn_is_made_with_the_cut(
         assert VERBS.found(log_dir, "KR204") == []
 
 
+def test_damage_that_the_plan_leaves_is_no_objection_to_the_transaction_index_that_it_makes(
+    tmp_path: Path,
+) -> None:
+    made = builders.LogDir(tmp_path / "logs")
+    one = made.partition("t")
+    one.segment(builders.data(0, 6))
+    records = builders.data(6, 3, pid=1, txn=True)
+    one.segment(records, builders.abort(9, pid=1))
+    log_dir = made.write()
+    closed, active = (one.folder / f"{base:020d}.log" for base in (0, 6))
+    noise = b"noise" * 4
+    closed.write_bytes(closed.read_bytes() + noise)
+    active.write_bytes(active.read_bytes()[:-7])
+    plan = VERBS.planned(log_dir)
+    (change,) = plan.partitions[0].changes
+    assert isinstance(change, MendLog)
+    assert [new.name for new in change.companions if new.name.endswith(".txnindex")] != []
+    before = tree(log_dir)
+    assert apply(plan, VERBS.options()).exit_code == ExitCode.DONE
+    assert (active.read_bytes(), closed.read_bytes()[-len(noise) :]) == (records.raw, noise)
+    assert verify_plan(plan, VERBS.options()).problems == ()
+    assert undo(plan, VERBS.options()).exit_code == ExitCode.DONE
+    assert tree(log_dir) == before
+
+
 # -- A last batch whose base offset, which no checksum covers, lies behind where the next segment begins.
 
 
