@@ -94,7 +94,7 @@ def plan(
 
     \b
     markers      removes transaction markers and emptied batches that nobody needs (the default)
-    compact      keeps the last record of each key, where the cleaner stands still
+    compact      keeps the last record of each key, where the cleaner makes no progress
     tail         cuts torn tails; other damage in logs only with --accept-data-loss
     index        mends .index, .timeindex and .txnindex files
     epochs       mends leader-epoch-checkpoint

@@ -135,7 +135,7 @@ COMPACT = Compact()
 
 
 def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
-    """KR108, where a cleaner stands still and the topic itself says that keys may go."""
+    """KR108, where a cleaner makes no progress and the topic itself says that keys may go."""
     partition, view = survey.partition, context.view
     if partition.unreadable or _why_left(survey) is not None:
         return

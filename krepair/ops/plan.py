@@ -429,7 +429,7 @@ def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
 
 
 def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
-    """Folders whose modification times look copied (KR106), and those whose cleaner stands still (KR104)."""
+    """Folders whose modification times look copied (KR106), and those whose cleaner makes no progress (KR104)."""
     copied = [one for one in surveys if mtimes_look_copied(one.segments, one.partition.topic)]
     still = [one for one in surveys if cleaner_stands_still(view, one)]
     return [one.partition.folder for one in copied], [one.partition.folder for one in still]

@@ -53,7 +53,7 @@ def build_plan(
         partitions: partitions, in any order.
         commit: how changes are swapped in.
         copied_mtimes: folders whose modification times look copied (KR106).
-        dead_cleaner: folders whose cleaner stands still (KR104).
+        dead_cleaner: folders whose cleaner makes no progress (KR104).
         root: changes of checkpoint files in the root, if any.
         kept: of each earlier plan whose originals are still kept.
         others_have: for each partition that loses records or changes its epochs, who else has them.

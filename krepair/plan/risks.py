@@ -150,7 +150,7 @@ def risks_of(
         partitions: of the plan, in order.
         root: of the plan.
         copied_mtimes: folders whose modification times look copied (KR106).
-        dead_cleaner: folders whose cleaner stands still (KR104).
+        dead_cleaner: folders whose cleaner makes no progress (KR104).
     """
     return (
         *_of_the_start(partitions, root),
@@ -301,7 +301,7 @@ def _comes_back(
         text = f"The space fills up again with broker {policy.broker_version}: it keeps markers."
         more = "It keeps emptied batches and their markers forever (KAFKA-8335, fixed in 2.2.1)."
     elif still:
-        text = f"The space fills up again: the cleaner stands still in {few(still)}."
+        text = f"The space fills up again: the cleaner makes no progress in {few(still)}."
         more = "Find out why, and start it again."
     elif not known:
         text = "The space fills up again if this broker is older than 2.2.1."
