@@ -68,7 +68,7 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
     reserve = 0
     if every > state.f_bavail:
         name = _block_device(device)
-        own = _own_blocks(name)
+        own = _own_blocks(name, state.f_fsid)
         reserve = max(every - state.f_bavail - own, 0)
         if not state.f_bavail:
             free = min(every - own - _root_blocks(name), 0)
@@ -129,8 +129,13 @@ def _block_device(device: int) -> str:
 
 
 @cache  # cached: a setting of the mounted file system that is needed before each change
-def _own_blocks(device: str) -> int:
-    """Read the number of blocks that ext4 keeps for itself, which every user may read; 0 for another file system."""
+def _own_blocks(device: str, file_system: int) -> int:
+    """Read the number of blocks that ext4 keeps for itself, which every user may read; 0 for another file system.
+
+    Args:
+        device: name of the block device.
+        file_system: id of what is mounted from it, which tells a new file system on the same device.
+    """
     try:
         with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:
             return int(file.read())

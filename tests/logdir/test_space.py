@@ -26,6 +26,15 @@ def test_what_ext4_keeps_for_itself_is_not_told_to_be_roots(tmp_path: Path, perc
         assert -before <= full.free_bytes <= (64 << 10) - before
 
 
+def test_a_new_file_system_on_a_device_that_had_another_one_is_asked_again(tmp_path: Path) -> None:
+    for number, percent in enumerate((5, 0)):
+        (tmp_path / str(number)).mkdir()
+        with file_system("ext4", tmp_path / str(number), (64 << number) * MIB, percent) as mount:
+            fill_up(mount)
+            assert read_space(str(mount)).free_bytes <= 64 << 10
+            assert read_space(str(mount)).reserve_bytes <= 64 << 10
+
+
 @pytest.mark.parametrize(("kind", "kept"), [(medium.XFS, 1 << 20), (medium.TMPFS, 0), (-1, 0)])
 def test_what_a_kind_of_file_system_does_not_give_is_not_told_to_be_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, kept: int
