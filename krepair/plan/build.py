@@ -1,4 +1,4 @@
-"""Makes a sealed plan from decided partitions: sums, risks, estimate. Pure: the time is in the policy."""
+"""Build a sealed plan from decided partitions: sums, risks, estimate. Pure: the time comes from the policy."""
 
 from __future__ import annotations
 
@@ -51,21 +51,22 @@ def build_plan(
         view: the log directory for which the plan is made.
         policy: inputs of the decisions.
         partitions: partitions, in any order.
-        commit: how changes are swapped in.
+        commit: order of renames, and whether a recovery guard is needed.
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner makes no progress (KR104).
         root: changes of checkpoint files in the root, if any.
-        kept: of each earlier plan whose originals are still kept.
-        others_have: for each partition that loses records or changes its epochs, who else has them.
-        asked: the options that were given, as words.
+        kept: risks of earlier plans whose originals are still kept, one for each plan.
+        others_have: risks of partitions that lose records or change their leader epochs: the replicas that still have
+            them.
+        asked: options of the command line that the plan was made with.
         preview: set if the plan is made while a broker is running.
     """
     raised = trusted_after(() if root is None else root.changes)
     figured = [
-        with_figures(one, policy)
-        if one.changes or (one.topic, one.partition) in raised
-        else for_the_reader(one)
-        for one in partitions
+        with_figures(partition, policy)
+        if partition.changes or (partition.topic, partition.partition) in raised
+        else for_the_reader(partition)
+        for partition in partitions
     ]
     figured.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
     damaged = [partition for partition in figured if partition.uncleanable_bytes]
@@ -104,7 +105,7 @@ def build_plan(
 
 
 def _encodable(plan: Plan) -> Plan:
-    """The plan, with names that are not UTF-8 spelled out, because JSON cannot hold them."""
+    """Return the plan with names spelled out that are not UTF-8, because JSON cannot hold them."""
     try:
         msgspec.json.encode(plan)
     except UnicodeEncodeError:

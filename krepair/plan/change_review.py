@@ -1,7 +1,7 @@
-"""What speaks against a change of each kind, in one table, whatever program wrote the plan. See ``review.py``.
+"""Objections to a change of each kind, in one table, whatever program wrote the plan. See ``review.py``.
 
-A person must have consented to the loss of data; torn tails need no consent. What a plan removes has to be allowed by
-what it says of other replicas: an edited plan must not remove more.
+A person must have consented to the loss of data; torn tails need no consent. What the plan says about other replicas
+must allow everything that it removes: an edited plan must not remove more.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from krepair.rules.reasons import Reason
 
 _TAIL_FIX: Final = "tail"
 _BY_CONSENT: Final = frozenset({"KR302", "KR303", "KR304", "KR305"})
-"""Rules of damage that needs a person's consent before bytes are removed."""
+"""Findings of damage whose removal needs a person's consent."""
 _ZEROS: Final = "KR305"
 _TORN: Final = frozenset({"KR301", _ZEROS})
 _INDEX_ENTRY_BYTES: Final = 8
 _SMALLEST_MESSAGE_BYTES: Final = 26
-"""A message of v0 without key and value."""
+"""Size of a message of v0 without key and value."""
 _GONE: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value, Reason.LAST_EMPTIED_NOW.value})
-"""Reasons with which a marker goes, or is emptied, which is the same for a follower."""
+"""Reasons for which a marker is removed, or emptied, which is the same for a follower."""
 _HORIZON_NAMES: Final = frozenset({"newest", "next-pass"})
 _INDEX: Final = re.compile(r"([0-9]{20})\.(?:index|timeindex|txnindex)")
 _BASE: Final = re.compile(r"([0-9]{20})\.")
@@ -69,7 +69,7 @@ _RULE_OF_SWAPS: Final = "KR601"
 
 
 def _group(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection]:
-    """The active segment stays, a batch is left, and the new log ends where its sources do."""
+    """Check that the active segment stays, that a batch remains, and that the new log ends where its sources do."""
     where = change.change_id
     if where != f"{facts.partition.folder}/{offset_name(change.base_offset)}":
         yield Objection("RV09", where, "change_id is not folder and base offset")
@@ -105,7 +105,7 @@ def _group(facts: PartitionFacts, change: RewriteSegments) -> Iterator[Objection
 
 
 def _groups(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
-    """The topic is compacted, the groups are in the span, and nothing goes that other replicas may need."""
+    """Check that the topic is compacted, the groups are cleanable, and no replica may need what is removed."""
     policy, topic = facts.policy, facts.partition.topic
     if not compacts(setting(policy, topic, "cleanup.policy")):
         yield Objection("RV14", facts.partition.folder, f"{topic} is not compacted (cleanup.policy)")
@@ -147,7 +147,7 @@ def _span(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator
 
 
 def _evidence(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iterator[Objection]:
-    """All objections to removals that the evidence does not allow."""
+    """Yield all objections to removals that the evidence does not allow."""
     others, evidence, where = facts.policy.others, facts.partition.evidence, facts.partition.folder
     sources = [source for change in changes for source in change.sources]
     if isinstance(evidence, UnsetType):
@@ -168,23 +168,23 @@ def _evidence(facts: PartitionFacts, changes: Sequence[RewriteSegments]) -> Iter
 
 
 def evidence_of_searches(plan: Plan) -> Iterator[Objection]:
-    """All objections to the directories in which ``apply`` looks for replicas that a broker is about to make.
+    """Yield all objections to the directories in which ``apply`` looks for replicas that a broker may be creating.
 
     Every log that the plan rests on is in one of them, or in the plan's own.
     """
     others = plan.policy.others
-    paths = [one.path for one in others.searched]
+    paths = [searched.path for searched in others.searched]
     if paths != sorted(set(paths)):
         yield Objection("RV33", "", "the log directories that were searched are not by path, each once")
     for path in paths:
         if not is_plain_path(path):
             yield Objection("RV33", "", f"{path!r} was searched, which is not an absolute, plain path")
     searched = {plan.log_dir, *paths}
-    for part in plan.changing:
-        logs = () if isinstance(part.evidence, UnsetType) else part.evidence.logs
+    for partition in plan.changing:
+        logs = () if isinstance(partition.evidence, UnsetType) else partition.evidence.logs
         for log_dir in sorted({log.log_dir for log in logs} - searched):
             text = f"the plan rests on a log in {log_dir!r}, which is not among the directories that were searched"
-            yield Objection("RV33", part.folder, text)
+            yield Objection("RV33", partition.folder, text)
 
 
 def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[Objection]:
@@ -199,7 +199,7 @@ def _source(source: SourceSegment, evidence: Evidence, where: str) -> Iterator[O
 
 
 def _going(source: SourceSegment) -> tuple[int, int]:
-    """(markers, tombstones) of a source that would go."""
+    """Return how many (markers, tombstones) of a source would be removed."""
     markers = sum(tally.batches for tally in source.reasons if tally.reason in _GONE)
     return markers, 0 if source.by_key is None else source.by_key.tombstones
 
@@ -211,8 +211,8 @@ def _goes_text(markers: int, tombstones: int) -> str:
 
 
 def _why_not_asked(others: Others, evidence: Evidence, topic: str) -> str:
-    """Why the options of the plan cannot have given this evidence, or empty."""
-    given: dict[Kind, bool] = {
+    """Return why the options of the plan cannot have given this evidence, or an empty string."""
+    possible: dict[Kind, bool] = {
         "none": True,
         "in-sync": bool(others.cluster_digest) and others.cluster_source == "describe",
         "replicas": bool(others.cluster_digest) and bool(others.replicas),
@@ -221,7 +221,7 @@ def _why_not_asked(others: Others, evidence: Evidence, topic: str) -> str:
         or bool(others.own_metadata),
         "as-broker": others.as_broker,
     }
-    return "" if given[evidence.kind] else "no option of the plan says so"
+    return "" if possible[evidence.kind] else "no option of the plan says so"
 
 
 def _retention_ms(facts: PartitionFacts) -> int:
@@ -233,7 +233,7 @@ def _retention_ms(facts: PartitionFacts) -> int:
 
 
 def _swap(facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection]:
-    """The swap must be there and not void, and must replace exactly the segments that a broker would replace."""
+    """Check that the swap exists and is valid, and replaces exactly the segments that a broker would replace."""
     where, base = change.change_id, change.base_offset
     log = segment_name(base, ".log.swap")
     if _LEFTOVERS not in facts.fixes or change.rule != _RULE_OF_SWAPS:
@@ -281,7 +281,7 @@ def _replaced(facts: PartitionFacts, change: CompleteSwap) -> Iterator[Objection
 
 
 def _mended(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
-    """Ranges, sizes and digests must fit, and a person must have consented to the loss of each range."""
+    """Check that ranges, sizes and digests fit, and that a person consented to the loss of each range."""
     yield from _log(facts, change)
     yield from _indexes(facts, change)
     for removed in change.removed:
@@ -289,7 +289,7 @@ def _mended(facts: PartitionFacts, change: MendLog) -> Iterator[Objection]:
 
 
 def _mended_all(facts: PartitionFacts, changes: Sequence[MendLog]) -> Iterator[Objection]:
-    """Only the fix tail removes bytes."""
+    """Check that the fix ``tail``, which alone removes bytes, is among the plan's fixes."""
     if _TAIL_FIX not in facts.fixes:
         yield Objection("RV29", facts.partition.folder, "data is removed, but tail is not among the fixes")
 
@@ -361,7 +361,7 @@ def _consent(facts: PartitionFacts, change: MendLog, removed: RemovedRange) -> I
 
 
 def _aside(facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
-    """Its files must be those of one segment, and a person must have consented to the loss."""
+    """Check that its files are those of one segment, and that a person consented to the loss."""
     where, stem = change.change_id, offset_name(change.base_offset)
     expected = [stem + suffix for suffix in _OF_A_SEGMENT if stem + suffix in facts.files]
     if where != f"{facts.partition.folder}/{stem}" or list(change.names) != expected:
@@ -373,7 +373,7 @@ def _aside(facts: PartitionFacts, change: SetAside) -> Iterator[Objection]:
 
 
 def _aside_all(facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[Objection]:
-    """All segments behind a cut must be set aside with its consent, the highest first, and before the cut."""
+    """Check that all segments behind a cut are moved out with its consent, highest first, and before the cut."""
     folder, consent = facts.partition.folder, changes[0].consent
     if _TAIL_FIX not in facts.fixes:
         yield Objection("RV29", folder, "segments are set aside, but tail is not among the fixes")
@@ -391,7 +391,7 @@ def _aside_all(facts: PartitionFacts, changes: Sequence[SetAside]) -> Iterator[O
 
 
 def _cut(changes: Sequence[Change], consent: str) -> MendLog | None:
-    """The cut with this consent; None if there is none."""
+    """Return the cut with this consent, or None."""
     for change in changes:
         if isinstance(change, MendLog) and change.method == "cut" and _consent_of(change) == consent:
             return change
@@ -406,7 +406,7 @@ def _consent_of(cut: MendLog) -> str | None:
 
 
 def _file(facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:
-    """A chosen fix must be allowed to replace or remove the file. Its bytes are worked out again by ``apply``."""
+    """Check that a chosen fix may replace or remove the file; ``apply`` computes its bytes again."""
     where, rule = change.change_id, RULES.get(change.rule)
     fix = "" if rule is None else rule.fix
     if rule is None or fix not in facts.fixes:
@@ -420,7 +420,7 @@ def _file(facts: PartitionFacts, change: ReplaceFile) -> Iterator[Objection]:
 
 
 def _file_in_root(change: ReplaceFile, file: FileFingerprint) -> Iterator[Objection]:
-    """The file must be regenerated, and the sizes must fit."""
+    """Check that the file is regenerated, and that the sizes fit."""
     where = change.change_id
     if change.method != "regenerate" or not HEX_32.fullmatch(change.digest_after):
         yield Objection("RV28", where, "a checkpoint is regenerated, and its digest has 32 hex digits")
@@ -467,16 +467,16 @@ def _may_go(facts: PartitionFacts, name: str, fix: str) -> bool:
 
 
 def _is_void(files: Mapping[str, FileFingerprint], name: str) -> bool:
-    """Whether every broker deletes a ``.swap``, because there is a ``.cleaned`` at or below its base offset."""
+    """Return whether every broker deletes a ``.swap``: a ``.cleaned`` is at or below its base offset."""
     base = _BASE.match(name)
     cleaned = [
         int(match[1]) for other in files if other.endswith(".cleaned") and (match := _BASE.match(other))
     ]
-    return base is not None and any(one <= int(base[1]) for one in cleaned)
+    return base is not None and any(offset <= int(base[1]) for offset in cleaned)
 
 
 def _is_index_alone(files: Mapping[str, FileFingerprint], name: str) -> bool:
-    """Whether a ``.swap`` is an index without its log. It holds no records and can be made again."""
+    """Return whether a ``.swap`` is an index without its log: it holds no records and can be rebuilt."""
     index = _INDEX.fullmatch(name.removesuffix(SWAP))
     return index is not None and f"{index[1]}.log{SWAP}" not in files
 
@@ -485,7 +485,7 @@ def _is_index_alone(files: Mapping[str, FileFingerprint], name: str) -> bool:
 
 
 def _roll(facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
-    """The segment must begin at the log end, and no file may have one of its names."""
+    """Check that the segment begins at the log end, and that none of its file names is taken."""
     where = change.change_id
     rule = RULES.get(change.rule)
     if rule is None or rule.fix != _RECOVERY or _RECOVERY not in facts.fixes:
@@ -501,7 +501,7 @@ def _roll(facts: PartitionFacts, change: RollSegment) -> Iterator[Objection]:
 
 
 def _roll_alone(facts: PartitionFacts, changes: Sequence[RollSegment]) -> Iterator[Objection]:
-    """There may be only one, and it must be last: the log before it must be whole when it is made."""
+    """Check that it is the only one and the last change: the log before it must be whole when it is made."""
     if facts.partition.changes[-1] is not changes[0]:  # nor is the first of two
         yield Objection("RV30", facts.partition.folder, "a new segment is not the last change")
 
@@ -510,12 +510,12 @@ def _roll_alone(facts: PartitionFacts, changes: Sequence[RollSegment]) -> Iterat
 
 
 def _lines(facts: PartitionFacts, change: ChangeLines) -> Iterator[Objection]:
-    """Such a change is not allowed in a partition."""
+    """Refuse every such change in a partition."""
     yield Objection("RV28", change.change_id, "lines of a checkpoint change, in a partition")
 
 
 def _lines_in_root(change: ChangeLines, file: FileFingerprint) -> Iterator[Objection]:
-    """There must be a line, each must change, none may be there twice, and all offsets must be possible."""
+    """Check that entries change, each of them, none twice, and that all offsets are possible."""
     where = change.change_id
     if change.size_before != file.size:
         yield Objection("RV28", where, f"size_before is {change.size_before}, the file has {file.size}")
@@ -542,12 +542,12 @@ def _not_in_root(change: Change, file: FileFingerprint) -> Iterator[Objection]:
 
 
 class Review(NamedTuple):
-    """What speaks against changes of one kind.
+    """Checks of the changes of one kind; each of them yields objections.
 
     Attributes:
-        one: all objections to a change of a partition.
-        all: all objections to the changes of the kind in one partition together, in the order of the plan.
-        in_root: all objections to a change of a file in the root, given its fingerprint.
+        one: checks one change of a partition.
+        all: checks all changes of the kind in one partition together, in the order of the plan.
+        in_root: checks a change of a file in the root, given its fingerprint.
     """
 
     one: Callable[[PartitionFacts, Any], Iterator[Objection]]
@@ -567,7 +567,7 @@ REVIEWS: Final[dict[type[Change], Review]] = {
 
 
 def review_together(facts: PartitionFacts) -> Iterator[Objection]:
-    """All objections to the changes of a partition, those of a kind together."""
+    """Yield the objections to a partition's changes, taking those of one kind together."""
     changes = facts.partition.changes
     for kind, review in REVIEWS.items():
         of_kind = [change for change in changes if type(change) is kind]

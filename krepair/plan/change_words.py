@@ -1,4 +1,4 @@
-"""The words of each kind of change, in one table: the lines of a plan's page, and the rows of its tables."""
+"""Wording of each kind of change, in one table: sentences for a plan's page, and rows for its tables."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from krepair.plan.view import size_text
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """A table of a plan's page that has one or more rows for a change.
+    """A table of a plan's page with one or more rows for each change.
 
     Attributes:
-        title: its heading.
-        columns: headings of the columns, see ``krepair.plan.view.table_of``.
+        title: heading of the table.
+        columns: headings of its columns, see ``krepair.plan.view.table_of``.
         note: a line above it, or empty.
     """
 
@@ -57,17 +57,17 @@ _ROLLS: Final = Listing(
     columns="segment | rule | # log end | why",
 )
 LISTINGS: Final = (_DATA_THAT_GOES, _SWAPS, _FILES, _ROLLS, _LINES)
-"""In the order of the page."""
+"""All tables, in the order of the page."""
 
 
 class Words(NamedTuple):
-    """What is said of the changes of one kind.
+    """Wording of the changes of one kind.
 
     Attributes:
-        tells: what all changes of this kind in a plan, at least one, do together: in a few words for the short page,
-            which are empty where that tells the batches that go; and the rest of the sentence.
-        listing: the table of the page for its rows; None if it has none.
-        rows: its rows in that table.
+        tells: describes all changes of this kind in a plan, at least one: a few words for the short page (empty if the
+            row of batches covers them), and the rest of the sentence.
+        listing: the table that its rows belong to; None if it has none.
+        rows: yields the rows of one change in that table.
     """
 
     tells: Callable[[Sequence[Any]], Iterator[tuple[str, str]]]
@@ -76,7 +76,7 @@ class Words(NamedTuple):
 
 
 def _rewrites(changes: Sequence[RewriteSegments]) -> Iterator[tuple[str, str]]:
-    """How many segments become how many, and how many snapshots are removed with them."""
+    """Describe how many segments become how many, and how many snapshots are removed with them."""
     plain = [change for change in changes if not change.loses_records]
     by_key = [change for change in changes if change.loses_records]
     stays = "carried over byte for byte; log start, log end and leader epochs stay"
@@ -128,7 +128,7 @@ def _mends(changes: Sequence[MendLog]) -> Iterator[tuple[str, str]]:
 
 
 def _rows_of_mend(change: MendLog) -> Iterator[tuple[str, ...]]:
-    """One row per range; a torn tail has no consent."""
+    """Yield one row for each range; a torn tail has no consent."""
     for removed in change.removed:
         lost = f"{removed.first_lost} to {removed.last_lost}"
         yield (
@@ -199,7 +199,7 @@ def _lines(changes: Sequence[ChangeLines]) -> Iterator[tuple[str, str]]:
 
 
 def _rows_of_lines(change: ChangeLines) -> Iterator[tuple[str, ...]]:
-    """One row per line."""
+    """Yield one row for each changed entry."""
     for line in change.lines:
         yield (
             change.name,
@@ -219,17 +219,17 @@ WORDS: Final[dict[type[Change], Words]] = {
     RollSegment: Words(_rolls, _ROLLS, _row_of_roll),
     ChangeLines: Words(_lines, _LINES, _rows_of_lines),
 }
-"""In the order in which they are shown to a reader."""
+"""Kind of change -> its wording, in the order in which a reader sees them."""
 
 
 def words_of(change: Change) -> Words:
-    """What is said of a change."""
+    """Return the wording of a change."""
     return WORDS[type(change)]
 
 
 def by_kind(changes: Iterable[Change]) -> Iterator[tuple[Words, list[Change]]]:
-    """The words of each kind with the changes of it, in the order of the table; kinds without a change are left out."""
+    """Yield the wording of each kind with the changes of that kind, in the order of the table, if it has any."""
     of_kind: dict[type[Change], list[Change]] = {kind: [] for kind in WORDS}
     for change in changes:
         of_kind[type(change)].append(change)
-    return ((WORDS[kind], found) for kind, found in of_kind.items() if found)
+    return ((WORDS[kind], some) for kind, some in of_kind.items() if some)

@@ -1,8 +1,8 @@
-"""The kinds of change, as typed values: what each of them does to which files. The rest of a plan is in ``model.py``.
+"""The kinds of change, as typed values: what each of them does to which files. ``model.py`` has the rest of a plan.
 
-All code asks a change for its ``files``, or for the facts of ``OneChange``. By its kind are found only its words
-(``change_words.py``), its review (``change_review.py``), its pictures (``log_contents.py``), and in the journal how it
-begins.
+All code asks a change for its ``files``, or for the facts of ``OneChange``. Only four places depend on the kind of a
+change: its words (``change_words.py``), its review (``change_review.py``), its pictures (``log_contents.py``), and the
+record in the journal with which it begins.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from krepair.rules.outcome import SourceSegment
 
 _LONGEST_NUMBER: Final = 20
 _OF_NOTHING: Final = "cae66941d9efbd404e4d88758ea67670"
-"""What ``logdir.fingerprint.digest_bytes`` gives for no bytes."""
+"""Digest of no bytes, as ``logdir.fingerprint.digest_bytes`` computes it."""
 
 
 class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
@@ -34,14 +34,14 @@ class KeepOriginal(Struct, frozen=True, tag="keep original", kw_only=True):
 
 
 class FreeWhenVerified(Struct, frozen=True, tag="free when verified", kw_only=True):
-    """Undo: only until the new files are read again and verified; then the originals are freed at once."""
+    """Undo: possible only until the new files are read again and verified; then the originals are freed at once."""
 
 
 class NotReversible(Struct, frozen=True, tag="not reversible", kw_only=True):
-    """Undo: there is none.
+    """Undo: impossible.
 
     Attributes:
-        why: what is lost.
+        why: what would be lost.
     """
 
     why: str
@@ -51,19 +51,21 @@ Undo = KeepOriginal | FreeWhenVerified | NotReversible
 
 
 class FileChange(NamedTuple):
-    """What becomes of one file of a partition folder, or of the root.
+    """The effect of a change on one file of a partition folder, or of the root.
 
     Attributes:
-        name: of the file.
-        how: ``made``: a staged file takes its place; ``new``: likewise, and no file had the name before; ``cut``: it
-            loses its end where it lies; ``lines``: a staged file takes its place that differs by some lines;
-            ``swapped``: the ``.swap`` of a broker gets the name; ``swap``: that file; ``goes``: it is taken out.
-        size: bytes afterwards; -1 if there is none then. Where the plan does not know them: the most that it may
-            take; for the indexes of a rewritten segment together, at the first one.
-        digest: 32 hex digits over all its bytes afterwards; empty where the plan does not know them.
-        mtime_ns: its modification time afterwards; -1 where the plan does not say.
-        tells: whether it tells, where no journal does, if the change was made. The others may be as a broker made them.
-        copied: whether the original is kept as a real copy, because a broker may truncate it in place.
+        name: file name in its folder.
+        how: ``made``: a staged file replaces it; ``new``: a staged file gets the name, which no file had before;
+            ``cut``: it is truncated in place; ``lines``: a staged file that differs in some lines replaces it;
+            ``swapped``: the ``.swap`` of a broker gets the name; ``swap``: that file; ``goes``: it is moved out.
+        size: bytes afterwards; -1 if the file is gone then. If the plan does not know them: an upper bound; for the
+            indexes of a rewritten segment together, at the first one.
+        digest: 32 hex digits over all its bytes afterwards; empty if the plan does not know them.
+        mtime_ns: modification time afterwards, in nanoseconds; -1 if the plan does not say.
+        tells: true if this file proves, without a journal, whether the change was made. A broker may have written the
+            others in the same way.
+        copied: true if the original is kept as a real copy instead of a link, because a broker may truncate it in
+            place.
     """
 
     name: str
@@ -76,17 +78,17 @@ class FileChange(NamedTuple):
 
     @property
     def goes(self) -> bool:
-        """Whether no file has the name afterwards."""
+        """True if no file has the name afterwards."""
         return self.how in {"goes", "swap"}
 
 
 class BytesRead(NamedTuple):
-    """What has to be read for a change, in bytes.
+    """Bytes that have to be read for a change.
 
     Attributes:
         stage: bytes of the partition's logs, read to make the new files.
         verify: bytes of the new logs, read to verify them once.
-        apply: all bytes that apply reads, with every second reading. The estimate of a plan is made from it.
+        apply: all bytes that apply reads, including each second reading. The estimate of a plan is based on it.
     """
 
     stage: int = 0
@@ -107,67 +109,68 @@ class LogEffect(NamedTuple):
 
 
 class OneChange(Struct, frozen=True, kw_only=True):
-    """What is asked of a change of any kind. A new kind says its ``files``; the rest is right for most kinds.
+    """Base class of all kinds of change. A new kind defines its ``files``; the other defaults suit most kinds.
 
     Attributes:
-        in_order: whether its files are swapped in the plan's order of renames, under the plan's fence if it has one.
+        in_order: true if its files are swapped in the plan's order of renames, under the plan's recovery guard if it
+            has one.
     """
 
     in_order: ClassVar[bool] = False
 
     @property
     def files(self) -> tuple[FileChange, ...]:
-        """Each file that it touches. Two changes of a plan must not touch the same file."""
+        """Every file that the change touches. Two changes of a plan must not touch the same file."""
         raise NotImplementedError
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Codes of the findings that it mends; none where it only makes room."""
+        """Codes of the findings that the change repairs; none if it only frees space."""
         return ()
 
     @property
     def fix(self) -> str:
-        """Name of the fix that makes its bytes and proves them: the one that mends what its rules find."""
+        """Name of the fix that builds and verifies its bytes: the one that repairs the findings in ``rules``."""
         return RULES[self.rules[0]].fix
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """Names of the files that hold its bytes afterwards, whether or not they were there before."""
+        """Names of the files that hold its bytes afterwards, whether or not they existed before."""
         return tuple(file.name for file in self.files if not file.goes)
 
     @property
     def takes_out(self) -> tuple[str, ...]:
-        """Names of the files that are gone afterwards. One that was never there does no harm."""
+        """Names of the files that are gone afterwards. A name that never existed does no harm."""
         return tuple(file.name for file in self.files if file.goes)
 
     @property
     def touches(self) -> tuple[str, ...]:
-        """Names of all of them."""
+        """Names of all files that the change touches, each once."""
         return tuple(dict.fromkeys(file.name for file in self.files))
 
     @property
     def segments(self) -> tuple[int, ...]:
-        """Base offsets of the segments whose ``.log`` it changes, replaces or takes out, ascending."""
+        """Base offsets of the segments whose ``.log`` the change modifies, replaces or moves out, ascending."""
         logs = (file.name for file in self.files if file.name.endswith(LOG) and file.how != "new")
         return tuple(sorted(int(name.removesuffix(LOG)) for name in logs))
 
     @property
     def recovers_from(self) -> int | None:
-        """Of segments that are swapped the offset from which a broker must recover that is started meanwhile."""
+        """Offset from which a broker must recover if it starts between the renames; None if no segments are swapped."""
         return self.segments[0] if self.in_order else None
 
     @property
     def by_itself(self) -> bool:
-        """Whether it can be staged, verified and freed before the next changes of its partition begin."""
+        """True if it can be staged, verified and freed before the next change of its partition begins."""
         return False
 
     @property
     def has_originals(self) -> bool:
-        """Whether it moves bytes out of the folder. If not, keeping costs nothing, and it can always be undone."""
+        """True if it moves bytes out of the folder. If not, keeping costs nothing, and it can always be undone."""
         return any(file.how != "new" for file in self.files)
 
     def may_move_log_end(self, bases: Sequence[int]) -> bool:
-        """Whether the log may end at another offset afterwards.
+        """Return whether the log may end at another offset afterwards.
 
         Args:
             bases: base offsets of all segments of the partition, ascending.
@@ -176,39 +179,41 @@ class OneChange(Struct, frozen=True, kw_only=True):
 
     @property
     def log_effect(self) -> LogEffect:
-        """The bytes that it removes from the logs and that a reader could see. Compaction removes none."""
+        """The bytes that the change removes from the logs and that a reader could see. Compaction removes none."""
         return LogEffect()
 
     def lost_inside(self) -> Iterator[tuple[int, int]]:
-        """(first offset, offset after the last one) of records that it takes out of the middle of a log as damaged."""
+        """Yield (first offset, offset after the last) of damaged records that the change cuts from inside a log."""
         return iter(())
 
     @property
     def trusts(self) -> Mapping[tuple[str, int], int | None]:
-        """Partitions (topic, number) of which a start reads less after this change, with their new recovery points.
+        """Partitions (topic, number) with their new recovery points: the next start reads less of these partitions.
 
-        Such a change is made last, and only for partitions whose other changes are all made. It is taken back first.
+        Such a change is made last, and only for partitions whose other changes are all made; undo rolls it back first.
+        Else a crash in between would leave a recovery point past bytes that nobody flushed, and the start would not
+        read them.
         """
         return {}
 
     @property
     def decides_on(self) -> tuple[SourceSegment, ...]:
-        """The segments whose batches it decides about, with their tallies."""
+        """The segments whose batches the change decides about, with their tallies."""
         return ()
 
     @property
     def consents(self) -> tuple[str, ...]:
-        """Values of ``--accept-data-loss`` that allow it; none where no data is lost that a reader could see."""
+        """Values of ``--accept-data-loss`` that allow the change; none if it loses no data that a reader could see."""
         return ()
 
     @property
     def records_lost(self) -> int:
-        """Records that go as damaged; -1 where their number is not known."""
+        """Number of records that are removed as damaged; -1 if it is not known."""
         return 0
 
     @property
     def work(self) -> BytesRead:
-        """The bytes that must be read for it. Small files are not counted, nor is what is read with other files."""
+        """The bytes that must be read for the change. Small files, and bytes read with other files, are not counted."""
         return BytesRead()
 
 
@@ -221,12 +226,12 @@ class RewriteSegments(OneChange, frozen=True, tag="rewrite segments", kw_only=Tr
         sources: the segments that it replaces, ascending.
         log_bytes: exact size of the new ``.log``.
         index_bytes_at_most: upper bound of the sizes of its ``.index``, ``.timeindex`` and ``.txnindex`` together.
-        batches: batches in the new ``.log``.
+        batches: number of batches in the new ``.log``.
         mtime_ns: modification time of the new ``.log`` in nanoseconds, which is that of the last source.
-        last_offset: last offset of the last batch of its sources. The new log ends at it, or before it if batches at
-            its end are removed and another segment follows.
+        last_offset: last offset of the last batch of its sources. The new log ends there, or earlier if batches at its
+            end are removed and another segment follows.
         removes_snapshots: names of producer snapshots of merged-away segments that are removed (KAFKA-9393, 2.8+).
-        undo: how it is taken back.
+        undo: whether and until when it can be undone.
     """
 
     in_order: ClassVar[bool] = True
@@ -243,7 +248,7 @@ class RewriteSegments(OneChange, frozen=True, tag="rewrite segments", kw_only=Tr
 
     @property
     def loses_records(self) -> bool:
-        """Whether records go by key, and not only markers and emptied batches."""
+        """True if records are removed by key, and not only markers and emptied batches."""
         return any(source.by_key is not None for source in self.sources)
 
     @property
@@ -269,7 +274,7 @@ class RewriteSegments(OneChange, frozen=True, tag="rewrite segments", kw_only=Tr
 
     @property
     def by_itself(self) -> bool:
-        """Not with key compaction: it depends on all segments, so all groups are staged and proven together."""
+        """False with key compaction: it depends on all segments, so all groups are staged and verified together."""
         return not self.loses_records
 
     @property
@@ -278,27 +283,27 @@ class RewriteSegments(OneChange, frozen=True, tag="rewrite segments", kw_only=Tr
 
     @property
     def work(self) -> BytesRead:
-        """Sources are read twice (rewrite, verify), the new log once more."""
+        """The sources are read twice (rewrite, verify), the new log once more."""
         read = sum(source.file_bytes for source in self.sources)
         return BytesRead(stage=read, verify=self.log_bytes, apply=2 * read + self.log_bytes)
 
 
 class ReplaceFile(OneChange, frozen=True, tag="replace file", kw_only=True):
-    """Action: one derived file (an index or a checkpoint) is replaced by a rename with bytes that apply makes again.
+    """Action: one derived file (an index or a checkpoint) is replaced, by a rename, with bytes that apply rebuilds.
 
-    With ``remove`` the file is removed without a new one: a producer snapshot, or a leftover that the broker would
+    With ``remove`` the file is removed and not replaced: a producer snapshot, or a leftover that the broker would
     delete. It is linked into the private sub-folder first, so undo and purge treat it like every original.
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
         name: file name; for a root checkpoint the name in the root of the log directory.
         method: ``truncate``, ``regenerate`` or ``remove``.
-        rule: the finding that it mends, ``KRnnn``.
+        rule: the finding that it repairs, ``KRnnn``.
         size_before: bytes, -1 if there was no file.
         size_after: bytes of the new file, -1 if there is none (``remove``).
         digest_after: 32 hex digits over the new bytes, empty if there is none.
         reason: one line for the reviewer.
-        undo: how it is taken back.
+        undo: whether and until when it can be undone.
     """
 
     change_id: str
@@ -328,7 +333,7 @@ class RemovedRange(Struct, frozen=True, kw_only=True):
     Attributes:
         start: position of the first byte.
         end: position after the last byte.
-        rule: the finding, ``KRnnn``.
+        rule: the finding that it repairs, ``KRnnn``.
         consent: the value of ``--accept-data-loss``; empty for a torn tail, which needs none.
         first_lost: the offset after the last valid batch before these bytes.
         last_lost: the last lost offset, -1 if it is not known because nothing follows. It is only an upper bound if a
@@ -349,7 +354,7 @@ class NewCompanion(Struct, frozen=True, kw_only=True):
     """An index that is replaced together with its log.
 
     Attributes:
-        name: file name.
+        name: file name of the index.
         size_before: bytes, -1 if there was no file.
         size_after: bytes of the new file.
         digest_after: 32 hex digits over the new bytes.
@@ -366,7 +371,7 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
 
     Attributes:
         change_id: ``<partition folder>/<file name>``, unique in the plan.
-        name: file name.
+        name: file name of the log.
         base_offset: base offset of the segment.
         method: ``cut``: the log is truncated in place, the cut bytes are kept; ``excise``: it is replaced by one
             without the ranges, the old one is kept.
@@ -375,13 +380,13 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
         size_after: bytes of the new log.
         digest_removed: 32 hex digits over the removed bytes, in order.
         digest_after: 32 hex digits over the bytes that stay.
-        mtime_ns: modification time in nanoseconds, which stays.
+        mtime_ns: modification time in nanoseconds, which does not change.
         last_offset: last offset of the last batch that stays, one less than the base offset if none stays.
-        companions: its ``.index``, ``.timeindex`` and ``.txnindex``, if they change.
-        front_bytes: bytes at the front of the new ``.index`` that are also right for the old log. They stand in its
-            place while the log changes.
+        companions: the segment's ``.index``, ``.timeindex`` and ``.txnindex``, if they change.
+        front_bytes: length of the front of the new ``.index`` that also fits the old log. It stands in for the index
+            while the log changes.
         reason: one line for the reviewer.
-        undo: how it is taken back.
+        undo: whether and until when it can be undone.
     """
 
     change_id: str
@@ -406,7 +411,10 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
         how: Literal["cut", "made"] = "cut" if self.method == "cut" else "made"
         return (
             FileChange(self.name, how, self.size_after, self.digest_after, self.mtime_ns, tells=True),
-            *(FileChange(one.name, "made", one.size_after, one.digest_after) for one in self.companions),
+            *(
+                FileChange(companion.name, "made", companion.size_after, companion.digest_after)
+                for companion in self.companions
+            ),
         )
 
     @property
@@ -414,20 +422,20 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
         return tuple(dict.fromkeys(removed.rule for removed in self.removed))
 
     def may_move_log_end(self, bases: Sequence[int]) -> bool:
-        """Whether bytes at the end of the last log are removed. ``SetAside`` answers for segments behind a cut."""
+        """Return whether bytes at the end of the last log are removed; ``SetAside`` handles segments behind a cut."""
         at_the_end = any(removed.end == self.size_before for removed in self.removed)
         return at_the_end and self.base_offset >= max(bases, default=-1)
 
     @property
     def log_effect(self) -> LogEffect:
-        ranges = tuple((one.start, one.end) for one in self.removed)
+        ranges = tuple((removed.start, removed.end) for removed in self.removed)
         return LogEffect(ranges={self.base_offset: (self.size_before, ranges)})
 
     def lost_inside(self) -> Iterator[tuple[int, int]]:
-        """The damaged ranges that something follows."""
-        for one in self.removed if self.method == "excise" else ():
-            if one.last_lost >= one.first_lost:
-                yield one.first_lost, one.last_lost + 1
+        """Yield the damaged ranges that something follows."""
+        for removed in self.removed if self.method == "excise" else ():
+            if removed.last_lost >= removed.first_lost:
+                yield removed.first_lost, removed.last_lost + 1
 
     @property
     def consents(self) -> tuple[str, ...]:
@@ -435,29 +443,29 @@ class MendLog(OneChange, frozen=True, tag="mend log", kw_only=True):
 
     @property
     def records_lost(self) -> int:
-        """Those in the removed ranges; a torn tail holds none."""
+        """Number of records in the removed ranges; a torn tail holds none."""
         lost = [removed.records for removed in self.removed if removed.consent]
         return -1 if any(count < 0 for count in lost) else sum(lost)
 
     @property
     def work(self) -> BytesRead:
-        """The log is read to mend it, and once more before it is swapped in."""
+        """The log is read to repair it, and once more before it is swapped in."""
         return BytesRead(stage=self.size_before, verify=self.size_after, apply=2 * self.size_before)
 
 
 class SetAside(OneChange, frozen=True, tag="set aside", kw_only=True):
-    """Action: a whole segment behind a cut is moved out of the partition and kept. A broker would delete it.
+    """Action: a whole segment behind a cut is moved to the backups. A broker would delete it.
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
         base_offset: base offset of the segment.
-        names: its files, the ``.log`` first.
+        names: names of its files, the ``.log`` first.
         bytes: bytes of all its files.
         records: number of records in the valid batches of its ``.log``.
-        rule: the finding, ``KRnnn``.
+        rule: the finding that it repairs, ``KRnnn``.
         consent: the value of ``--accept-data-loss``.
         reason: one line for the reviewer.
-        undo: how it is taken back.
+        undo: whether and until when it can be undone.
     """
 
     change_id: str
@@ -479,7 +487,7 @@ class SetAside(OneChange, frozen=True, tag="set aside", kw_only=True):
         return (self.rule,)
 
     def may_move_log_end(self, bases: Sequence[int]) -> bool:
-        """Always: the log then ends at the cut before it."""
+        """Return True: the log then ends at the cut before it."""
         return True
 
     @property
@@ -492,16 +500,16 @@ class SetAside(OneChange, frozen=True, tag="set aside", kw_only=True):
 
     @property
     def records_lost(self) -> int:
-        """All that its valid batches hold."""
+        """Number of records in its valid batches: all of them are lost."""
         return self.records
 
 
 class NewFile(Struct, frozen=True, kw_only=True):
-    """One file that a change makes. Its bytes are known when the plan is made.
+    """One file that a change creates; its bytes are known when the plan is made.
 
     Attributes:
         name: file name in the partition folder.
-        size: bytes.
+        size: length of the file in bytes.
         digest: 32 hex digits over its bytes.
     """
 
@@ -511,23 +519,23 @@ class NewFile(Struct, frozen=True, kw_only=True):
 
 
 class CompleteSwap(OneChange, frozen=True, tag="complete swap", kw_only=True):
-    """Action: a swap that a broker did not finish is finished as every broker would: its ``.log.swap`` is the segment.
+    """Action: krepair finishes an interrupted swap as every broker would: its ``.log.swap`` becomes the segment.
 
     Attributes:
         change_id: ``<partition folder>/<name of the .log.swap>``, unique in the plan.
         base_offset: base offset of the segment.
-        rule: the finding that it mends, ``KRnnn``.
+        rule: the finding that it repairs, ``KRnnn``.
         log_bytes: size of the ``.log.swap``; only its name changes.
         last_offset: last offset of its last batch.
         batches: number of batches in it.
-        replaces: base offsets of the segments that it replaces and that are still there, ascending.
+        replaces: base offsets of the segments that it replaces and that still exist, ascending.
         goes: names of all files that are moved out and kept: those of the replaced segments, and the swap's own
             indexes.
         copied: the segments of ``replaces`` that are damaged. They are kept as real copies, because a broker may
             truncate them in place.
-        makes: the new indexes, which are made from its log; the ``.txnindex`` is that of the swap.
+        makes: the new indexes, rebuilt from its log; the ``.txnindex`` is that of the swap.
         reason: one line for the reviewer.
-        undo: how it is taken back.
+        undo: whether and until when it can be undone.
     """
 
     in_order: ClassVar[bool] = True
@@ -546,18 +554,18 @@ class CompleteSwap(OneChange, frozen=True, tag="complete swap", kw_only=True):
 
     @property
     def files(self) -> tuple[FileChange, ...]:
-        """The new segment's files, those of the segments replaced, and the files of the swap."""
+        """Files of the new segment, of the replaced segments, and of the swap."""
         log, damaged = (
             segment_name(self.base_offset, LOG),
             tuple(f"{offset_name(base)}." for base in self.copied),
         )
         copied = {name for name in self.goes if name.startswith(damaged) and not name.endswith(SWAP)}
-        made = {one.name: one for one in self.makes}
+        made = {file.name: file for file in self.makes}
         return (
             FileChange(log, "swapped", self.log_bytes, tells=True, copied=log in copied),
             *(
-                FileChange(one.name, "made", one.size, one.digest, copied=one.name in copied)
-                for one in self.makes
+                FileChange(file.name, "made", file.size, file.digest, copied=file.name in copied)
+                for file in self.makes
             ),
             FileChange(log + SWAP, "swap", tells=True),
             *(
@@ -572,26 +580,26 @@ class CompleteSwap(OneChange, frozen=True, tag="complete swap", kw_only=True):
         return (self.rule,)
 
     def may_move_log_end(self, bases: Sequence[int]) -> bool:
-        """Whether no segment follows the swap."""
+        """Return whether no segment follows the swap."""
         return self.last_offset >= max(bases, default=-1)
 
     @property
     def work(self) -> BytesRead:
-        """Its log is read to make the indexes, and again when the segment is verified."""
+        """Its log is read to build the indexes, and again when the segment is verified."""
         return BytesRead(stage=self.log_bytes, verify=self.log_bytes, apply=self.log_bytes)
 
 
 class ChangeLines(OneChange, frozen=True, tag="change lines", kw_only=True):
-    """Action: some lines of a checkpoint of the root change. All other lines stay as they are on the disk at that time.
+    """Action: some entries of a root checkpoint change. All others stay as they are on the disk at that time.
 
     Attributes:
         change_id: ``./<file name>``, unique in the plan.
         name: file name in the root of the log directory.
-        rule: the finding that it mends, ``KRnnn``.
-        lines: the lines that change, in the order of the file.
-        size_before: bytes of the file.
+        rule: the finding that it repairs, ``KRnnn``.
+        lines: the entries that change, in the order of the file.
+        size_before: bytes of the old file.
         reason: one line for the reviewer.
-        undo: how it is taken back.
+        undo: whether and until when it can be undone.
     """
 
     change_id: str
@@ -604,7 +612,7 @@ class ChangeLines(OneChange, frozen=True, tag="change lines", kw_only=True):
 
     @property
     def files(self) -> tuple[FileChange, ...]:
-        """Each changed line may become longer by one number."""
+        """The checkpoint file; each changed entry may make it longer by one number."""
         added = sum(len(line.topic.encode()) + _LONGEST_NUMBER for line in self.lines if line.old is None)
         size = max(self.size_before, 0) + added + _LONGEST_NUMBER * len(self.lines)
         return (FileChange(self.name, "lines", size, tells=True),)
@@ -615,20 +623,20 @@ class ChangeLines(OneChange, frozen=True, tag="change lines", kw_only=True):
 
     @property
     def trusts(self) -> Mapping[tuple[str, int], int | None]:
-        """Those whose recovery point rises."""
+        """Partitions whose recovery point advances, with their new recovery points."""
         of_points = self.name == RECOVERY_POINT_CHECKPOINT
         return {(line.topic, line.partition): line.new for line in raised(self.lines)} if of_points else {}
 
 
 class RollSegment(OneChange, frozen=True, tag="roll segment", kw_only=True):
-    """Action: a new empty segment at the log end, as a broker makes one when it rolls: three files of 0 bytes.
+    """Action: an empty segment is added at the log end, as a broker does when it rolls: three files of 0 bytes.
 
     Attributes:
         change_id: ``<partition folder>/<base offset, 20 digits>``, unique in the plan.
         base_offset: base offset of the new segment, which is the log end offset.
-        rule: the finding that it mends, ``KRnnn``.
+        rule: the finding that it repairs, ``KRnnn``.
         reason: one line for the reviewer.
-        undo: how it is taken back: only while the files are empty.
+        undo: whether it can be undone: only while the files are empty.
     """
 
     change_id: str
@@ -639,13 +647,13 @@ class RollSegment(OneChange, frozen=True, tag="roll segment", kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its files. The ``.log`` is last, because the segment exists as soon as its ``.log`` is there."""
+        """Names of its files. The ``.log`` is last, because the segment exists as soon as its ``.log`` does."""
         stem = offset_name(self.base_offset)
         return f"{stem}.index", f"{stem}.timeindex", f"{stem}.log"
 
     @property
     def files(self) -> tuple[FileChange, ...]:
-        """It touches no existing log."""
+        """The three new files; no existing log is touched."""
         return tuple(FileChange(name, "new", 0, _OF_NOTHING, tells=True) for name in self.names)
 
     @property
@@ -656,30 +664,30 @@ class RollSegment(OneChange, frozen=True, tag="roll segment", kw_only=True):
 Change = RewriteSegments | ReplaceFile | MendLog | SetAside | CompleteSwap | ChangeLines | RollSegment
 
 
-# -- what changes do together to the files that later fixes read: one plan may hold changes of several fixes
+# -- combined effect of several changes on the files that later fixes read: one plan may hold changes of several fixes
 
 
 def changes_logs(changes: Iterable[Change]) -> bool:
-    """Whether changes remove bytes from the logs that a reader could see."""
+    """Return whether changes remove bytes from the logs that a reader could see."""
     return any(effect.segments or effect.ranges for effect in (change.log_effect for change in changes))
 
 
 def bases_touched(changes: Iterable[Change]) -> set[int]:
-    """Base offsets of the segments whose logs change. Such a segment is removed, or gets new indexes with its log."""
+    """Return base offsets of segments whose logs change: such a segment is removed, or gets new indexes too."""
     return {base for change in changes for base in change.segments}
 
 
 def names_removed(changes: Iterable[Change]) -> set[str]:
-    """Names of the files that do not exist after the changes."""
+    """Return the names of the files that do not exist after the changes."""
     return {name for change in changes for name in change.takes_out}
 
 
 def trusted_after(changes: Iterable[Change]) -> frozenset[tuple[str, int]]:
-    """Partitions (topic, number) of which a start reads less after the changes, see ``OneChange.trusts``."""
-    return frozenset(one for change in changes for one in change.trusts)
+    """Return partitions (topic, number) that the next start reads less of, see ``OneChange.trusts``."""
+    return frozenset(key for change in changes for key in change.trusts)
 
 
 def lines_of(change: object) -> tuple[ChangedLine, ...]:
-    """Return the lines of a checkpoint that a change of the root changes; none for a change of a whole file."""
+    """Return the checkpoint entries that a change of the root modifies; none for a change of a whole file."""
     lines: tuple[ChangedLine, ...] = getattr(change, "lines", ())
     return lines

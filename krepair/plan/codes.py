@@ -1,4 +1,4 @@
-"""Codes of a plan in words: why a partition is skipped, and its risks. ``krepair explain`` shows each."""
+"""Explanations of the codes in a plan: reasons for skipping a partition, and risks. ``krepair explain`` shows each."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, NamedTuple
 
 
 class CodeInWords(NamedTuple):
-    """One code of a plan.
+    """Explanation of one code of a plan.
 
     Attributes:
-        what: what the code says.
-        then: what to do, or what krepair does.
+        what: meaning of the code.
+        then: advice to the user, or what krepair does about it.
     """
 
     what: str

@@ -1,7 +1,7 @@
-"""The form of a plan in its file: partitions without changes are written by what they have in common.
+"""Layout of the plan file: partitions without changes are grouped by the text that they share.
 
-A plan of 10,000 partitions of which one changes is read by people, and a part of it is kept in the log directory. So a
-partition without changes has its name there, and what it has in common with others stands once.
+Of 10,000 partitions often one changes; people read the file, and a part of it is kept in the log directory. So a
+partition without changes contributes only its folder name, and everything that it shares with others is written once.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ from krepair.plan.model import Evidence, HorizonChoice, KeyCompaction, Partition
 from krepair.rules.reasons import LAG
 
 NAME: Final = "{partition}"
-"""Stands for the folder of a partition in a text that is the same for several partitions."""
+"""Placeholder for the partition's folder in a text that several partitions share."""
 
 
 class Unchanged(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Partitions without changes, of which the same is told; a field means what it means in ``PartitionPlan``.
+    """Partitions without changes that share all fields below, which mean the same as in ``PartitionPlan``.
 
     Attributes:
-        partitions: names of their folders, by topic and number.
-        topic: of a folder whose name is not topic and number of its partition, which stands alone; else empty.
-        partition: number of the partition then.
-        why: why they are left alone; ``{partition}`` is the folder of each.
-        next_command: the next command to type, likewise.
-        status: see there.
-        code: see there.
-        span: see there.
-        horizon_ms: see there.
-        horizons: see there.
-        uncleanable_bytes: see there.
-        notes: lines for the reviewer, likewise.
-        compaction: see there.
-        evidence: see there, without its ``logs``.
+        partitions: folder names of the partitions, by topic and number.
+        topic: topic of a single partition whose folder name is not ``topic-number``; else empty.
+        partition: number of that single partition.
+        why: reason for skipping them; ``{partition}`` stands for the folder of each.
+        next_command: the next command to type; ``{partition}`` stands for the folder of each.
+        status: ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
+        code: code of the reason for skipping them, such as ``damage``; else empty.
+        span: the offsets that may be compacted, or None.
+        horizon_ms: delete horizon, epoch milliseconds; 0 if no choice of it would remove anything.
+        horizons: the result of each choice of the horizon.
+        uncleanable_bytes: bytes of each partition that cannot be cleaned (KIP-346).
+        notes: lines for the reviewer; ``{partition}`` stands for the folder of each.
+        compaction: result of key compaction; absent if ``compact`` did not decide on them.
+        evidence: facts about the other replicas, without their ``logs``; absent if nothing was decided on markers or
+            keys.
     """
 
     partitions: tuple[str, ...] = ()
@@ -56,10 +57,10 @@ class Unchanged(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PlanDocument(Plan, frozen=True, kw_only=True):
-    """A plan as it is written; ``partitions`` are those that change, or whose recovery point is raised.
+    """A plan as its file stores it; ``partitions`` are those that change, or whose recovery point advances.
 
     Attributes:
-        unchanged: the others; absent if there are none, and in the copy that is kept for undo.
+        unchanged: groups of all other partitions; absent if there are none, and in the copy that is kept for undo.
     """
 
     unchanged: tuple[Unchanged, ...] | UnsetType = UNSET
@@ -71,7 +72,7 @@ _SHARED: Final = tuple(
 
 
 def for_the_reader(partition: PartitionPlan) -> PartitionPlan:
-    """A partition without changes, with nothing but what the reader of the plan is told of it."""
+    """Return a partition without changes, reduced to what the reader of the plan needs to know."""
     bare = PartitionPlan(
         topic=partition.topic,
         partition=partition.partition,
@@ -98,38 +99,44 @@ def for_the_reader(partition: PartitionPlan) -> PartitionPlan:
 
 
 def parted(plan: Plan) -> tuple[Plan, tuple[Unchanged, ...]]:
-    """A plan without the partitions that are told to the reader alone, and those."""
+    """Return the plan without the partitions that only the reader needs, and those partitions in groups."""
     whole: list[PartitionPlan] = []
     alike: dict[Unchanged, list[str]] = {}
-    for one in plan.partitions:
-        if one.changes or one != for_the_reader(one) or any(NAME in text for text in _texts(one)):
-            whole.append(one)
+    for partition in plan.partitions:
+        if (
+            partition.changes
+            or partition != for_the_reader(partition)
+            or any(NAME in text for text in _texts(partition))
+        ):
+            whole.append(partition)
         else:
-            alike.setdefault(_shared_by(one), []).append(one.folder)
+            alike.setdefault(_shared_by(partition), []).append(partition.folder)
     groups = tuple(replace(shared, partitions=tuple(names)) for shared, names in alike.items())
     return replace(plan, partitions=tuple(whole)), groups
 
 
-def _texts(one: PartitionPlan | Unchanged) -> tuple[str, ...]:
-    return one.why, one.next_command, *one.notes
+def _texts(partition: PartitionPlan | Unchanged) -> tuple[str, ...]:
+    return partition.why, partition.next_command, *partition.notes
 
 
-def _shared_by(one: PartitionPlan) -> Unchanged:
-    fields = {name: getattr(one, name) for name in _SHARED}
-    fields["why"], fields["next_command"], *notes = (text.replace(one.folder, NAME) for text in _texts(one))
+def _shared_by(partition: PartitionPlan) -> Unchanged:
+    fields = {name: getattr(partition, name) for name in _SHARED}
+    fields["why"], fields["next_command"], *notes = (
+        text.replace(partition.folder, NAME) for text in _texts(partition)
+    )
     fields["notes"] = tuple(notes)
-    if one.folder != f"{one.topic}-{one.partition}":
-        fields |= {"topic": one.topic, "partition": one.partition}
+    if partition.folder != f"{partition.topic}-{partition.partition}":
+        fields |= {"topic": partition.topic, "partition": partition.partition}
     return Unchanged(**fields)
 
 
 def joined(document: PlanDocument) -> Plan:
-    """The plan of a document, with all its partitions by topic and number."""
+    """Return the plan that a document stores, with all partitions by topic and number."""
     fields = {name: getattr(document, name) for name in Plan.__struct_fields__}
     if not isinstance(document.unchanged, UnsetType):
-        all_of_them = [*document.partitions, *_partitions_of(document.unchanged)]
-        all_of_them.sort(key=lambda one: (one.topic, one.partition, one.folder))
-        fields["partitions"] = tuple(all_of_them)
+        partitions = [*document.partitions, *_partitions_of(document.unchanged)]
+        partitions.sort(key=lambda partition: (partition.topic, partition.partition, partition.folder))
+        fields["partitions"] = tuple(partitions)
     return Plan(**fields)
 
 

@@ -1,4 +1,4 @@
-"""Facts about a partition that follow from its part of a plan: names, sizes, segments, settings."""
+"""Facts that follow from a partition's part of a plan: names, sizes, segments, settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SNAPSHOT_NAME: Final = re.compile(r"([0-9]{20})\.snapshot")
 HEX_32: Final = re.compile(r"[0-9a-f]{32}")
 
 _TAKES_IN: Final = {"recovery": ("tail",)}
-"""Fixes that also make changes of another fix: recovery cuts torn tails."""
+"""Fix -> other fixes whose changes it also plans: recovery cuts torn tails."""
 
 _DEFAULTS: Final = {
     "segment.bytes": "1073741824",
@@ -32,23 +32,23 @@ _DEFAULTS: Final = {
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path is absolute, and names its file in one way only."""
+    """Return whether a path is absolute and has no detours (``..``, ``//``), so that equal files have equal paths."""
     return path.startswith("/") and os.path.normpath(path) == path and "\0" not in path
 
 
 def sizes_by_name(files: Iterable[FileFingerprint]) -> dict[str, int]:
-    """Sizes in bytes by file name."""
+    """Return file name -> size in bytes."""
     return {file.name: file.size for file in files}
 
 
 @dataclass(frozen=True, slots=True)
 class OnDisk:
-    """What the files of a partition, or of the root, take on the disk.
+    """Disk usage of the files of a partition, or of the root.
 
     Attributes:
-        sizes: file name -> bytes that can be read.
-        comes_back: file name -> bytes of the disk that are free once it is gone.
-        block: bytes of a block.
+        sizes: file name -> length in bytes.
+        comes_back: file name -> bytes of the disk that are free once the file is gone.
+        block: block size of the file system, bytes.
     """
 
     sizes: Mapping[str, int]
@@ -57,7 +57,7 @@ class OnDisk:
 
     @classmethod
     def of(cls, files: Sequence[FileFingerprint], policy: Policy) -> OnDisk:
-        """Build the figures of one folder's files."""
+        """Build the sizes of one folder's files."""
         block = policy.block_bytes
         sizes, comes_back = dict[str, int](), dict[str, int]()
         for file in files:
@@ -67,21 +67,21 @@ class OnDisk:
         return cls(sizes, comes_back, block)
 
     def takes(self, *sizes: int) -> int:
-        """Bytes of the blocks that new files of these sizes take."""
+        """Return the bytes of the blocks that new files of these sizes take."""
         return sum(-(-size // self.block) * self.block for size in sizes)
 
     def freed_without(self, names: Iterable[str]) -> int:
-        """Bytes that are free once these files are gone."""
+        """Return the bytes that are free once these files are gone."""
         return sum(self.comes_back.get(name, 0) for name in names)
 
 
 def segment_bases(files: Iterable[FileFingerprint]) -> list[int]:
-    """Base offsets of the ``.log`` files, ascending."""
+    """Return the base offsets of the ``.log`` files, ascending."""
     return sorted(int(match[1]) for file in files if (match := LOG_NAME.fullmatch(file.name)))
 
 
 def setting(policy: Policy, topic: str, key: str) -> str:
-    """The value for a topic: its own, else the broker's, else Kafka's default, else empty."""
+    """Return a topic's value of a setting: its own, else the broker's, else Kafka's default, else empty."""
     for scope in (topic, ""):
         for row in policy.settings.get(scope, ()):
             if row.key == key:
@@ -92,10 +92,10 @@ def setting(policy: Policy, topic: str, key: str) -> str:
 
 
 def number(policy: Policy, topic: str, key: str) -> int:
-    """A setting that is a whole number.
+    """Return a topic's value of a setting that is a whole number.
 
     Raises:
-        StalePlanError: it is none: the plan was edited.
+        StalePlanError: the value is not a whole number, because the plan was edited.
     """
     text = setting(policy, topic, key)
     try:
@@ -105,27 +105,27 @@ def number(policy: Policy, topic: str, key: str) -> int:
 
 
 def own_setting(policy: Policy, topic: str, key: str) -> Setting:
-    """The topic's own row in the plan. If it has none, a row with an empty value and source ``default``."""
+    """Return the topic's own row in the plan, or a row with an empty value and source ``default``."""
     rows = policy.settings.get(topic, ())
     return next((row for row in rows if row.key == key), Setting(key, "", DEFAULT))
 
 
 def fix_names(policy: Policy) -> frozenset[str]:
-    """The names of the fixes of a plan (``tail`` for ``tail=excise``), and of the fixes that one of them includes."""
+    """Return the names of a plan's fixes (``tail`` for ``tail=excise``), and of the fixes that they include."""
     names = frozenset(fix.partition("=")[0] for fix in policy.fixes)
     return names | {taken for name in names for taken in _TAKES_IN.get(name, ())}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartitionFacts:
-    """The facts of a partition that the review of its changes needs, computed once for all changes.
+    """Facts about a partition that the review of its changes needs, computed once for all changes.
 
     Attributes:
-        policy: policy of the plan.
-        partition: the partition.
-        fixes: see ``fix_names``.
-        files: fingerprints by name.
-        sizes: sizes by name.
+        policy: policy of the whole plan.
+        partition: the partition's part of the plan.
+        fixes: names of the plan's fixes, see ``fix_names``.
+        files: file name -> fingerprint, when the plan was made.
+        sizes: file name -> size in bytes.
         bases: base offsets of all segments, ascending; the last one is active.
         newest_snapshot: name of the newest producer snapshot, or empty.
     """
@@ -140,7 +140,7 @@ class PartitionFacts:
 
     @classmethod
     def of(cls, policy: Policy, partition: PartitionPlan) -> PartitionFacts:
-        """The facts of a partition."""
+        """Collect the facts about a partition."""
         snapshots = [file.name for file in partition.files if SNAPSHOT_NAME.fullmatch(file.name)]
         return cls(
             policy=policy,

@@ -1,7 +1,7 @@
-"""What fits: what changes and the next start need, against what is free. Nothing else compares the two.
+"""Compare what the changes and the next start need with what is free. No other module compares the two.
 
-Bytes and files are asked for alike: a file system without a free inode takes no more than one without a free block.
-What a change costs is in ``krepair.plan.space``, what a file system has is read by ``krepair.logdir.space``.
+Bytes and files are treated alike: a file system without a free inode takes no more than one without a free block.
+``krepair.plan.space`` computes what a change costs, and ``krepair.logdir.space`` reads what a file system has.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from krepair.plan.space import (
 from krepair.plan.view import bytes_text, bytes_words
 
 NO_ROOM: Final = "no-room"
-"""Code of a partition that is left alone, since its changes do not fit on the disk now."""
+"""Code of a partition that is skipped because its changes do not fit on the disk now."""
 WHY_NO_ROOM: Final = "its changes do not fit on the disk now"
 AFTER_PURGE: Final = "after this plan is applied and purged"
 _NO_LIMIT: Final = 1 << 62
 _FILES_OF_THE_ROOT: Final = 40
-"""At most, with the copy of the plan."""
+"""Upper bound of the files in the root, with the copy of the plan."""
 
 
 def room_in(path: str, space: VolumeSpace, start_bytes: int = 0, start_files: int = 0) -> Room:
-    """What is free for the broker's user, and what only root has beside it.
+    """Return the space that is free for the broker's user, and the reserve that only root may use.
 
     Args:
-        path: of the log directory; a broker that is root takes the reserve, too.
-        space: of its file system.
-        start_bytes: that the next start may write.
-        start_files: new files of the next start.
+        path: path of the log directory; if its owner is root, so is the broker, which may use the reserve too.
+        space: free space of its file system.
+        start_bytes: bytes that the next start may write.
+        start_files: number of files that the next start may create.
     """
     free, reserve = space.free_bytes, space.reserve_bytes
     if os.stat(path).st_uid == 0:
@@ -64,7 +64,7 @@ def room_in(path: str, space: VolumeSpace, start_bytes: int = 0, start_files: in
 
 
 def _bytes_for(room: Room, need: OnTop) -> int:
-    """What only root has counts for what gives back at once what it takes."""
+    """Return the bytes that are free for a need. The reserve counts only if the need gives back all that it takes."""
     return room.free_bytes + (room.reserve_bytes if need.after <= 0 else 0)
 
 
@@ -73,14 +73,14 @@ def _files_in(room: Room) -> int:
 
 
 class Fit(NamedTuple):
-    """How a plan fits into a room.
+    """Result of fitting a plan into the free space.
 
     Attributes:
-        begin: what the partition needs that needs the least, with the root and the copy of the plan.
+        begin: need of the partition that needs least, with the root and the copy of the plan.
         lacks: bytes that have to become free before any partition fits; 0 if one does.
-        lacks_files: files, likewise.
+        lacks_files: number of files that have to become free before any partition fits; 0 if one does.
         left: folders of partitions that do not fit, even after all that is freed before them.
-        needs: what those that fit need together, with the root and the copy of the plan.
+        needs: need of all partitions that fit, with the root and the copy of the plan.
     """
 
     begin: OnTop
@@ -91,14 +91,16 @@ class Fit(NamedTuple):
 
 
 def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
-    """How a plan fits whose partitions make room for each other.
+    """Fit a plan into the free space; its partitions make room for each other.
 
-    The copy of the plan is written first, and whole: each partition that is taken takes room from those before it.
+    The copy of the plan is written first, and as a whole: each partition that is included takes room from those before
+    it.
 
     Args:
-        plan: with its undo decided, or all freed.
-        room: what is free.
-        as_it_is: whether the plan stays whole if not all of it fits; else the others are left out of its copy.
+        plan: the plan, with its undo decided, or with all originals freed.
+        room: space that is free.
+        as_it_is: if true, the copy holds the whole plan even if not all of it fits; else it lacks the partitions that
+            do not fit.
     """
     block = plan.policy.block_bytes
     size, sizes = kept_sizes(plan)
@@ -106,9 +108,9 @@ def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
     root = root_on_top(plan)
     files = _files_in(room)
     top = OnTop(root.peak, root.peak, root.files + 1, root.files + 1)
-    spare = _NO_LIMIT  # bytes that are free at each moment of those that were taken
+    spare = _NO_LIMIT  # least bytes that stay free at any moment of the partitions included so far
     begin: tuple[int, int, OnTop] | None = None
-    left = []
+    unfit = []
     for partition in apply_order(plan):
         need = on_top(partition, plan.policy)
         more = 0 if as_it_is else sizes[partition.folder]
@@ -119,7 +121,7 @@ def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
         if begin is None or (lacks, lacks_files, now.peak) < (*begin[:2], begin[2].peak):
             begin = lacks, lacks_files, now
         if lacks or lacks_files:
-            left.append(partition.folder)
+            unfit.append(partition.folder)
         else:
             spare = min(spare - grows, has - now.peak)
             top = top.then(need)
@@ -129,15 +131,15 @@ def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
         now = OnTop(top.peak + copy, 0, top.files)
         begin = max(now.peak - room.free_bytes, 0), max(now.files - files, 0), now
     needs = OnTop(top.peak + copy, top.after + copy, top.files, top.files_after)
-    if len(left) < len(plan.changing):
-        return Fit(begin[2], 0, 0, tuple(left), needs)
-    return Fit(begin[2], begin[0], begin[1], tuple(left), needs)
+    if len(unfit) < len(plan.changing):
+        return Fit(begin[2], 0, 0, tuple(unfit), needs)
+    return Fit(begin[2], begin[0], begin[1], tuple(unfit), needs)
 
 
 def fits_whole(plan: Plan, room: Room) -> bool:
-    """Whether all of a plan fits, told by its own figure and an upper bound of its files: nothing is worked out."""
-    most = sum(12 + len(one.files) + 8 * len(one.changes) for one in plan.changing)
-    return plan.peak_extra_bytes <= room.free_bytes and most + _FILES_OF_THE_ROOT <= _files_in(room)
+    """Return whether all of a plan fits, judging by its own figure and an upper bound of its files, without work."""
+    files = sum(12 + len(partition.files) + 8 * len(partition.changes) for partition in plan.changing)
+    return plan.peak_extra_bytes <= room.free_bytes and files + _FILES_OF_THE_ROOT <= _files_in(room)
 
 
 def _whole(size: int, block: int) -> int:
@@ -148,40 +150,45 @@ def _whole(size: int, block: int) -> int:
 
 
 def decided(plan: Plan) -> tuple[PartitionPlan, ...]:
-    """The partitions of a plan, each change with how it is taken back, as its policy says.
+    """Return the partitions of a plan with ``undo`` set for each change, as its policy says.
 
-    With ``--keep auto`` originals are kept while all that is kept, what comes later as if it were freed, and the next
-    start fit into what is free for the broker's user; else they are freed. Of one partition the first ones are freed:
-    undo takes back the last one first, and stops where originals are gone.
+    With ``--keep auto`` originals are kept as long as everything kept, everything later (as if it were freed) and the
+    next start fit into what is free for the broker's user; else they are freed. Within a partition the first changes
+    are freed: undo rolls back the last one first, and stops where originals are gone.
     """
     policy = plan.policy
     if policy.keep != AUTO:
         return tuple(
             replace(
-                one,
-                changes=tuple(replace(change, undo=undo_for(policy.keep, change)) for change in one.changes),
+                partition,
+                changes=tuple(
+                    replace(change, undo=undo_for(policy.keep, change)) for change in partition.changes
+                ),
             )
-            for one in plan.partitions
+            for partition in plan.partitions
         )
     room = policy.room
     assert not isinstance(room, UnsetType)
     freed = replace(plan, partitions=tuple(map(as_freed, plan.partitions)))
-    left = frozenset(fit_of(freed, room).left)
-    order = [one for one in apply_order(freed) if one.folder not in left]
+    unfit = frozenset(fit_of(freed, room).left)
+    order = [partition for partition in apply_order(freed) if partition.folder not in unfit]
     laters = [NOTHING]
-    for one in reversed(order):
-        laters.append(on_top(one, policy).then(laters[-1]))
-    made = {one.folder: one for one in freed.partitions}
-    gone = tuple(replace(one, changes=()) if one.folder in left else one for one in freed.partitions)
-    copy = plan_copy_bytes(replace(freed, partitions=gone))
+    for partition in reversed(order):
+        laters.append(on_top(partition, policy).then(laters[-1]))
+    made = {partition.folder: partition for partition in freed.partitions}
+    without_unfit = tuple(
+        replace(partition, changes=()) if partition.folder in unfit else partition
+        for partition in freed.partitions
+    )
+    copy = plan_copy_bytes(replace(freed, partitions=without_unfit))
     root = root_on_top(plan)
     top = OnTop(0, copy + root.peak + room.start_bytes, 0, root.files + 1 + _start_files(room))
-    for one, later in zip(order, laters[-2::-1], strict=True):
+    for partition, later in zip(order, laters[-2::-1], strict=True):
         free = OnTop(room.free_bytes - top.after, 0, _files_in(room) - top.files_after)
-        kept = _keeping_what_fits(one, policy, free, later)
-        made[one.folder] = kept
+        kept = _keeping_what_fits(partition, policy, free, later)
+        made[partition.folder] = kept
         top = top.then(on_top(kept, policy))
-    return tuple(made[one.folder] for one in plan.partitions)
+    return tuple(made[partition.folder] for partition in plan.partitions)
 
 
 def _start_files(room: Room) -> int:
@@ -189,13 +196,13 @@ def _start_files(room: Room) -> int:
 
 
 def _keeping_what_fits(partition: PartitionPlan, policy: Policy, free: OnTop, later: OnTop) -> PartitionPlan:
-    """A partition whose first groups are freed, as few as make room for keeping all else of it; or all of them.
+    """Free the originals of the first groups, just enough to keep the rest of the partition; or of all groups.
 
     Args:
-        partition: with everything freed that may be.
-        policy: of the plan.
-        free: bytes and files, as the highest peaks that they allow.
-        later: what the partitions after it need.
+        partition: partition in which everything is freed that may be.
+        policy: policy of the plan.
+        free: bytes and files that are free, as the highest peaks that they allow.
+        later: need of the partitions after it.
     """
     parts = parts_of(partition, policy)
     kept_from = [parts.end_if_kept.then(later)]
@@ -216,20 +223,20 @@ def _keeping_what_fits(partition: PartitionPlan, policy: Policy, free: OnTop, la
     return partition
 
 
-# -- what fits now is the plan
+# -- a plan is reduced to what fits now
 
 
 def without_room(plan: Plan, room: Room) -> tuple[str, ...]:
-    """Folders of the partitions that do not fit beside those that do; none where nothing fits at all."""
-    left = fit_of(plan, room).left
-    return left if len(left) < len(plan.changing) else ()
+    """Return folders of the partitions that do not fit beside the others; none if nothing fits at all."""
+    folders = fit_of(plan, room).left
+    return folders if len(folders) < len(plan.changing) else ()
 
 
 def root_without(root: RootPlan | None, gone: Iterable[PartitionPlan]) -> RootPlan | None:
-    """The changes of the root without the lines of some partitions; None where no change is left."""
+    """Return the changes of the root without the entries of some partitions; None if no change remains."""
     if root is None:
         return None
-    keys = {(one.topic, one.partition) for one in gone}
+    keys = {(partition.topic, partition.partition) for partition in gone}
     changes = []
     for change in root.changes:
         lines = lines_of(change)
@@ -243,14 +250,14 @@ def root_without(root: RootPlan | None, gone: Iterable[PartitionPlan]) -> RootPl
 
 
 class Lack(NamedTuple):
-    """Why a plan does not fit.
+    """Shortage of space: why a plan does not fit.
 
     Attributes:
-        text: what it needs, and what is free.
-        bytes: that have to become free before a plan of one partition fits; 0 where only files are missing.
-        files: likewise.
-        all_bytes: that have to become free before this plan fits.
-        all_files: likewise.
+        text: need and free space, in words.
+        bytes: bytes that have to become free before a plan of one partition fits; 0 if only files are missing.
+        files: number of files that have to become free before a plan of one partition fits.
+        all_bytes: bytes that have to become free before this plan fits.
+        all_files: number of files that have to become free before this plan fits.
     """
 
     text: str
@@ -261,14 +268,14 @@ class Lack(NamedTuple):
 
 
 def lack_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Lack | None:
-    """Why a plan does not fit; None if it does.
+    """Return why a plan does not fit; None if it does.
 
-    Where originals stay in place, all is staged before the first change, so all of it has to fit.
+    With originals kept in place, everything is staged before the first change, so all of it has to fit.
 
     Args:
-        plan: what is left to do.
-        space: of the disk.
-        for_root: whether root applies it, whoever asks.
+        plan: the part of the plan that is not carried out yet.
+        space: free space of the disk.
+        for_root: if true, root will apply it, whoever asks now.
     """
     room = room_in(plan.log_dir, space)
     if for_root:
@@ -284,7 +291,7 @@ def lack_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Lack |
         needs, lacks, lacks_files, when = fit.begin, fit.lacks, fit.lacks_files, "to begin"
     if not lacks and not lacks_files:
         return None
-    least = fit_of(plan, room)  # a plan that is made again is made of what fits
+    least = fit_of(plan, room)  # a new plan would consist of what fits
     bytes_wanted = f"{bytes_words(needs.peak)} on top {when}, {free_text(space, room)}" if lacks else ""
     files_wanted = (
         f"{count_text(needs.files, 'new file')} {when}, the file system has room for {_files_in(room):,}"
@@ -296,18 +303,18 @@ def lack_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Lack |
 
 
 def whole_needs(plan: Plan) -> OnTop:
-    """What the whole plan needs, whether it fits or not."""
+    """Return the need of the whole plan, whether it fits or not."""
     top, copy = parts_on_top(plan), plan_copy_bytes(plan)
     return OnTop(top.peak + copy, top.after + copy, top.files + 1, top.files_after + 1)
 
 
 def _all_of(space: VolumeSpace) -> int:
-    """What is free for a broker that is root."""
+    """Return the bytes that are free for a broker that runs as root."""
     return max(space.free_bytes, 0) + space.reserve_bytes
 
 
 def free_text(space: VolumeSpace, room: Room) -> str:
-    """What is free, and for whom."""
+    """Describe the free space, and for whom it is free."""
     free = bytes_text(max(room.free_bytes, 0))
     if space.reserve_bytes and room.free_bytes < _all_of(space):
         return f"{free} are free for users, {bytes_text(space.reserve_bytes)} for root"
@@ -315,9 +322,9 @@ def free_text(space: VolumeSpace, room: Room) -> str:
 
 
 def why_not_begun(plan: Plan, partition: PartitionPlan, space: VolumeSpace) -> str:
-    """Why the disk has no room for a partition, or empty.
+    """Return why the disk has no room for a partition, or an empty string.
 
-    What ``--keep auto`` keeps has to leave the room for the next start, and may not take what only root has.
+    Originals that ``--keep auto`` keeps must leave room for the next start, and must not use root's reserve.
     """
     policy = plan.policy
     need, room = on_top(partition, policy), room_in(plan.log_dir, space)
@@ -339,7 +346,7 @@ def why_not_begun(plan: Plan, partition: PartitionPlan, space: VolumeSpace) -> s
 
 
 def lacks_of_start(bytes_needed: int, files_needed: int, free_bytes: int, free_files: int) -> tuple[int, int]:
-    """Bytes and files that the next start lacks; what is free is -1 where that is not known, or has no limit."""
+    """Return bytes and files that the next start lacks; free space is -1 if it is unknown or unlimited."""
     return (
         max(bytes_needed - free_bytes, 0) if free_bytes >= 0 else 0,
         max(files_needed - free_files, 0) if free_files >= 0 else 0,

@@ -1,4 +1,4 @@
-"""Decides where the originals of a plan stay, and until when (``--keep``). It is fixed in the plan, so apply obeys."""
+"""Decide where the originals of a plan stay, and until when (``--keep``). The plan fixes it, so apply obeys."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ AUTO: Final = "auto"
 
 
 def undo_for(keep: str, change: Change) -> Undo:
-    """How a change of a partition is taken back.
+    """Return how a change of a partition is undone.
 
-    Data that is removed by consent is kept in place until purge, whatever ``keep`` says. It may be the only copy, and
-    no reading of the new files can prove that it was right to remove it. A change without originals is treated in the
-    same way, because there is nothing to free.
+    Data that is removed by consent is kept in place until purge, whatever ``keep`` says: it may be the only copy, and
+    no reading of the new files can prove that it was right to remove it. A change without originals is treated the same
+    way, because there is nothing to free.
 
     Args:
-        keep: see ``Policy.keep``. With ``auto`` it is kept nevertheless where there is room.
+        keep: see ``Policy.keep``. With ``auto`` the originals are kept nevertheless where there is room.
         change: a change of a partition. Files of the root are always kept in place, because they are small.
     """
     if keep == INPLACE or changes_logs([change]) or not change.has_originals:
@@ -29,10 +29,10 @@ def undo_for(keep: str, change: Change) -> Undo:
 
 
 def is_freed_by_apply(change: Change) -> bool:
-    """Whether apply itself frees the originals of a change, after the new files are verified."""
+    """Return whether apply itself frees the originals of a change, after verifying the new files."""
     return isinstance(change.undo, FreeWhenVerified)
 
 
 def is_known(keep: str) -> bool:
-    """Whether a value of ``Policy.keep`` is valid."""
+    """Return whether a value of ``Policy.keep`` is valid."""
     return keep in (INPLACE, UNTIL_VERIFIED, AUTO)

@@ -1,4 +1,4 @@
-"""What a change does to logs and indexes, before and after it, for pictures."""
+"""Contents of logs and indexes before and after a change, for the pictures of a plan."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ContentRange(NamedTuple):
     """A part of a log with one kind of content.
 
     Attributes:
-        content: the kind.
+        content: kind of content of the part.
         bytes: length of the part.
     """
 
@@ -75,11 +75,11 @@ class ContentRange(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """The logs of the segments that a change touches, before and after. A log may be empty.
+    """Contents of the logs that a change touches, before and after it. A log may be empty.
 
     Attributes:
-        before: base offset -> content of its log now, for segments that are there now.
-        after: base offset -> content of its log after the change, for segments that are there then.
+        before: base offset -> contents of the log now, for segments that exist now.
+        after: base offset -> contents of the log after the change, for segments that exist then.
     """
 
     before: Mapping[int, tuple[ContentRange, ...]]
@@ -89,14 +89,14 @@ class Fate(NamedTuple):
 def before_keys_go(
     stream: Iterable[tuple[Content, int]], file_bytes: int, emptied_bytes: int
 ) -> tuple[ContentRange, ...]:
-    """The content of a ``.log`` before key compaction removes records.
+    """Return the contents of a ``.log`` before key compaction removes records.
 
     Markers and batches without records are the same as in the stream, so all other bytes are records. The stream tells
-    how many bytes of records stay. A batch that is compressed again may become larger; then the shown part that stays
+    how many bytes of records stay. A batch that is compressed again may become larger; then the part shown as staying
     is limited to the bytes that were there.
 
     Args:
-        stream: content of the stream that is left without these records.
+        stream: contents of the log without the removed records.
         file_bytes: size of the ``.log``.
         emptied_bytes: bytes of the stream that are headers of batches that lose all of their records.
     """
@@ -109,7 +109,7 @@ def before_keys_go(
 
 
 def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[ContentRange, ...]:
-    """One run for each kind with bytes, in the order of ``Content``."""
+    """Return one range for each kind that has bytes, in the order of ``Content``."""
     sums = dict.fromkeys(Content, 0)
     for content, size in stretches:
         sums[content] += max(size, 0)
@@ -117,11 +117,10 @@ def summed(stretches: Iterable[tuple[Content, int]]) -> tuple[ContentRange, ...]
 
 
 def fate_of(change: Change, sizes: Mapping[str, int]) -> Fate:
-    """The logs of the segments that a change touches.
+    """Return the contents of the logs that a change touches, before and after it.
 
     Args:
-        change: the change.
-        sizes: sizes of the partition's files, by name.
+        sizes: file name -> size in bytes, of the partition's files.
     """
     match change:
         case RewriteSegments():
@@ -140,7 +139,7 @@ def fate_of(change: Change, sizes: Mapping[str, int]) -> Fate:
 
 
 def _rewritten(change: RewriteSegments) -> Fate:
-    """The contents by reason. Bytes of the new log beyond the batches that stay are headers of emptied batches."""
+    """Return the contents by reason. Bytes beyond the batches that stay are headers of emptied batches."""
     before = {source.base_offset: _holds(source) for source in change.sources}
     stays = [
         (CONTENT_OF.get(tally.reason, Content.OTHER), tally.bytes)
@@ -161,7 +160,7 @@ def _holds(source: SourceSegment) -> tuple[ContentRange, ...]:
 
 
 def _mended(change: MendLog) -> Fate:
-    """The parts of the log in their order, unless there are many: the reader wants to see where it is damaged."""
+    """Return the parts of the log in order, unless there are many: the reader wants to see where it is damaged."""
     lost = Content.CUT if change.method == "cut" else Content.DAMAGED
     runs, position = [], 0
     for gap in change.removed:

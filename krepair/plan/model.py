@@ -1,4 +1,4 @@
-"""The plan as typed values: what a reviewer reads, what apply does, and what undo takes back.
+"""The plan as typed values: what a reviewer reads, apply carries out, and undo rolls back.
 
 All values are plain data (msgspec structs) with a canonical JSON form, see ``krepair.plan.planfile``. A field that is
 only for readers says so. All other fields bind ``apply``.
@@ -80,16 +80,16 @@ __all__ = [
 ]
 
 FORMAT_VERSION = "2.1"
-"""Since 2.1 a field with its default value is left out of the structs below that say so, and partitions without changes
-are written by what they have in common (``krepair.plan.document``)."""
+"""Since 2.1 structs below that say so omit fields with default values, and partitions without changes are grouped by
+what they share (``krepair.plan.document``)."""
 
 
 class SearchedDir(Struct, frozen=True, kw_only=True):
-    """A log directory in which nothing was found that a broker is about to make a replica of the partitions.
+    """A log directory that was searched for ``-future`` folders, which a broker may turn into replicas; none was found.
 
     Attributes:
-        broker_id: whose it is.
-        path: absolute path.
+        broker_id: id of the broker that owns it.
+        path: absolute path of the log directory.
     """
 
     broker_id: int
@@ -97,16 +97,17 @@ class SearchedDir(Struct, frozen=True, kw_only=True):
 
 
 class Others(Struct, frozen=True, kw_only=True):
-    """What was said of the other replicas, see ``docs/replicas.md``.
+    """Options and inputs about the other replicas, see ``docs/replicas.md``.
 
     Attributes:
         cluster: absolute path from ``--cluster``, or empty.
-        cluster_digest: of what was read of it, 32 hex digits, or empty.
-        cluster_source: what it is: ``describe``, ``describe-zookeeper``, ``metadata-log``, or empty.
-        own_metadata: absolute paths of the metadata logs of this broker that were read.
+        cluster_digest: 32 hex digits over what was read from ``cluster``, or empty.
+        cluster_source: kind of file that ``cluster`` is: ``describe``, ``describe-zookeeper``, ``metadata-log``, or
+            empty.
+        own_metadata: absolute paths of this broker's metadata logs that were read.
         replicas: values of ``--replicas``, with absolute paths.
         only_replica: values of ``--only-replica``, sorted.
-        as_broker: whether ``--as-broker`` was given.
+        as_broker: true if ``--as-broker`` was given.
         searched: all other log directories in which ``-future`` folders were looked for, of this broker and of others,
             by path. ``apply`` looks again.
     """
@@ -122,14 +123,15 @@ class Others(Struct, frozen=True, kw_only=True):
 
 
 class Room(Struct, frozen=True, kw_only=True):
-    """What was free on the disk of the log directory when a plan was made that depends on it.
+    """Space that is free on the disk of the log directory, in a plan that depends on it.
 
     Attributes:
-        free_bytes: for the broker's user; negative where so many have to become free before that user gets any.
-        reserve_bytes: for root alone, where root made the plan. They count for what a change gives back at once.
-        start_bytes: that the next start of the broker may write.
-        free_files: new files that the file system had room for; absent if it has no such limit.
-        start_files: new files that the next start may make; absent likewise.
+        free_bytes: bytes free for the broker's user; negative if that many must become free before the user gets any.
+        reserve_bytes: bytes free for root only, if root made the plan. They count for changes that give back at once
+            what they take.
+        start_bytes: bytes that the next start of the broker may write.
+        free_files: number of files that the file system has room for; absent if it has no such limit.
+        start_files: number of files that the next start may create; absent if there is no limit.
     """
 
     free_bytes: int
@@ -140,24 +142,24 @@ class Room(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """All inputs of the decisions that do not come from the partition's own files.
+    """Inputs of the decisions that do not come from the partition's own files.
 
     Attributes:
         rules: the rule set, e.g. ``2.2.1+KAFKA-8351+KAFKA-13727+KAFKA-14055+KAFKA-17076``.
         fixes: names given to ``--fix`` (or the default set), sorted.
         now_ms: time of the decisions, epoch milliseconds.
         horizon: ``next-pass``, ``newest``, or epoch milliseconds as text.
-        merge: whether neighbouring segments are merged up to ``segment.bytes``.
-        keep: where originals stay: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there
-            until the new files were read again) or ``auto`` (the first while there is room, else the second).
+        merge: true if neighbouring segments are merged up to ``segment.bytes``.
+        keep: place of the originals: ``inplace`` (in the private sub-folder until purge), ``until-verified`` (there
+            until the new files are read again) or ``auto`` (the first while there is room, else the second).
         broker_version: value of ``--broker-version``, or empty.
-        assume_high_watermark: ``log-end`` or empty.
+        assume_high_watermark: value of ``--assume-high-watermark`` (``log-end``), or empty.
         settings: topic name -> settings used; ``""`` holds broker-wide ones.
         accepted_losses: values of ``--accept-data-loss``, sorted.
-        room: what was free, of ``auto``, and where not all changes had room; else absent.
+        room: free space, with ``keep`` ``auto`` or if not all changes had room; else absent.
         links_are_files: set where a second name of a file counts as a file of the file system, as on tmpfs.
         block_bytes: bytes of a block of the log directory's file system; a file takes whole blocks.
-        others: what was said of the other replicas.
+        others: options and inputs about the other replicas.
     """
 
     rules: str
@@ -177,26 +179,26 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 WHOLE_BLOCKS = -1
-"""The blocks of a file are its size, rounded up."""
+"""Value of ``FileFingerprint.disk``: the file takes its size, rounded up to whole blocks."""
 
 
 class FileFingerprint(Struct, frozen=True, kw_only=True, array_like=True):
-    """The state of a file when the plan was made. ``apply`` refuses the partition if anything in it differs.
+    """State of a file when the plan was made. ``apply`` refuses the partition if any of it differs.
 
-    One file may have grown: the log of the active segment, if no change touches it. Then ``apply`` computes under the
-    lock again what depends on it: open transactions, producer state, high watermark, order of commit.
+    One file may have grown: the log of the active segment, if no change touches it. Then ``apply`` recomputes under the
+    lock what depends on it: open transactions, producer state, high watermark, order of commit.
 
     In a plan file it is an array of its fields, in this order; in a report, and in format 2.0, an object.
 
     Attributes:
         name: file name inside the partition folder.
-        size: bytes.
+        size: length of the file in bytes.
         mtime_ns: modification time in nanoseconds.
         digest: 32 hex digits. For a ``.log`` it covers position and header (which holds the CRC) of each batch; for
             every other file its bytes. Empty if the file was not read: the preallocated indexes of the active segment,
             and files that no change touches.
-        disk: bytes of the disk that are free once the file is gone (reader only): its blocks; 0 if it has other names;
-            ``WHOLE_BLOCKS`` if they are what its size takes.
+        disk: bytes of the disk that are free once the file is gone (reader only): its blocks; 0 if it has other hard
+            links; ``WHOLE_BLOCKS`` if it takes its size, rounded up to blocks.
     """
 
     name: str
@@ -207,12 +209,13 @@ class FileFingerprint(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """The offsets that may be compacted.
+    """Cleanable range: the offsets that may be compacted.
 
     Attributes:
-        start_offset: base offset of the first segment in it.
-        end_offset: first offset that is not in it (the base offset of a segment).
-        limit: what limits it: ``active segment``, ``open transaction``, ``high watermark``, ``min.compaction.lag.ms``.
+        start_offset: base offset of the first segment in the range.
+        end_offset: first uncleanable offset, which is the base offset of a segment.
+        limit: cause of the limit: ``active segment``, ``open transaction``, ``high watermark``,
+            ``min.compaction.lag.ms``.
         limit_text: one line for the reviewer, with the producer id or offset.
     """
 
@@ -223,23 +226,25 @@ class Span(Struct, frozen=True, kw_only=True):
 
 
 class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One partition: its changes, or why there are none.
+    """One partition: its changes, or the reason why there are none.
 
-    Of one without changes, whose recovery point stays, only what tells its reader why is known.
+    A partition without changes, whose recovery point stays, has only the fields that explain why.
 
     Attributes:
-        topic: topic name.
-        partition: partition number.
+        topic: name of the topic.
+        partition: number of the partition.
         folder: folder name under the log directory.
         status: ``change``, ``nothing`` (nothing to do) or ``left alone`` (see ``why``).
-        code: for ``left alone``, a stable word for programs, such as ``damage`` or ``leftovers``; else empty.
-        why: for ``left alone``, one line: file, position, what was expected; else the damage that stays, or empty.
-        next_command: what mends that; may be empty.
+        code: code for programs if ``left alone``, such as ``damage`` or ``leftovers``; else empty.
+        why: reason in one line if ``left alone``: file, position, what was expected; else the damage that stays, or
+            empty.
+        next_command: command that repairs the cause; may be empty.
         log_start_offset: first offset of the log.
         log_end_offset: offset after the last valid batch; 0 if its logs were not scanned.
-        high_watermark: offset from ``replication-offset-checkpoint``, -1 if none.
+        high_watermark: offset from ``replication-offset-checkpoint``, -1 if it has no entry.
         span: the offsets that may be compacted, or None.
-        horizon_ms: the delete horizon that was used, epoch milliseconds; 0 keeps all markers without a stamp.
+        horizon_ms: delete horizon that was used, epoch milliseconds; 0 keeps all markers without a horizon of their
+            own.
         horizons: the result of each choice of the horizon (reader only).
         files: fingerprints of all regular files in the folder, by name.
         kept_last: ascending pairs (base offset, position) of emptied data batches that stay, because a new segment
@@ -247,15 +252,15 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
         changes: the changes, ascending by base offset.
         log_bytes_before: ``.log`` bytes of the partition.
         log_bytes_after: ``.log`` bytes after apply.
-        freed_at_apply: net bytes that are freed right after apply, by files of brokers alone; negative while originals
-            are kept.
+        freed_at_apply: net bytes that are free right after apply, counting files of brokers only; negative while
+            originals are kept.
         freed_at_purge: bytes that are free after purge.
-        peak_extra_bytes: largest number of extra bytes that are needed at any moment of apply.
+        peak_extra_bytes: most extra bytes that apply needs at any moment.
         reasons: tallies over all its sources.
         uncleanable_bytes: bytes that cannot be cleaned (KIP-346), 0 unless left alone for damage.
         notes: lines for the reviewer.
         compaction: result of key compaction; absent if ``compact`` did not decide on the partition.
-        evidence: what is known of the other replicas; absent if nothing was decided on markers or keys, and in plans of
+        evidence: facts about the other replicas; absent if nothing was decided on markers or keys, and in plans of
             versions that did not ask.
     """
 
@@ -288,30 +293,30 @@ class PartitionPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def what_next(self) -> Next:
-        """The next command."""
+        """The next command, as a value."""
         return Next.read(self.next_command)
 
     @property
     def by_name(self) -> dict[str, FileFingerprint]:
-        """Fingerprints of its files, by name."""
+        """File name -> fingerprint."""
         return {file.name: file for file in self.files}
 
     @property
     def keeps_all(self) -> bool:
-        """Whether markers and tombstones stay whatever their time, for other replicas."""
+        """True if markers and tombstones stay whatever their time, for the sake of other replicas."""
         return not isinstance(self.evidence, UnsetType) and self.evidence.keeps_all
 
 
 class RootPlan(Struct, frozen=True, kw_only=True):
-    """The checkpoint files in the root of the log directory, which belong to no partition.
+    """Changes of the checkpoint files in the root of the log directory, which belong to no partition.
 
     Attributes:
-        keeper: partition folder in whose private sub-folder they are staged and kept. They cannot be in the root,
-            because a broker takes every folder there for a partition.
+        keeper: partition folder whose private sub-folder stages and keeps them. They cannot be in the root, because a
+            broker takes every folder there for a partition.
         files: fingerprints of the files that are replaced, by name.
         changes: the changes, by name; their ``change_id`` is ``./<file name>``. A damaged file is replaced as a whole
-            before everything else, because a fence has to read it. Lines of an intact file change after all fences are
-            down; those of a replica that is set aside as a whole go before its log.
+            before everything else, because a recovery guard has to read it. Lines of an intact file change after all
+            guards are removed; those of a replica that is moved out as a whole go before its log.
         notes: lines for the reviewer.
     """
 
@@ -322,12 +327,12 @@ class RootPlan(Struct, frozen=True, kw_only=True):
 
 
 class Risk(Struct, frozen=True, kw_only=True):
-    """One thing that the reviewer must know before they agree.
+    """One thing that reviewers must know before they agree.
 
     Attributes:
         code: stable word, such as ``every-replica``, ``lagging-replica``, ``comes-back``, ``horizon-forced``.
-        text: one short sentence, with the first partitions that it is about.
-        more: what it means, and what to do; empty where the sentence says all.
+        text: one short sentence, with the first partitions concerned.
+        more: consequences and advice; empty if the sentence says all.
     """
 
     code: str
@@ -336,15 +341,15 @@ class Risk(Struct, frozen=True, kw_only=True):
 
 
 class Commit(Struct, frozen=True, kw_only=True):
-    """How the changes are swapped in, see the commit protocol in the docs.
+    """Order in which the changes are swapped in, see ``docs/crash-safety.md``.
 
     Attributes:
-        order: ``P1`` or ``P2``.
-        fence: whether the recovery point is lowered and the clean-shutdown marker set aside meanwhile.
-        why: one line.
-        looked_at: 32 hex digits over folder, name, size and time of all active segments on which the order
-            depends. If one of them has changed, ``apply`` reads them again. Absent if the order does not depend on
-            them, and in plans of older versions.
+        order: ``P1`` or ``P2``, an order of the renames.
+        fence: true if the recovery point is lowered and the clean-shutdown file moved away while files are swapped.
+        why: reason for the choice, in one line.
+        looked_at: 32 hex digits over folder, name, size and time of all active segments that the order depends on. If
+            one of them has changed, ``apply`` reads them again. Absent if the order does not depend on them, and in
+            plans of older versions.
     """
 
     order: Literal["P1", "P2"]
@@ -354,40 +359,40 @@ class Commit(Struct, frozen=True, kw_only=True):
 
 
 class Preview(Struct, frozen=True, kw_only=True):
-    """Marks a plan that was made while a broker was running. ``apply`` refuses it.
+    """Mark of a plan that was made while a broker was running. ``apply`` refuses it.
 
     Attributes:
-        unknown: the facts that cannot be known while a broker is running, one sentence each (reader only).
+        unknown: facts that cannot be known while a broker is running, one sentence each (reader only).
     """
 
     unknown: tuple[str, ...]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A whole plan: one host, one log directory.
+    """A whole plan, for one host and one log directory.
 
     Attributes:
         format_version: major.minor of this layout; a reader refuses another major version.
         tool_version: version of the krepair that wrote the plan.
-        plan_id: the first eight hex digits of the digest of everything else; it is in the names of the private
-            sub-folders.
+        plan_id: first eight hex digits of ``digest``; part of the names of the private sub-folders.
         host: name of the host on which the plan was made.
         log_dir: absolute path of the log directory.
-        cluster_id: from ``meta.properties``, may be empty (up to 2.2 it is not written).
-        broker_id: from ``meta.properties``, may be empty.
-        directory_id: from ``meta.properties``, may be empty (up to 3.6 it is not written).
+        cluster_id: value in ``meta.properties``; may be empty (up to 2.2 it is not written).
+        broker_id: value in ``meta.properties``; may be empty.
+        directory_id: value in ``meta.properties``; may be empty (up to 3.6 it is not written).
         policy: inputs of the decisions.
-        commit: how changes are swapped in.
-        partitions: partitions, by topic, then number.
+        commit: order in which the changes are swapped in.
+        partitions: all partitions, by topic, then number.
         root: changes of checkpoint files in the root, or None.
         freed_at_apply: sum over partitions, in bytes; see ``krepair.plan.space.free_after_apply``.
         freed_at_purge: sum over partitions, in bytes.
-        peak_extra_bytes: largest number of extra bytes that are needed at any moment.
-        expected_seconds: estimate for apply (reader only). It uses a fixed rate, so that plans repeat byte for byte.
+        peak_extra_bytes: most extra bytes that are needed at any moment.
+        expected_seconds: estimated duration of apply (reader only), at a fixed rate, so that plans repeat byte for
+            byte.
         uncleanable_partitions: number of partitions left alone for damage (KIP-346).
-        uncleanable_bytes: their bytes.
+        uncleanable_bytes: bytes of those partitions.
         risks: risks for the reviewer.
-        asked: the options that it was made with, as words of a command line; its clock is in the policy.
+        asked: options that the plan was made with, as words of a command line; its clock is in the policy.
         preview: set if the plan was made while a broker was running; otherwise absent.
         unchanged_digest: 64 hex digits over the partitions without changes, as they are written; absent if there are
             none, and in plans of older versions.
@@ -421,7 +426,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND where there is something to do, or something that cannot be cleaned."""
+        """FOUND if there is something to do, or something that cannot be cleaned."""
         some = self.root is not None or any(partition.changes for partition in self.partitions)
         return ExitCode.FOUND if self.uncleanable_partitions or some else ExitCode.DONE
 

@@ -9,9 +9,9 @@ class Objection(NamedTuple):
     """One reason why a plan must not be applied.
 
     Attributes:
-        code: ``RVnn``, see ``OBJECTIONS``.
+        code: ``RVnn``; ``OBJECTIONS`` explains it.
         where: change id or partition folder; empty for the plan as a whole.
-        text: what is there and what was expected.
+        text: one line: what the plan says, and what was expected.
     """
 
     code: str
@@ -38,11 +38,11 @@ OBJECTIONS: Final[dict[str, str]] = {
     "RV31": "no broker would complete the swap in this way",
     "RV33": "markers or tombstones would go without the evidence or consent that allows it",
 }
-"""Code -> what is wrong."""
+"""Code -> the fault that it names."""
 
 
 def is_plain_name(name: str) -> bool:
-    """Whether a name is a file name in one folder: no separators, not ``.`` or ``..``, no unprintable characters."""
+    """Return whether a name is a file name in one folder: not ``.`` or ``..``, without ``/`` and NUL, not too long."""
     return (
         bool(name) and name not in (".", "..") and "/" not in name and "\0" not in name and len(name) <= 1024
     )

@@ -1,11 +1,11 @@
 """The plan file: canonical JSON, its digest, and the messages for a file that was changed.
 
 Canonical means: UTF-8, sorted keys, a line for each field of the plan and for each of its partitions, one newline at
-the end. The same plan always gives the same bytes. So two people can compare files, and the digest can be computed from
+the end. The same plan always gives the same bytes, so two people can compare files, and the digest can be computed from
 the values.
 
-What is kept for undo is the same file without the partitions that do not change. The digest, and so the plan id, is
-over that part; it holds a digest of the rest.
+The copy that is kept for undo is the same file without the partitions that do not change. The digest, and so the plan
+id, covers that copy, which holds a digest of the rest.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _IN_FULL: Final = "2.0"
 
 
 _LINE: Final = 60
-"""Bytes of a line of a checkpoint that changes, besides its topic, at least."""
+"""Lower bound of the bytes that a changed checkpoint entry takes in a plan, besides its topic."""
 
 
 class _Head(msgspec.Struct):
-    """The few fields that show what a file is. They are read before the rest."""
+    """The few fields that identify the kind of file. They are read before the rest."""
 
     format_version: str = ""
     tool_version: str = ""
@@ -76,25 +76,25 @@ _applied_decoder: Final = msgspec.json.Decoder(_Applied)
 
 
 def dumps(plan: Plan) -> bytes:
-    """Canonical bytes of a plan."""
+    """Return the canonical bytes of a plan."""
     if plan.format_version == _IN_FULL:
         return in_full(plan)
     return _written(*parted(plan))
 
 
 def kept_copy(plan: Plan) -> bytes:
-    """Canonical bytes of what is kept of a plan for undo: its head, the root, and the partitions that change."""
+    """Return the canonical bytes of the copy for undo: head, root, and the partitions that change."""
     if plan.format_version == _IN_FULL:
         return in_full(plan)
     return _written(parted(plan)[0])
 
 
 def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
-    """Bytes of what is kept of a plan for undo: of its head, and of each partition that changes, by folder.
+    """Return the sizes of that copy in bytes: of its head, and by folder of each partition that changes.
 
-    A line of the root counts for its partition.
+    An entry of a root checkpoint counts for its partition.
     """
-    changing = {one.folder: one for one in plan.changing}
+    changing = {partition.folder: partition for partition in plan.changing}
     if plan.format_version == _IN_FULL:
         return len(in_full(plan)), dict.fromkeys(changing, 0)
     lines = Counter(
@@ -103,21 +103,21 @@ def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
         for line in lines_of(change)
     )
     sizes = {
-        folder: len(_encoder.encode(one))
+        folder: len(_encoder.encode(partition))
         + len(",\n")
-        + lines[one.topic, one.partition] * (_LINE + len(one.topic))
-        for folder, one in changing.items()
+        + lines[partition.topic, partition.partition] * (_LINE + len(partition.topic))
+        for folder, partition in changing.items()
     }
     return max(len(kept_copy(plan)) - sum(sizes.values()), 0), sizes
 
 
 def in_full(plan: Plan) -> bytes:
-    """A plan with every field of every partition, as krepair 1.0.0 wrote it."""
+    """Return a plan with every field of every partition, as krepair 1.0.0 wrote it."""
     return msgspec.json.format(_encoder.encode(spelled_out(plan)), indent=2) + b"\n"
 
 
 def spelled_out(value: Any) -> Any:
-    """A plan, or a part of it, as plain values with every field."""
+    """Return a plan, or a part of it, as plain values with every field."""
     if isinstance(value, msgspec.Struct):
         config = type(value).__struct_config__
         fields = {} if config.tag is None else {str(config.tag_field): config.tag}
@@ -126,19 +126,19 @@ def spelled_out(value: Any) -> Any:
                 fields[name] = spelled_out(field)
         return fields
     if isinstance(value, dict):
-        return {name: spelled_out(one) for name, one in value.items()}
-    return [spelled_out(one) for one in value] if isinstance(value, tuple | list) else value
+        return {name: spelled_out(field) for name, field in value.items()}
+    return [spelled_out(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def of_full(document: Any) -> Plan:
-    """Make the plan of the values that ``in_full`` writes; they are changed.
+    """Build the plan from the values that ``in_full`` writes; the values are modified.
 
     Raises:
-        msgspec.ValidationError: they are none.
+        msgspec.ValidationError: the values are not those of a plan.
         KeyError, TypeError, AttributeError: likewise.
     """
-    for one in (*document["partitions"], *filter(None, (document.get("root"),))):
-        one["files"] = [[file[name] for name in FileFingerprint.__struct_fields__] for file in one["files"]]
+    for part in (*document["partitions"], *filter(None, (document.get("root"),))):
+        part["files"] = [[file[name] for name in FileFingerprint.__struct_fields__] for file in part["files"]]
     return msgspec.convert(document, Plan)
 
 
@@ -161,7 +161,7 @@ def _lines(values: Sequence[msgspec.Struct]) -> bytes:
 
 
 def digest_of(plan: Plan) -> str:
-    """64 hex digits: SHA-256 of the canonical bytes of what is kept for undo, with ``digest`` and ``plan_id`` empty."""
+    """Return 64 hex digits: SHA-256 of the copy for undo, with ``digest`` and ``plan_id`` empty."""
     bare = msgspec.structs.replace(plan, digest="", plan_id="")
     return hashlib.sha256(kept_copy(bare)).hexdigest()
 
@@ -171,7 +171,7 @@ def _digest_of_unchanged(unchanged: Sequence[Unchanged]) -> str | UnsetType:
 
 
 def seal(plan: Plan) -> Plan:
-    """The plan with computed ``digest`` and ``plan_id``."""
+    """Return the plan with computed ``digest`` and ``plan_id``."""
     if plan.format_version != _IN_FULL:
         unchanged = _digest_of_unchanged(parted(plan)[1])
         plan = msgspec.structs.replace(plan, unchanged_digest=unchanged)
@@ -183,13 +183,13 @@ def loads(data: bytes, name: str) -> Plan:
     """Read a plan, or the copy of one that is kept for undo, and check that it was not changed.
 
     Args:
-        data: the whole file.
-        name: name of the file, for messages.
+        data: bytes of the whole file.
+        name: file name for messages.
 
     Raises:
-        UsageError: it is too large, not JSON, not a plan, or of another major format version.
-        UnreadableError: it begins as a plan does, but is cut off or damaged.
-        StalePlanError: it is a plan, but it was changed: a field is unknown, or the digest differs.
+        UsageError: the file is too large, not JSON, not a plan, or of another major format version.
+        UnreadableError: the file begins as a plan does, but is cut off or damaged.
+        StalePlanError: the plan was edited: a field is unknown, or the digest differs.
     """
     if len(data) > MAX_PLAN_BYTES:
         raise _too_large(name, len(data))
@@ -224,7 +224,7 @@ def read_plan(path: str) -> Plan:
     """Read a plan file.
 
     Raises:
-        UsageError: it does not exist, is not a regular file, or is not a plan; see ``loads``.
+        UsageError: the file does not exist, is not a regular file, or is not a plan; see ``loads``.
         UnreadableError: the operating system could not read it.
         StalePlanError: see ``loads``.
     """
@@ -235,7 +235,7 @@ def read_bytes(path: str) -> bytes:
     """Read a file that should be a plan.
 
     Raises:
-        UsageError: it does not exist, is not a regular file, or is too large.
+        UsageError: the file does not exist, is not a regular file, or is too large.
         UnreadableError: the operating system could not read it.
     """
     try:
@@ -254,7 +254,7 @@ def read_bytes(path: str) -> bytes:
         if status.st_size > MAX_PLAN_BYTES:
             raise _too_large(path, status.st_size)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            # What is asked for is taken from memory first, whether the file has it or not.
+            # read() allocates as much memory as is asked for, whatever the file's size: so ask for no more than it has.
             data = file.read(min(status.st_size, MAX_PLAN_BYTES) + 1)
     except OSError as error:
         raise UnreadableError(f"{path}: could not be read: {why(error)}") from None
@@ -276,7 +276,7 @@ def _no_file(path: str, mode: int) -> UsageError:
 
 
 def check_place(path: str, log_dir: str) -> str:
-    """Check that a plan may be written to a path. It is called before the long work.
+    """Check, before the long work, that a plan may be written to a path.
 
     Args:
         path: path of the new plan file.
@@ -304,12 +304,11 @@ def check_place(path: str, log_dir: str) -> str:
 
 
 def write_plan(path: str, plan: Plan, disk: Disk) -> None:
-    """Write a sealed plan, in such a way that the complete file is there, or none.
+    """Write a sealed plan: either the complete file exists afterwards, or none.
 
     Args:
-        path: path of the file; an older plan there is replaced.
-        plan: the plan.
-        disk: writes the file.
+        path: path of the file; an older plan is replaced.
+        disk: the disk that writes the file.
 
     Raises:
         RefusedError: see ``check_place``; or the operating system does not allow it.
@@ -324,7 +323,7 @@ def write_plan(path: str, plan: Plan, disk: Disk) -> None:
 
 
 def _check_replaceable(path: str, target: str, log_dir: str) -> None:
-    """Raise ``RefusedError`` if the file must not be replaced: a typing error must not destroy a server.properties."""
+    """Raise ``RefusedError`` if the file must not be replaced: a typo must not destroy a server.properties."""
     try:
         status = os.lstat(target)
         small = stat.S_ISREG(status.st_mode) and status.st_size <= MAX_PLAN_BYTES
@@ -344,7 +343,7 @@ def _check_replaceable(path: str, target: str, log_dir: str) -> None:
 
 
 def _check_same_dir(path: str, older: _Applied, log_dir: str) -> None:
-    """Raise ``RefusedError`` if the plan is of another log directory: somebody may have reviewed it."""
+    """Raise ``RefusedError`` if the plan is for another log directory: somebody may have reviewed it."""
     if os.path.realpath(older.log_dir) != os.path.realpath(log_dir):
         raise RefusedError(
             f"{path}: is plan {older.plan_id} of another log directory, {older.log_dir}; it is not overwritten",
@@ -353,9 +352,9 @@ def _check_same_dir(path: str, older: _Applied, log_dir: str) -> None:
 
 
 def _read_applied(target: str) -> _Applied | None:
-    """A few fields of a plan; None if the file is not a plan."""
+    """Return a few fields of a plan; None if the file is not a plan."""
     with open(target, "rb") as file:
-        # As much memory is taken as is asked for, whatever the file's size.
+        # read() allocates as much memory as is asked for, whatever the file's size.
         data = file.read(min(os.fstat(file.fileno()).st_size, MAX_PLAN_BYTES) + 1)
     try:
         head = _applied_decoder.decode(data)
@@ -386,7 +385,7 @@ def _check_not_applied(path: str, older: _Applied) -> None:
 
 
 def _first_kept(older: _Applied) -> str:
-    """Path of a private sub-folder of the plan in its log directory, or empty."""
+    """Return the path of a private sub-folder of the plan in its log directory, or an empty string."""
     private = (private_folder(older.plan_id), root_private_folder(older.plan_id))
     with Tree(older.log_dir) as tree:
         try:
@@ -399,11 +398,11 @@ def _first_kept(older: _Applied) -> str:
             if stat.S_ISDIR(status.st_mode)
             for name in private
         )
-        return next((one for one in paths if tree.is_there(one)), "")
+        return next((path for path in paths if tree.is_there(path)), "")
 
 
 _BEGINS: Final = re.compile(rb'\s*\{\s*"asked"')
-"""The beginning of a plan, whose keys are sorted, also if it was cut off or damaged."""
+"""The beginning of a plan, whose keys are sorted; it shows even in a file that was cut off or damaged."""
 
 
 def _read_head(data: bytes, name: str) -> _Head:
@@ -432,7 +431,7 @@ def _check_version(head: _Head, name: str) -> None:
     if head.format_version.partition(".")[0] != known:
         raise UsageError(
             f"{name}: plan format {head.format_version[:40]!r} (krepair {head.tool_version[:40]!r}); "
-            f"this krepair reads {known}.x: make the plan again, or go on with the krepair that made it",
+            f"this krepair reads {known}.x: make the plan again, or use the krepair that made it",
             next_command=_MAKE_ANEW,
         )
 
@@ -443,10 +442,10 @@ def _check_digest(plan: Plan, data: bytes, name: str) -> None:
             f"{name}: the plan's digest is missing or malformed; 64 hex digits were expected",
             next_command=_MAKE_ANEW,
         )
-    found = digest_of(plan)
-    if found != plan.digest:
+    actual = digest_of(plan)
+    if actual != plan.digest:
         raise StalePlanError(
-            f"{name}: the plan was edited: its values have digest {found[:16]}..., it says {plan.digest[:16]}...",
+            f"{name}: the plan was edited: its values have digest {actual[:16]}..., it says {plan.digest[:16]}...",
             next_command=_MAKE_ANEW,
         )
     if plan.plan_id != plan.digest[:PLAN_ID_DIGITS]:
@@ -468,7 +467,7 @@ def _too_large(name: str, size: int) -> UsageError:
 
 
 def _not_utf8(data: bytes) -> int:
-    """Place of the first byte that is not UTF-8. The JSON decoder gives only the place in the value."""
+    """Return the position of the first byte that is not UTF-8. The JSON decoder only gives it within the value."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

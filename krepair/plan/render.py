@@ -1,4 +1,4 @@
-"""The page of a plan, made from the plan and what is known around it: first the short page, then its parts."""
+"""Build the page of a plan from the plan and its context: first the short page, then its parts."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _WITHOUT_KEYS: Final = (
 
 
 MOST_ROWS: Final = 40
-IN_FULL: Final = "Every one of them is in the plan file; krepair show PLAN --format json prints it."
+IN_FULL: Final = "All of them are in the plan file; krepair show PLAN --format json prints it."
 
 _ORDERS: Final = {
     "P1": "The new log first takes a name under which every broker completes it at a start; then the old files go.",
@@ -98,11 +98,10 @@ _FILES: Final = (
 
 
 def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
-    """The page of a plan.
+    """Return the page of a plan.
 
     Args:
-        plan: any plan.
-        around: what is known besides.
+        around: context of the plan: path, free space, objections.
     """
     sections = (
         _what_happens(plan),
@@ -125,8 +124,10 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
     )
     short = short_page(plan, around)
     order = list(PARTS)
-    parts = sorted((one for one in sections if not one.empty), key=lambda one: order.index(one.part))
-    return View(title=short.title, sections=(*short.sections, *parts))
+    full = sorted(
+        (section for section in sections if not section.empty), key=lambda section: order.index(section.part)
+    )
+    return View(title=short.title, sections=(*short.sections, *full))
 
 
 def _how_it_was_made(plan: Plan, around: Around) -> Section:
@@ -148,13 +149,13 @@ def _how_it_was_made(plan: Plan, around: Around) -> Section:
 
 
 def _space_and_time(plan: Plan, around: Around) -> Section:
-    changing, seen, room = plan.changing, around.observed, plan.policy.room
-    lines = list(seen.lines) if isinstance(seen, Observed) and seen.fits else []
+    changing, disk, room = plan.changing, around.observed, plan.policy.room
+    lines = list(disk.lines) if isinstance(disk, Observed) and disk.fits else []
     rows = []
     if changes_of(plan):
         rows += [
-            (".log now", size_text(sum(one.log_bytes_before for one in changing))),
-            (".log after", size_text(sum(one.log_bytes_after for one in changing))),
+            (".log now", size_text(sum(partition.log_bytes_before for partition in changing))),
+            (".log after", size_text(sum(partition.log_bytes_after for partition in changing))),
             ("free after apply", _more_or_less(free_after_apply(plan))),
             ("free after purge", _more_or_less(plan.freed_at_purge)),
             ("originals", _keep_text(plan)),
@@ -180,12 +181,12 @@ def _space_and_time(plan: Plan, around: Around) -> Section:
 
 
 def _more_or_less(count: int) -> str:
-    """Free bytes, compared with now."""
+    """Describe an amount of free bytes, compared with now."""
     return f"up to {size_text(-count)} less than now" if count < 0 else f"{size_text(count)} more than now"
 
 
 def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
-    """Why apply would refuse the plan, where the short page has no room for all of it."""
+    """Yield why apply would refuse the plan, if the short page has no room for all of it."""
     if isinstance(plan.preview, Preview):
         yield Section(
             title="This is a preview: apply refuses it",
@@ -195,7 +196,9 @@ def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
             ),
             part="risks",
         )
-    rows = tuple((one.code, one.where or "plan", one.text) for one in around.objections)
+    rows = tuple(
+        (objection.code, objection.where or "plan", objection.text) for objection in around.objections
+    )
     yield Section(
         title="The review objects: apply will refuse this plan",
         table=table_of("code | where | what", rows),
@@ -206,12 +209,12 @@ def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
 def _consents(plan: Plan) -> Section:
     rows = [
         (
-            one.option,
-            " ".join(one.values) or "-",
-            f"{one.text} {one.more}",
-            few(one.folders) if one.folders else "no partition rests on it",
+            consent.option,
+            " ".join(consent.values) or "-",
+            f"{consent.text} {consent.more}",
+            few(consent.folders) if consent.folders else "no partition rests on it",
         )
-        for one in consents_of(plan)
+        for consent in consents_of(plan)
     ]
     return Section(
         title="Consents",
@@ -226,24 +229,28 @@ def _broker_version(text: str) -> str:
 
 
 def _chosen_horizon(plan: Plan) -> str:
-    """The delete horizon of the whole plan: what was asked for, and where it is not used."""
-    asked = asked_horizon(plan.policy.horizon)
-    chosen = Counter(choice.name for one in plan.partitions for choice in one.horizons if choice.chosen)
+    """Describe the delete horizon of the whole plan: what was requested, and where it is not used."""
+    requested = asked_horizon(plan.policy.horizon)
+    chosen = Counter(
+        choice.name for partition in plan.partitions for choice in partition.horizons if choice.chosen
+    )
     if not chosen[NONE]:
-        return asked
+        return requested
     if chosen[NONE] == chosen.total():
-        return f"{NONE} ({asked} was asked; no evidence of other replicas)"
-    return f"{asked}; {NONE} in {count_text(chosen[NONE], 'partition')} (no evidence of other replicas)"
+        return f"{NONE} ({requested} was asked; no evidence of other replicas)"
+    return f"{requested}; {NONE} in {count_text(chosen[NONE], 'partition')} (no evidence of other replicas)"
 
 
 def _what_happens(plan: Plan) -> Section:
-    told = (one for words, changes in by_kind(changes_of(plan)) for one in words.tells(changes))
-    lines = [f"{first}{rest}." for first, rest in told]
+    sentences = (
+        sentence for words, changes in by_kind(changes_of(plan)) for sentence in words.tells(changes)
+    )
+    lines = [f"{first}{rest}." for first, rest in sentences]
     return Section(title="What will happen", lines=tuple(lines), part="partitions")
 
 
 def _listings(plan: Plan) -> Iterator[Section]:
-    """The tables with rows for single changes."""
+    """Yield the tables with rows for single changes."""
     for listing in LISTINGS:
         rows = folded(
             row
@@ -282,10 +289,14 @@ def _reasons(plan: Plan) -> Section:
 
 
 def _horizons(plan: Plan, later_command: Next) -> Section:
-    """What each choice would give: of each partition if they are few, else of all together."""
+    """Return the result of each choice: for each partition if they are few, else for all together."""
     some = [partition for partition in plan.partitions if partition.horizons]
     alone = len(some) <= _FEW_PARTITIONS
-    groups = [(one.folder, [one]) for one in some] if alone else [(f"{len(some)} together", some)]
+    groups = (
+        [(partition.folder, [partition]) for partition in some]
+        if alone
+        else [(f"{len(some)} together", some)]
+    )
     later = later_bytes(plan)
     lines = list(earlier_than_asked(plan).values())
     if later > 0 and later_command:
@@ -300,18 +311,20 @@ def _horizons(plan: Plan, later_command: Next) -> Section:
         table=table_of(
             "partition | horizon | markers may be removed up to | # .log after, up to there | # markers that go | "
             "# tombstones that go | # tombstones that stay | ",
-            (row for called, partitions in groups for row in _by_horizon(called, partitions)),
+            (row for label, partitions in groups for row in _by_horizon(label, partitions)),
         ),
     )
 
 
-def _by_horizon(called: str, partitions: Sequence[PartitionPlan]) -> Iterator[tuple[Cell, ...]]:
-    by_key = [one.compaction for one in partitions if isinstance(one.compaction, KeyCompaction)]
-    for name in dict.fromkeys(choice.name for one in partitions for choice in one.horizons):
-        choices = [choice for one in partitions for choice in one.horizons if choice.name == name]
+def _by_horizon(label: str, partitions: Sequence[PartitionPlan]) -> Iterator[tuple[Cell, ...]]:
+    by_key = [
+        partition.compaction for partition in partitions if isinstance(partition.compaction, KeyCompaction)
+    ]
+    for name in dict.fromkeys(choice.name for partition in partitions for choice in partition.horizons):
+        choices = [choice for partition in partitions for choice in partition.horizons if choice.name == name]
         tombstones = [choice for keys in by_key for choice in keys.horizons if choice.name == name]
         yield (
-            called,
+            label,
             name,
             horizon_text(choices[0].horizon_ms) if len(partitions) == 1 else "by partition",
             size_text(sum(choice.log_bytes_after for choice in choices)),
@@ -357,7 +370,7 @@ def _commit_and_undo(plan: Plan) -> Section:
     )
 
 
-# -- the part of a plan's page about key compaction: what is removed per partition
+# -- the part of a plan's page about key compaction: records removed in each partition
 
 _SUMMED: Final = (
     "keys",
@@ -374,22 +387,24 @@ _SUMMED: Final = (
 
 
 def _records(plan: Plan) -> Section:
-    """What goes and what stays by key; empty if there is no key compaction."""
-    found = [
-        (part, part.compaction) for part in plan.partitions if isinstance(part.compaction, KeyCompaction)
+    """Return what key compaction removes and keeps; an empty section without key compaction."""
+    compacted = [
+        (partition, partition.compaction)
+        for partition in plan.partitions
+        if isinstance(partition.compaction, KeyCompaction)
     ]
-    shown = sorted(found, key=lambda one: (one[1].bytes_after - one[1].bytes_before, one[0].folder))[
+    shown = sorted(compacted, key=lambda pair: (pair[1].bytes_after - pair[1].bytes_before, pair[0].folder))[
         :MOST_ROWS
     ]
-    rows = folded((part.folder, *_figures([keys])) for part, keys in shown)
-    if len(found) > len(shown):
-        drawn = {part.folder for part, _ in shown}
-        others = [keys for part, keys in found if part.folder not in drawn]
+    rows = folded((partition.folder, *_figures([keys])) for partition, keys in shown)
+    if len(compacted) > len(shown):
+        shown_folders = {partition.folder for partition, _ in shown}
+        others = [keys for partition, keys in compacted if partition.folder not in shown_folders]
         rows.append((f"{len(others):,} others", *_figures(others)))
-    if len(found) > 1:
-        rows.append((f"all {len(found):,} together", *_figures([keys for _, keys in found])))
-    lines = [*_notes([keys for _, keys in found]), *_planned([part for part, _ in found])]
-    if len(found) > len(shown):
+    if len(compacted) > 1:
+        rows.append((f"all {len(compacted):,} together", *_figures([keys for _, keys in compacted])))
+    lines = [*_notes([keys for _, keys in compacted]), *_planned([partition for partition, _ in compacted])]
+    if len(compacted) > len(shown):
         lines.append(f"The {len(shown)} that free most are shown. {IN_FULL}")
     table = table_of(
         "partition | # keys | # records | # superseded | # tombstones gone | # tombstones that stay | "
@@ -401,41 +416,44 @@ def _records(plan: Plan) -> Section:
     )
 
 
-def _figures(found: Sequence[KeyCompaction]) -> tuple[str, ...]:
-    return tuple(f"{sum(getattr(keys, name) for keys in found):,}" for name in _SUMMED)
+def _figures(compactions: Sequence[KeyCompaction]) -> tuple[str, ...]:
+    return tuple(f"{sum(getattr(keys, name) for keys in compactions):,}" for name in _SUMMED)
 
 
-def _notes(found: Sequence[KeyCompaction]) -> Iterator[str]:
-    if not found:
+def _notes(compactions: Sequence[KeyCompaction]) -> Iterator[str]:
+    if not compactions:
         return
-    rewritten, emptied = sum(keys.rewritten for keys in found), sum(keys.emptied for keys in found)
+    rewritten, emptied = (
+        sum(keys.rewritten for keys in compactions),
+        sum(keys.emptied for keys in compactions),
+    )
     yield (
-        f"Batches that lose some of their records, and are written anew: {rewritten:,}. Batches that lose all of them: "
+        f"Batches that lose some of their records, and are rewritten: {rewritten:,}. Batches that lose all of them: "
         f"{emptied:,}. Every other batch is copied as it is."
     )
-    keyless = sum(keys.keyless for keys in found)
+    keyless = sum(keys.keyless for keys in compactions)
     if keyless:
         yield f"{count_text(keyless, 'record')} without a key: kept. A broker's cleaner would drop what has no key."
-    scratch = sum(keys.scratch_bytes for keys in found)
+    scratch = sum(keys.scratch_bytes for keys in compactions)
     yield (
         f"What does not fit into memory goes to a scratch folder (--scratch DIR, for plan, apply and verify): "
-        f"{bytes_text(scratch)} at most, commonly much less."
+        f"{bytes_text(scratch)} at most, usually much less."
     )
 
 
-def _planned(parts: Sequence[PartitionPlan]) -> Iterator[str]:
-    changes = (change for part in parts for change in part.changes)
+def _planned(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
+    changes = (change for partition in partitions for change in partition.changes)
     keys = [source.by_key for change in changes for source in change.decides_on]
-    named = [one for one in keys if one is not None and isinstance(one.stays, str)]
+    named = [stay for stay in keys if stay is not None and isinstance(stay.stays, str)]
     if named:
         yield (
-            f"The plan names the last record of each key in {count_text(len(named), 'segment')}, of which "
-            f"{count_text(sum(one.kept for one in named), 'record stays', 'records stay')}. apply goes by that, and "
-            "proves it against the log before anything is changed."
+            f"The plan names the last record of each key in {count_text(len(named), 'segment')}: "
+            f"{count_text(sum(stay.kept for stay in named), 'record stays', 'records stay')}. apply relies on "
+            "that, and verifies it against the log before it changes anything."
         )
 
 
-# -- the part of a plan's page about other replicas: what they decide, and what more could go
+# -- the part of a plan's page about other replicas: what they decide, and what more could be removed
 
 _WHAT: Final = {
     "none": "markers and tombstones stay whole",
@@ -448,16 +466,19 @@ _MOST: Final = 3
 
 
 def replicas_section(plan: Plan, with_evidence: Next) -> Section:
-    """What other replicas decide; nothing where nothing was decided on markers or keys.
+    """Return what other replicas decide; an empty section if nothing was decided on markers or keys.
 
     Args:
-        plan: any plan.
-        with_evidence: command that makes the plan again with what the other brokers say; it may be empty.
+        with_evidence: command that makes the plan again with the answers of the other brokers; may be empty.
     """
-    known = [(one, one.evidence) for one in plan.partitions if isinstance(one.evidence, Evidence)]
+    pairs = [
+        (partition, partition.evidence)
+        for partition in plan.partitions
+        if isinstance(partition.evidence, Evidence)
+    ]
     left_out = left_out_bytes(plan)
-    later = sum(evidence.later_bytes for _, evidence in known if evidence.keeps_all)
-    lines = list(_found(known)) if known else []
+    later = sum(evidence.later_bytes for _, evidence in pairs if evidence.keeps_all)
+    lines = list(_found(pairs)) if pairs else []
     if left_out:
         lines.append(
             f"{bytes_words(left_out)} more would go with evidence that no other replica needs them. After this "
@@ -471,17 +492,17 @@ def replicas_section(plan: Plan, with_evidence: Next) -> Section:
     return Section(
         title="Other replicas",
         lines=tuple(lines),
-        table=_parts(plan, known) if known else None,
+        table=_parts(plan, pairs) if pairs else None,
         commands=(DESCRIBE, with_evidence) if left_out and with_evidence else (),
         part="replicas",
     )
 
 
 def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
-    """How many partitions there are of each kind, and why there is no evidence."""
+    """Yield how many partitions have each kind of evidence, and why others have none."""
     for kind, count in sorted(Counter(evidence.kind for _, evidence in known).items()):
         yield f"{count_text(count, 'partition')}: {_WHAT[kind]}."
-    yield from _rounds([one for one, evidence in known if evidence.kind == "replicas"])
+    yield from _rounds([partition for partition, evidence in known if evidence.kind == "replicas"])
     used = Counter(evidence.why for _, evidence in known if not evidence.keeps_all)
     for why, count in used.most_common(_MOST):
         yield f"Evidence for {count_text(count, 'partition')}: {why}."
@@ -491,12 +512,19 @@ def _found(known: Sequence[tuple[PartitionPlan, Evidence]]) -> Iterator[str]:
 
 
 def _rounds(partitions: Sequence[PartitionPlan]) -> Iterator[str]:
-    """Which round this is, where a cluster is done broker by broker, and what the next one will free."""
+    """Describe which round this is if a cluster is repaired broker by broker, and what the next one will free."""
     if not partitions:
         return
-    held = [tally for one in partitions for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value]
+    held = [
+        tally
+        for partition in partitions
+        for tally in partition.reasons
+        if tally.reason == Reason.MARKER_HELD.value
+    ]
     tombstones = sum(
-        one.compaction.tombstones_kept for one in partitions if isinstance(one.compaction, KeyCompaction)
+        partition.compaction.tombstones_kept
+        for partition in partitions
+        if isinstance(partition.compaction, KeyCompaction)
     )
     if held or tombstones:
         size = size_text(sum(tally.bytes for tally in held))
@@ -538,13 +566,13 @@ def _parts(plan: Plan, known: Sequence[tuple[PartitionPlan, Evidence]]) -> Table
 
 
 def _bytes_by_horizon(plan: Plan, partition: PartitionPlan, evidence: Evidence) -> int:
-    """Bytes of markers and tombstones that the chosen horizon lets go."""
+    """Return the bytes of markers and tombstones that the chosen horizon removes."""
     if evidence.keeps_all:
         return 0
     after = {choice.name: choice.log_bytes_after for choice in partition.horizons}
     chosen = next((choice.name for choice in partition.horizons if choice.chosen), "")
     if not chosen or NONE not in after:
-        # A plan without the result of each choice.
+        # Older plans lack the result of each choice.
         later = plan.policy.horizon.isdigit() and evidence.kind not in BY_TIME
         return evidence.by_time_bytes + (evidence.later_bytes if later else 0)
     keys = partition.compaction.horizons if isinstance(partition.compaction, KeyCompaction) else ()
@@ -553,19 +581,22 @@ def _bytes_by_horizon(plan: Plan, partition: PartitionPlan, evidence: Evidence) 
 
 
 # -- the parts that grow with the number of partitions: a table shows the largest rows, then one row for the rest, then
-# the sum; a text that is the same for many partitions is shown once
+# the sum; a text that many partitions share is shown once
 
 
 def _partitions_section(changing: Sequence[PartitionPlan]) -> Section:
-    """Space of each partition that changes, and the sum. Equal ones share a row; of many the largest are shown."""
+    """Return the space of each changed partition, and the sum. Equal ones share a row; the largest are shown."""
     alike: dict[tuple[Cell, ...], list[PartitionPlan]] = {}
     for partition in changing:
         alike.setdefault((*_sizes_of([partition]), _up_to(partition)), []).append(partition)
     groups = list(alike.items())
     if len(groups) > MOST_ROWS:
         groups.sort(key=lambda group: (-group[1][0].freed_at_purge, group[1][0].folder))
-    rows = [(like_it(found[0].folder, len(found) - 1), *cells) for cells, found in groups[:MOST_ROWS]]
-    rest = [partition for _, found in groups[MOST_ROWS:] for partition in found]
+    rows = [
+        (like_it(partitions[0].folder, len(partitions) - 1), *cells)
+        for cells, partitions in groups[:MOST_ROWS]
+    ]
+    rest = [partition for _, partitions in groups[MOST_ROWS:] for partition in partitions]
     if rest:
         rows.append((f"{len(rest):,} others", *_sizes_of(rest), ""))
     if len(changing) > 1:
@@ -600,12 +631,12 @@ def _sizes_of(partitions: Sequence[PartitionPlan]) -> tuple[Cell, ...]:
 
 
 def _left_alone_section(plan: Plan) -> Section:
-    """Partitions that are left alone, each with its command. How many there are of each code is on the short page."""
-    alone = [partition for partition in plan.partitions if partition.status == "left alone"]
-    rows = folded((partition.folder, partition.code, partition.why) for partition in alone)
-    first = (OTHERS_FIRST,) if any(partition.what_next.accepts_loss for partition in alone) else ()
+    """Return the skipped partitions, each with its command. The short page counts them by code."""
+    skipped = [partition for partition in plan.partitions if partition.status == "left alone"]
+    rows = folded((partition.folder, partition.code, partition.why) for partition in skipped)
+    first = (OTHERS_FIRST,) if any(partition.what_next.accepts_loss for partition in skipped) else ()
     commands = dict.fromkeys(
-        partition.what_next.filled(log_dir=plan.log_dir) for partition in alone[:MOST_ROWS]
+        partition.what_next.filled(log_dir=plan.log_dir) for partition in skipped[:MOST_ROWS]
     )
     return Section(
         title="Partitions left alone",
@@ -617,7 +648,7 @@ def _left_alone_section(plan: Plan) -> Section:
 
 
 def _notes_section(plan: Plan) -> Section:
-    """Notes for the reviewer. A note that is the same for several partitions is shown once."""
+    """Return the notes for the reviewer. A note that several partitions share is shown once."""
     folders: dict[str, list[str]] = {}
     for partition in plan.partitions:
         for note in dict.fromkeys(partition.notes):
@@ -628,13 +659,13 @@ def _notes_section(plan: Plan) -> Section:
 
 
 def _left_out(rows: Sequence[object], most: int = MOST_ROWS) -> tuple[str, ...]:
-    """Of how many rows only the plan file tells, where the first ones are shown."""
-    left = len(rows) - most
-    return (f"{left:,} more like these. {IN_FULL}",) if left > 0 else ()
+    """Return a line that counts the rows that are not shown, or nothing."""
+    hidden = len(rows) - most
+    return (f"{hidden:,} more like these. {IN_FULL}",) if hidden > 0 else ()
 
 
 def _settings_section(plan: Plan) -> Section:
-    """The settings used. Topics with equal settings share their rows."""
+    """Return the settings used. Topics with equal settings share their rows."""
     topics: dict[tuple[Setting, ...], list[str]] = {}
     for topic, settings in sorted(plan.policy.settings.items()):
         topics.setdefault(settings, []).append(topic or "(broker)")
@@ -652,7 +683,7 @@ def _settings_section(plan: Plan) -> Section:
 
 
 def _order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
-    """How files are swapped in, in words, and why in this order."""
+    """Describe the order in which files are swapped in, and the reason for it."""
     changes = list(changes)
     words = []
     if any(change.in_order for change in changes):
@@ -663,13 +694,13 @@ def _order_lines(commit: Commit, changes: Iterable[Change]) -> tuple[str, ...]:
     return (" ".join(filter(None, words)), reason) if words else (reason,)
 
 
-def _part_text(part: int, whole: int, one: str, many: str) -> str:
-    """How many of some changes do something: ``3 of 7 changes keep``, ``The change keeps``."""
-    return f"{part:,} of {whole:,} changes {many}" if whole > 1 else f"The change {one}"
+def _part_text(part: int, whole: int, singular: str, plural: str) -> str:
+    """Describe how many of some changes do something: ``3 of 7 changes keep``, ``The change keeps``."""
+    return f"{part:,} of {whole:,} changes {plural}" if whole > 1 else f"The change {singular}"
 
 
 def _keep_text(plan: Plan) -> str:
-    """Where originals stay, in a few words."""
+    """Describe in a few words where originals stay."""
     if plan.policy.keep == INPLACE:
         return "stay in place until purge (--keep inplace)"
     if plan.policy.keep == AUTO:
@@ -678,7 +709,7 @@ def _keep_text(plan: Plan) -> str:
 
 
 def _keep_lines(plan: Plan, changes: Sequence[Change]) -> list[str]:
-    """What apply itself frees, what undo can do then, and the order of the partitions."""
+    """Describe what apply itself frees, what undo can still do, and the order of the partitions."""
     freed = sum(map(is_freed_by_apply, changes))
     if not freed:
         return []

@@ -1,7 +1,7 @@
 """The safety review of a finished plan, whatever program wrote it. It uses only the plan and opens no file.
 
-The digest shows that a plan was not changed. The review shows that the plan is safe. Codes are stable and are not used
-again for other objections.
+The digest shows that a plan was not changed; the review shows that it is safe. Codes are stable: no other objection
+reuses one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _P2_SINCE: Final = (3, 0, 0)
 
 
 def review(plan: Plan) -> list[Objection]:
-    """All reasons why this plan must not be applied. If the list is empty, it may be applied."""
+    """Return all reasons why this plan must not be applied; with none it may be applied."""
     objections = [
         *_places(plan),
         *_commit(plan),
@@ -57,16 +57,16 @@ def review(plan: Plan) -> list[Objection]:
 
 
 def _places(plan: Plan) -> Iterator[Objection]:
-    """Where the plan is carried out: each folder once, so that every figure counts it once."""
+    """Check the places where the plan is carried out: each folder appears once, so that figures count it once."""
     if not is_plain_path(plan.log_dir):
         yield Objection("RV09", "", f"log directory {plan.log_dir!r} is not an absolute path without detours")
-    for folder, times in Counter(one.folder for one in plan.partitions).items():
+    for folder, times in Counter(partition.folder for partition in plan.partitions).items():
         if times > 1:
             yield Objection("RV09", folder, f"the folder is there {times} times")
 
 
 def _trusted(plan: Plan, root: RootPlan) -> Iterator[Objection]:
-    """A recovery point may rise only to the log end of a partition of the plan, and only if that is not left alone."""
+    """Check that a recovery point advances only to the log end of a partition of the plan that is not skipped."""
     ends = {
         (partition.topic, partition.partition): partition.log_end_offset
         for partition in plan.partitions
@@ -93,7 +93,7 @@ def _commit(plan: Plan) -> Iterator[Objection]:
             text = f"order {commit.order} without the fence, broker {typed} needs {needed}"
             yield Objection("RV04", "", text)
     elif not commit.fence and (typed or commit.order != "P2"):
-        # Where nothing was typed, only a directory of 3.7 or later tells of a version.
+        # If no version was typed, only a directory of 3.7 or later reveals one.
         yield Objection(
             "RV04", "", f"order {commit.order} without the fence, for no known version of a broker"
         )
@@ -152,16 +152,16 @@ def _tag(undo: Undo) -> str:
 
 
 def _what_stays(facts: PartitionFacts) -> Iterator[Objection]:
-    """A partition with snapshots must keep one. Without any, a broker forgets all producers at a clean start."""
+    """Check that a partition with snapshots keeps one: without any, a clean start forgets all producers."""
     removed: set[str] = set()
     made: set[str] = set()
     for change in facts.partition.changes:
         if not change.may_move_log_end(facts.bases):  # a snapshot past the new log end has to be removed
             removed.update(filter(SNAPSHOT_NAME.fullmatch, change.takes_out))
             made.update(filter(SNAPSHOT_NAME.fullmatch, change.leaves))
-    left = set(filter(SNAPSHOT_NAME.fullmatch, facts.files)) - removed | made
+    snapshots = set(filter(SNAPSHOT_NAME.fullmatch, facts.files)) - removed | made
     empty = facts.partition.log_end_offset <= facts.partition.log_start_offset
-    if removed and not empty and not left:
+    if removed and not empty and not snapshots:
         yield Objection("RV23", facts.partition.folder, "no producer snapshot would be left")
 
 
@@ -173,7 +173,7 @@ def _touched_once(partition: PartitionPlan) -> Iterator[Objection]:
 
 
 def _root(policy: Policy, root: RootPlan) -> Iterator[Objection]:
-    """Files of the root: only the four checkpoints may change, only by their own fix, and originals are always kept."""
+    """Check the root: only the four checkpoints change, only by their own fix, and originals are always kept."""
     if not is_plain_name(root.keeper) or _FOLDER.fullmatch(root.keeper) is None:
         yield Objection("RV28", ".", f"keeper {root.keeper!r} is not the name of a partition folder")
     fixes = fix_names(policy)

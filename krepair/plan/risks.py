@@ -1,4 +1,4 @@
-"""The consents that a plan rests on, and the risks that its reviewer must know. Their texts stand here alone.
+"""The consents that a plan rests on, and the risks that its reviewer must know. Only this module has their texts.
 
 Each has a short sentence, which is a line of the plan's short page, and more for ``krepair show PLAN --section risks``.
 """
@@ -24,7 +24,7 @@ OTHERS_HAVE: Final = "others-have"
 KEPT_ORIGINALS: Final = "kept-originals"
 ASSUMED: Final = "assumed-high-watermark"
 KEEPING: Final = {INPLACE: "keep-inplace", AUTO: "keep-auto"}
-"""How originals are kept -> code of its risk; all else is ``keep-until-verified``."""
+"""Mode of keeping originals -> code of its risk; every other mode has ``keep-until-verified``."""
 _UNTIL_VERIFIED: Final = "keep-until-verified"
 OTHERS_FIRST: Final = (
     "If another replica is in sync, nothing has to be lost: while the cluster runs, move the partition away from this "
@@ -41,10 +41,10 @@ class Consent(NamedTuple):
     """One kind of consent that was given for a plan.
 
     Attributes:
-        option: as it was typed, without its values.
-        values: what it names; may be empty.
-        text: one short sentence.
-        more: what it means.
+        option: option that was typed, without its values.
+        values: values that were given to it; may be empty.
+        text: the consent in one short sentence.
+        more: consequences of the consent.
         folders: partitions that rest on it, in the order of the plan.
     """
 
@@ -56,20 +56,22 @@ class Consent(NamedTuple):
 
 
 def consents_of(plan: Plan) -> tuple[Consent, ...]:
-    """Every kind of consent of a plan."""
+    """Return every kind of consent of a plan."""
     return tuple(_consents(plan))
 
 
 def _consents(plan: Plan) -> Iterator[Consent]:
     policy = plan.policy
-    changing = tuple(one.folder for one in plan.changing)
+    changing = tuple(partition.folder for partition in plan.changing)
     if policy.accepted_losses:
         yield Consent(
             "--accept-data-loss",
             policy.accepted_losses,
             "Damaged bytes go with the records in them.",
             "They are kept until purge.",
-            tuple(one.folder for one in plan.changing if ANOTHER_REPLICA in risk_codes(one)),
+            tuple(
+                partition.folder for partition in plan.changing if ANOTHER_REPLICA in risk_codes(partition)
+            ),
         )
     if policy.others.only_replica:
         logs = names_text(policy.others.own_metadata)
@@ -83,7 +85,7 @@ def _consents(plan: Plan) -> Iterator[Consent]:
             policy.others.only_replica,
             "Whoever made this plan stated that no other replica exists. krepair cannot prove it. If it is false, "
             "another replica may serve deleted values.",
-            f"And read_committed readers may stand still at it. {held}",
+            f"And read_committed readers may stall there. {held}",
             _resting_on(plan, "only-replica"),
         )
     if policy.others.as_broker:
@@ -92,7 +94,7 @@ def _consents(plan: Plan) -> Iterator[Consent]:
             (),
             "Markers and tombstones go by time alone.",
             "A replica that was away for longer than delete.retention.ms and comes back may serve deleted values "
-            "again, and read_committed readers may stand still.",
+            "again, and read_committed readers may stall.",
             _resting_on(plan, "as-broker"),
         )
     if policy.assume_high_watermark:
@@ -107,15 +109,15 @@ def _consents(plan: Plan) -> Iterator[Consent]:
 
 
 def _is_alone(partition: PartitionPlan) -> bool:
-    """Whether a consent says that it has no other replica; that consent says what is so if it has one."""
+    """Return whether a consent says that a partition has no other replica; it also states the risk if it has one."""
     return isinstance(partition.evidence, Evidence) and partition.evidence.kind == "only-replica"
 
 
 def _resting_on(plan: Plan, kind: str) -> tuple[str, ...]:
     return tuple(
-        one.folder
-        for one in plan.partitions
-        if isinstance(one.evidence, Evidence) and one.evidence.kind == kind
+        partition.folder
+        for partition in plan.partitions
+        if isinstance(partition.evidence, Evidence) and partition.evidence.kind == kind
     )
 
 
@@ -123,7 +125,7 @@ def _resting_on(plan: Plan, kind: str) -> tuple[str, ...]:
 
 
 def risk_codes(partition: PartitionPlan) -> frozenset[str]:
-    """Codes of the risks that a plan must state for the changes of a partition."""
+    """Return the codes of the risks that a plan must state for the changes of a partition."""
     codes = set()
     for change in partition.changes:
         if change.decides_on:
@@ -143,12 +145,12 @@ def risks_of(
     copied_mtimes: Sequence[str],
     dead_cleaner: Sequence[str],
 ) -> tuple[Risk, ...]:
-    """The risks of a plan that follow from its own values.
+    """Return the risks of a plan that follow from its own values.
 
     Args:
-        policy: of the plan.
-        partitions: of the plan, in order.
-        root: of the plan.
+        policy: policy of the plan.
+        partitions: partitions of the plan, in order.
+        root: changes of the root, or None.
         copied_mtimes: folders whose modification times look copied (KR106).
         dead_cleaner: folders whose cleaner makes no progress (KR104).
     """
@@ -156,12 +158,14 @@ def risks_of(
         *_of_the_start(partitions, root),
         *_of_losses(partitions),
         *_of_rewriting(policy, partitions, copied_mtimes, dead_cleaner),
-        *_of_keeping(policy.keep, changes=root is not None or any(one.changes for one in partitions)),
+        *_of_keeping(
+            policy.keep, changes=root is not None or any(partition.changes for partition in partitions)
+        ),
     )
 
 
 def _of_the_start(partitions: Sequence[PartitionPlan], root: RootPlan | None) -> Iterator[Risk]:
-    """Of a recovery point that rises: the start trusts the log below it, and committed records may be missing."""
+    """Yield risks of an advanced recovery point: the start trusts the log below, where records may be missing."""
     trusted = trusted_after(() if root is None else root.changes)
     if not trusted:
         return
@@ -174,9 +178,10 @@ def _of_the_start(partitions: Sequence[PartitionPlan], root: RootPlan | None) ->
         "will notice it.",
     )
     short = [
-        f"{one.folder} ({one.log_end_offset} of {one.high_watermark})"
-        for one in partitions
-        if (one.topic, one.partition) in trusted and one.log_end_offset < one.high_watermark
+        f"{partition.folder} ({partition.log_end_offset} of {partition.high_watermark})"
+        for partition in partitions
+        if (partition.topic, partition.partition) in trusted
+        and partition.log_end_offset < partition.high_watermark
     ]
     if short:
         yield Risk(
@@ -188,12 +193,12 @@ def _of_the_start(partitions: Sequence[PartitionPlan], root: RootPlan | None) ->
 
 
 def _of_losses(partitions: Sequence[PartitionPlan]) -> Iterator[Risk]:
-    losing = [one.folder for one in partitions if ANOTHER_REPLICA in risk_codes(one)]
+    losing = [partition.folder for partition in partitions if ANOTHER_REPLICA in risk_codes(partition)]
     if losing:
         yield Risk(
             code=ANOTHER_REPLICA,
             text=f"Another replica may have what is lost in {few(losing)}.",
-            more="If another replica of the partition is in sync, let the broker fetch the partition anew while the "
+            more="If another replica of the partition is in sync, let the broker fetch the partition again while the "
             "cluster runs: move the partition away from this broker and back, see The way back in docs/compare.md. "
             "With --replicas ID=LOGDIR the plan says which replica has the records. Do not delete or move the folder "
             "by hand: if this broker is alone in the ISR, that empties every replica. A replica from which records "
@@ -207,10 +212,10 @@ def _of_rewriting(
     copied_mtimes: Sequence[str],
     dead_cleaner: Sequence[str],
 ) -> Iterator[Risk]:
-    changing = [one for one in partitions if EVERY_REPLICA in risk_codes(one)]
+    changing = [partition for partition in partitions if EVERY_REPLICA in risk_codes(partition)]
     if not changing:
         return
-    if not all(_is_alone(one) for one in changing):
+    if not all(_is_alone(partition) for partition in changing):
         yield Risk(
             code=EVERY_REPLICA,
             text="The other replicas stay as they are; each broker needs its own plan.",
@@ -222,7 +227,7 @@ def _of_rewriting(
             "docs/compare.md. Do not delete its folder by hand. The replica may have fetched an emptied batch without "
             "its marker, and then it would keep a transaction that never ends.",
         )
-    if any(LATE_READERS in risk_codes(one) for one in partitions):
+    if any(LATE_READERS in risk_codes(partition) for partition in partitions):
         yield Risk(
             code=LATE_READERS,
             text="Late readers miss what goes: older records of a key, tombstones.",
@@ -233,7 +238,7 @@ def _of_rewriting(
         )
     yield from _comes_back(policy, changing, dead_cleaner)
     yield from _forced(policy, changing)
-    if any(one.keeps_all for one in changing):
+    if any(partition.keeps_all for partition in changing):
         yield Risk(
             code="unclean-election",
             text="If an unclean leader was elected, undo this before the broker starts.",
@@ -241,7 +246,10 @@ def _of_rewriting(
             "this plan rests may not be in the log of the new leader. Then undo this plan before you start this "
             "broker.",
         )
-    if any(isinstance(one.evidence, Evidence) and one.evidence.kind == "in-sync" for one in changing):
+    if any(
+        isinstance(partition.evidence, Evidence) and partition.evidence.kind == "in-sync"
+        for partition in changing
+    ):
         yield Risk(
             code="in-sync-only",
             text="That replicas are in sync proves less than their logs would.",
@@ -250,7 +258,7 @@ def _of_rewriting(
             "the log from another replica, and the other part from this one after a change of leader. --replicas rules "
             "both out.",
         )
-    copied = sorted({one.folder for one in changing}.intersection(copied_mtimes))
+    copied = sorted({partition.folder for partition in changing}.intersection(copied_mtimes))
     if copied:
         yield Risk(
             code="mtimes-copied",
@@ -267,7 +275,7 @@ def _of_rewriting(
 
 
 def _of_keeping(keep: str, *, changes: bool) -> Iterator[Risk]:
-    """The risk of the way in which originals are kept."""
+    """Yield the risk of the mode in which originals are kept."""
     if not changes:
         return
     code = KEEPING.get(keep, _UNTIL_VERIFIED)
@@ -328,7 +336,7 @@ def _forced(policy: Policy, changing: Sequence[PartitionPlan]) -> Iterator[Risk]
 
 
 def _may_be_later(partition: PartitionPlan) -> bool:
-    """Whether the horizon of a partition may be later than now minus ``delete.retention.ms``."""
+    """Return whether the horizon of a partition may be later than now minus ``delete.retention.ms``."""
     evidence = partition.evidence
     return not isinstance(evidence, Evidence) or not (evidence.keeps_all or evidence.kind in BY_TIME)
 

@@ -1,7 +1,7 @@
-"""The short page of a plan: what its reader has to know, on one screen for any number of partitions.
+"""The short page of a plan: everything that its reader must know, on one screen for any number of partitions.
 
-Rows are shortened to what they say in few words, then left out, until all fits. Consents, risks, reasons and what has
-no undo are whole: no text is cut by its letters. Where risks are many, the last ones are counted, with their codes and
+Rows are first shortened, then left out, until all of them fit. Consents, risks, reasons and the changes without undo
+stay whole: no text is cut in the middle. If there are many risks, the last ones are only counted, with their codes and
 the section that has them all.
 """
 
@@ -48,34 +48,34 @@ from krepair.rules.reasons import LAG, Reason, Verdict, told_of
 ROWS: Final = 24
 WIDTH: Final = 80
 OR_UNTIL: Final = "or until a broker changes a file that this plan changed"
-"""How long undo is possible, before purge: it compares the files that the plan changed, and no others."""
+"""Limit of undo before purge: undo compares the files that the plan changed, and no others."""
 UNTIL: Final = f"until purge, {OR_UNTIL}"
 
 _GAP: Final = 2
-"""Columns between a label and its text."""
+"""Spaces between a label and its text."""
 _AFTER_A_START: Final = "after a start of the broker only for partitions whose files it has not changed"
-"""For which partitions undo is still possible then: each is looked at by itself."""
+"""Partitions that can still be undone then: each is checked by itself."""
 _BY_TIME: Final = {"in-sync": "with --cluster", "as-broker": "with --as-broker"}
 _STAYS, _LAST = 0, 9
 _FEWEST: Final = 3
-"""Rows from which on the last ones are counted."""
+"""Least number of rows of a label before the last ones are only counted."""
 _MARKERS_GO: Final = frozenset({Reason.MARKER.value, Reason.MARKER_STAMP_PAST.value})
 _YOUNG: Final = frozenset({Reason.MARKER_HORIZON.value, Reason.MARKER_STAMP.value})
 _LOOKED_AT: Final = frozenset({"replicas", "in-sync"})
 _TOLD_ELSEWHERE: Final = frozenset({ASSUMED, "keep-until-verified", *KEEPING.values()})
-"""Codes of risks that another row tells: a consent, what comes back, what has no undo."""
+"""Codes of risks that another row already states: a consent, freed space, changes without undo."""
 
 
 class Observed(NamedTuple):
-    """What the disk of a log directory says of a plan.
+    """Findings about the disk of a log directory, as far as they concern a plan.
 
     Attributes:
-        free_bytes: that are free now for the broker's user.
-        needed_bytes: that apply needs on top at its lowest instant.
-        lines: the same in words, with what to do where it does not fit.
-        commands: to type where it does not fit.
-        fits: whether apply would go on.
-        root_bytes: that only root may use beside them, where apply needs them; else 0.
+        free_bytes: bytes that are free now for the broker's user.
+        needed_bytes: most extra bytes that apply needs at any moment.
+        lines: the same in words, with advice if the plan does not fit.
+        commands: commands to type if the plan does not fit.
+        fits: true if apply would proceed.
+        root_bytes: bytes that only root may use in addition, if apply needs them; else 0.
     """
 
     free_bytes: int
@@ -87,19 +87,19 @@ class Observed(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What a page says beside the plan itself. What is not known is empty.
+    """Context of a plan's page. Unknown facts are empty.
 
     Attributes:
-        path: of the plan's file, for the commands.
-        place: words for where the work is done (``--scratch``), which the next commands need too.
+        path: path of the plan's file, for the commands.
+        place: options (``--scratch``) that the next commands need too, as words.
         same: command that makes the plan again.
-        with_evidence: the same with what the running brokers say.
-        with_later_horizon: the same with the time of the plan as the delete horizon.
-        after_stop: of a preview, the same without ``--preview``.
-        observed: what its disk says, or why it was not looked at.
-        objections: of the review: apply will refuse the plan.
-        unmended: what the plan met and does not mend.
-        doubt: why the configuration seems to be that of another broker.
+        with_evidence: that command with the answers of the running brokers.
+        with_later_horizon: that command with the time of the plan as the delete horizon.
+        after_stop: that command without ``--preview``, for a preview.
+        observed: findings about its disk, or why the disk was not examined.
+        objections: objections of the review, for which apply will refuse the plan.
+        unmended: findings that the plan does not repair.
+        doubt: sign that the configuration is that of another broker.
     """
 
     path: str = "PLAN"
@@ -115,7 +115,7 @@ class Around(NamedTuple):
 
     @property
     def lack(self) -> Observed | None:
-        """What the disk says, where the plan does not fit on it."""
+        """Findings about the disk if the plan does not fit on it."""
         return self.observed if isinstance(self.observed, Observed) and not self.observed.fits else None
 
 
@@ -123,15 +123,15 @@ NOTHING_KNOWN = Around()
 
 
 class _Row(NamedTuple):
-    """One thing to know.
+    """One fact for the reader.
 
     Attributes:
-        label: one word.
-        text: the rest.
-        rank: how soon it may go; with 0 it stays.
-        short: what it says where it may have one line only; empty: it stays whole.
-        section: the section that has all rows of its label, where these may be counted; empty: they may not.
-        codes: what it is about, in a word each, for the row that counts.
+        label: one word before the text.
+        text: the text of the row.
+        rank: priority for leaving it out, highest first; 0: it always stays.
+        short: shorter text in one line; empty: it is never shortened.
+        section: section that has all rows of its label, if these may be counted; empty: they may not.
+        codes: codes that the row is about, for the row that counts.
     """
 
     label: str
@@ -143,22 +143,22 @@ class _Row(NamedTuple):
 
 
 def changes_of(plan: Plan) -> list[Change]:
-    """Every change, those of the root first."""
+    """Return every change, those of the root first."""
     of_root = plan.root.changes if plan.root is not None else ()
     return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
 
 
 def short_page(plan: Plan, around: Around) -> View:
-    """The short page."""
+    """Build the short page."""
     kind = "Preview" if is_preview(plan) else "Plan"
     title = f"{kind} {plan.plan_id} of {plan.log_dir} on {plan.host}"
     steps = [step for step in next_of(plan, around) if step.commands]
     last = _last(plan, around)
-    # A terminal breaks a long command anywhere.
+    # A terminal breaks a long command at any letter.
     fixed = sum(-(-len(f"  {command}") // WIDTH) for step in steps for command in step.commands)
     fixed += sum(map(_rows_of, (visible(title), last, *(line for step in steps for line in step.lines))))
-    seen = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
-    rows = _fitted(seen, ROWS - fixed, _show(around))
+    printable = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
+    rows = _fitted(printable, ROWS - fixed, _show(around))
     return View(
         title=title,
         sections=(
@@ -170,17 +170,17 @@ def short_page(plan: Plan, around: Around) -> View:
 
 
 def is_preview(plan: Plan) -> bool:
-    """Whether it was made beside a running broker."""
+    """Return whether the plan was made beside a running broker."""
     return isinstance(plan.preview, Preview)
 
 
 def _rows_of(text: str, width: int = WIDTH) -> int:
-    """Rows of a terminal that a text takes; one that breaks a long command breaks it anywhere."""
+    """Return the number of terminal rows that a text takes; a long command breaks at any letter."""
     return sum(max(-(-len(line) // width), 1) for line in wrapped(text, width)) if text else 0
 
 
 def _fitted(rows: list[_Row], room: int, show: str) -> list[_Row]:
-    """Return rows that fit: the least wanted are shortened, then left out; then some are counted."""
+    """Return rows that fit: the least important are shortened, then left out; then some are counted."""
     width = WIDTH - max(len(row.label) for row in rows) - _GAP
 
     def needed() -> int:
@@ -192,7 +192,7 @@ def _fitted(rows: list[_Row], room: int, show: str) -> list[_Row]:
                 rows[place] = rows[place]._replace(text=rows[place].short or rows[place].text)
 
     def leave_out(low: int) -> None:
-        for row in sorted(rows, key=lambda one: -one.rank):
+        for row in sorted(rows, key=lambda row: -row.rank):
             if needed() > room and row.rank >= low:
                 rows.remove(row)
 
@@ -210,7 +210,7 @@ def _fitted(rows: list[_Row], room: int, show: str) -> list[_Row]:
 def _counted(rows: Sequence[_Row], show: str) -> list[_Row]:
     """Return the rows with the last two of one label in one that counts them; none if none may be counted."""
     labels = [row.label for row in rows if row.section]
-    label = next((one for one in dict.fromkeys(labels) if labels.count(one) >= _FEWEST), "")
+    label = next((label for label in dict.fromkeys(labels) if labels.count(label) >= _FEWEST), "")
     places = [place for place, row in enumerate(rows) if row.label == label and row.section]
     if not places:
         return []
@@ -233,8 +233,8 @@ def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
         yield _Row("Made by", typable(around.same), 4, f"see {_show(around)} --section settings")
     yield from _refusals(plan, around)
     yield from _what_goes(plan, changes)
-    for what, sentence in earlier_than_asked(plan).items():
-        yield _Row("Horizon", sentence, 2, what)
+    for horizon, sentence in earlier_than_asked(plan).items():
+        yield _Row("Horizon", sentence, 2, horizon)
     if changes:
         yield from _space_and_time(plan, around)
     for consent in consents_of(plan):
@@ -273,11 +273,11 @@ def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
         files = [
             few_words for words, some in by_kind(changes) for few_words, _ in words.tells(some) if few_words
         ]
-        folders = [one.folder for one in plan.changing]
+        folders = [partition.folder for partition in plan.changing]
         where = f"{_partitions(len(folders))} ({few(folders)})" if folders else "the log directory itself"
-        what = ", ".join((*_batches_that_go(plan), *files))
+        removed = ", ".join((*_batches_that_go(plan), *files))
         # No figure is ever cut; how many partitions change is in the last line, too.
-        yield _Row("Changes", f"{what}, in {where}", _STAYS, what)
+        yield _Row("Changes", f"{removed}, in {where}", _STAYS, removed)
     stays = _what_stays(plan)
     if stays:
         sizes = "; ".join(stays)
@@ -293,7 +293,7 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
     if not any(change.decides_on for change in changes_of(plan)):
         return
     markers = emptied = 0
-    for tally in add_tallies(tally for one in plan.changing for tally in one.reasons):
+    for tally in add_tallies(tally for partition in plan.changing for tally in partition.reasons):
         known = told_of(tally.reason)
         if tally.reason in _MARKERS_GO:
             markers += tally.batches
@@ -304,19 +304,19 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
         (markers, "transaction marker", "transaction markers"),
         (_records_by_key(plan), "record", "records"),
     )
-    told = [count_text(*one) for one in counts if one[0]]
-    if told:
-        yield f"removes {', '.join(told)}"
+    removed = [count_text(*count) for count in counts if count[0]]
+    if removed:
+        yield f"removes {', '.join(removed)}"
     else:
         yield _merging(plan)
 
 
 def _merging(plan: Plan) -> str:
-    """What a plan is for that removes nothing: fewer segments."""
+    """Describe a plan that removes nothing: it reduces the number of segments."""
     sources = groups = files = 0
-    for one in plan.changing:
-        there = one.by_name.keys()
-        for change in one.changes:
+    for partition in plan.changing:
+        there = partition.by_name.keys()
+        for change in partition.changes:
             sources += len(change.decides_on)
             groups += bool(change.decides_on)
             files += len(there & set(change.takes_out)) if change.decides_on else 0
@@ -325,45 +325,49 @@ def _merging(plan: Plan) -> str:
 
 
 def _records_by_key(plan: Plan) -> int:
-    found = [one.compaction for one in plan.changing if isinstance(one.compaction, KeyCompaction)]
-    return sum(keys.superseded + keys.tombstones_dropped + keys.aborted for keys in found)
+    compactions = [
+        partition.compaction for partition in plan.changing if isinstance(partition.compaction, KeyCompaction)
+    ]
+    return sum(keys.superseded + keys.tombstones_dropped + keys.aborted for keys in compactions)
 
 
 def _what_stays(plan: Plan) -> dict[str, str]:
-    """Markers that stay: how much -> why."""
+    """Return the markers that stay: amount -> reason."""
     unknown: Counter[str] = Counter()
     held, young = 0, 0
-    for one in plan.partitions:
-        if one.keeps_all and isinstance(one.evidence, Evidence):
-            unknown[one.evidence.why] += one.evidence.by_time_bytes + one.evidence.later_bytes
+    for partition in plan.partitions:
+        if partition.keeps_all and isinstance(partition.evidence, Evidence):
+            unknown[partition.evidence.why] += (
+                partition.evidence.by_time_bytes + partition.evidence.later_bytes
+            )
             continue
-        held += sum(tally.bytes for tally in one.reasons if tally.reason == Reason.MARKER_HELD.value)
-        young += sum(tally.bytes for tally in one.reasons if tally.reason in _YOUNG)
-    found = {}
+        held += sum(tally.bytes for tally in partition.reasons if tally.reason == Reason.MARKER_HELD.value)
+        young += sum(tally.bytes for tally in partition.reasons if tally.reason in _YOUNG)
+    stays = {}
     if unknown.total():
         (why, _), *_ = unknown.most_common(1)
-        found[f"{size_text(unknown.total())} of transaction markers and tombstones"] = why
+        stays[f"{size_text(unknown.total())} of transaction markers and tombstones"] = why
     if held:
-        found[f"{size_text(held)} of transaction markers"] = "another replica has, or may have, their data"
+        stays[f"{size_text(held)} of transaction markers"] = "another replica has, or may have, their data"
     if young:
-        found[f"{size_text(young)} of transaction markers younger than the delete horizon"] = "they go later"
-    return found
+        stays[f"{size_text(young)} of transaction markers younger than the delete horizon"] = "they go later"
+    return stays
 
 
 def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
-    seen = around.observed
-    if isinstance(seen, str):
-        looks = f"{seen}; apply looks first"
+    disk = around.observed
+    if isinstance(disk, str):
+        looks = f"{disk}; apply looks first"
         yield _Row(
             "Fits", f"{looks}. It needs {size_text(plan.peak_extra_bytes)} more while it runs", 2, looks
         )
-    elif seen.fits:
+    elif disk.fits:
         yield _Row(
-            "Fits", _fits_text(plan, seen, around), _STAYS if seen.root_bytes or _without_room(plan) else 2
+            "Fits", _fits_text(plan, disk, around), _STAYS if disk.root_bytes or _without_room(plan) else 2
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
-        yield _Row("Space", " ".join(seen.lines))
+        yield _Row("Space", " ".join(disk.lines))
         return
     yield _Row("Frees", _comes_back(plan), 2)
     time = expected_text(plan.expected_seconds + verify_seconds(plan))
@@ -371,18 +375,18 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
 
 
 def _without_room(plan: Plan) -> int:
-    """How many partitions wait for room."""
-    return sum(one.code == NO_ROOM for one in plan.partitions)
+    """Return how many partitions wait for room."""
+    return sum(partition.code == NO_ROOM for partition in plan.partitions)
 
 
-def _fits_text(plan: Plan, seen: Observed, around: Around) -> str:
-    free = f"{size_text(max(seen.free_bytes, 0))} are free"
-    if seen.root_bytes:
-        free += f" for users, {size_text(seen.root_bytes)} for root: run apply as root"
-    needs = f"apply needs {size_text(seen.needed_bytes)} more while it runs; {free}"
+def _fits_text(plan: Plan, disk: Observed, around: Around) -> str:
+    free = f"{size_text(max(disk.free_bytes, 0))} are free"
+    if disk.root_bytes:
+        free += f" for users, {size_text(disk.root_bytes)} for root: run apply as root"
+    needs = f"apply needs {size_text(disk.needed_bytes)} more while it runs; {free}"
     waiting = _without_room(plan)
     if not waiting:
-        return f"{'yes, for root' if seen.root_bytes else 'yes'}: {needs}"
+        return f"{'yes, for root' if disk.root_bytes else 'yes'}: {needs}"
     fitting = len(plan.changing)
     kept = any(isinstance(change.undo, KeepOriginal) for change in changes_of(plan))
     again = f": type {typable(around.same)}" if around.same else ""
@@ -391,7 +395,7 @@ def _fits_text(plan: Plan, seen: Observed, around: Around) -> str:
 
 
 def _comes_back(plan: Plan) -> str:
-    """Free space after apply and after purge, each compared with now."""
+    """Describe the free space after apply and after purge, each compared with now."""
     now, later = free_after_apply(plan), plan.freed_at_purge
     if now == later:
         return (
@@ -405,19 +409,19 @@ def _comes_back(plan: Plan) -> str:
 
 
 def _consent_text(consent: Consent) -> str:
-    given = " ".join((consent.option, names_text(consent.values))).strip()
+    option = " ".join((consent.option, names_text(consent.values))).strip()
     folders = few(consent.folders) if consent.folders else "no partition"
-    return f"{given}, for {folders}: {consent.text}"
+    return f"{option}, for {folders}: {consent.text}"
 
 
 def _risks(plan: Plan) -> Iterator[_Row]:
-    """A row for each code: the first, and how many more."""
+    """Yield a row for each code: its first risk, and how many more there are."""
     counts = Counter(risk.code for risk in plan.risks)
-    told = set()
+    stated = set()
     for risk in plan.risks:
-        if risk.code in told or risk.code in _TOLD_ELSEWHERE:
+        if risk.code in stated or risk.code in _TOLD_ELSEWHERE:
             continue
-        told.add(risk.code)
+        stated.add(risk.code)
         more = counts[risk.code] - 1
         yield _Row(
             "Risk",
@@ -428,29 +432,33 @@ def _risks(plan: Plan) -> Iterator[_Row]:
 
 
 def _proofs(plan: Plan) -> Iterator[_Row]:
-    """What is believed of other replicas, where they were looked at."""
-    found = Counter(
-        one.evidence.why
-        for one in plan.partitions
-        if isinstance(one.evidence, Evidence) and one.evidence.kind in _LOOKED_AT
+    """Yield the most frequent evidence about other replicas, if their logs or answers were read."""
+    reasons = Counter(
+        partition.evidence.why
+        for partition in plan.partitions
+        if isinstance(partition.evidence, Evidence) and partition.evidence.kind in _LOOKED_AT
     )
-    for why, count in found.most_common(1):
-        others = f"; and {len(found) - 1:,} more such answers" if len(found) > 1 else ""
+    for why, count in reasons.most_common(1):
+        others = f"; and {len(reasons) - 1:,} more such answers" if len(reasons) > 1 else ""
         yield _Row("Proof", f"{_partitions(count)}: {why}{others}", 3)
 
 
 def _left(plan: Plan, around: Around) -> Iterator[_Row]:
-    alone: dict[str, list[str]] = {}
-    for one in plan.partitions:
-        if one.status == "left alone":
-            alone.setdefault(one.code, []).append(one.folder)
-    if alone:
-        codes = "; ".join(f"{code}: {few(folders)}" for code, folders in alone.items())
-        count = sum(map(len, alone.values()))
+    skipped: dict[str, list[str]] = {}
+    for partition in plan.partitions:
+        if partition.status == "left alone":
+            skipped.setdefault(partition.code, []).append(partition.folder)
+    if skipped:
+        codes = "; ".join(f"{code}: {few(folders)}" for code, folders in skipped.items())
+        count = sum(map(len, skipped.values()))
         stay = f"{_partitions(count)} {'stays as it is' if count == 1 else 'stay as they are'}"
         where = _show(around) + " --section partitions"
         yield _Row("Skipped", f"{stay} ({codes})", _STAYS, f"{stay}: {where}")
-    held = [one for one in plan.partitions if one.span is not None and one.span.limit == LAG]
+    held = [
+        partition
+        for partition in plan.partitions
+        if partition.span is not None and partition.span.limit == LAG
+    ]
     if held and held[0].span is not None:
         more = f"; and {len(held) - 1:,} more such partitions" if len(held) > 1 else ""
         yield _Row("Held", f"{held[0].folder}: {held[0].span.limit_text}{more}")
@@ -459,39 +467,39 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
 
 
 def earlier_than_asked(plan: Plan) -> dict[str, str]:
-    """That a time was asked for which what is known of other replicas does not allow: what is used -> a sentence."""
-    asked = plan.policy.horizon
-    if not (asked.isascii() and asked.isdigit()):
+    """Return the horizon used -> a sentence, if the evidence does not allow the requested time."""
+    requested = plan.policy.horizon
+    if not (requested.isascii() and requested.isdigit()):
         return {}
     used: dict[str, set[int]] = {}
-    for one in plan.partitions:
-        for choice in one.horizons:
-            if choice.chosen and choice.name == "TIME" and choice.horizon_ms < int(asked):
-                kind = one.evidence.kind if isinstance(one.evidence, Evidence) else ""
+    for partition in plan.partitions:
+        for choice in partition.horizons:
+            if choice.chosen and choice.name == "TIME" and choice.horizon_ms < int(requested):
+                kind = partition.evidence.kind if isinstance(partition.evidence, Evidence) else ""
                 used.setdefault(_BY_TIME.get(kind, "here"), set()).add(choice.horizon_ms)
-    found = {}
+    sentences = {}
     for word, times in sorted(used.items()):
-        what = f"{word} the plan uses {time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}"
-        found[f"not as asked: {what}"] = (
-            f"The TIME of --delete-horizon is later than now minus delete.retention.ms: {what}. A later one needs "
+        horizon = f"{word} the plan uses {time_text(max(times))}{'' if len(times) == 1 else ' or earlier, by topic'}"
+        sentences[f"not as asked: {horizon}"] = (
+            f"The TIME of --delete-horizon is later than now minus delete.retention.ms: {horizon}. A later one needs "
             "--replicas or --only-replica."
         )
-    return found
+    return sentences
 
 
 def left_out_bytes(plan: Plan) -> int:
-    """Bytes of markers and tombstones that would go with evidence that no other replica needs them."""
-    known = [one.evidence for one in plan.partitions if isinstance(one.evidence, Evidence)]
+    """Return bytes of markers and tombstones that would go with evidence that no other replica needs them."""
+    known = [partition.evidence for partition in plan.partitions if isinstance(partition.evidence, Evidence)]
     return sum(evidence.by_time_bytes for evidence in known if evidence.keeps_all)
 
 
 def later_bytes(plan: Plan) -> int:
-    """Bytes that a later delete horizon would free, where other replicas do not hold them back."""
+    """Return the bytes that a later delete horizon would free and that other replicas do not hold back."""
     gain = 0
-    for one in plan.partitions:
-        chosen = [choice.log_bytes_after for choice in one.horizons if choice.chosen]
-        if chosen and not one.keeps_all:
-            gain += chosen[0] - min(choice.log_bytes_after for choice in one.horizons)
+    for partition in plan.partitions:
+        chosen = [choice.log_bytes_after for choice in partition.horizons if choice.chosen]
+        if chosen and not partition.keeps_all:
+            gain += chosen[0] - min(choice.log_bytes_after for choice in partition.horizons)
     return gain
 
 
@@ -526,27 +534,27 @@ def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
 
 
 def _if_not_applied(changes: Sequence[Change]) -> str:
-    """What stays, by the worst of the rules that the changes mend."""
+    """Describe the consequence of not applying the plan: the worst finding that the changes repair."""
     rules = {rule for change in changes for rule in change.rules}
     worst_first = list(Severity)
-    found = sorted(
+    findings = sorted(
         (RULES[code] for code in rules if code in RULES),
         key=lambda rule: (worst_first.index(rule.severity), rule.code),
     )
-    if not found:
+    if not findings:
         return "without this plan the logs stay as large as they are"
-    worst = found[0]
-    more = f", and {len(found) - 1:,} more codes" if len(found) > 1 else ""
+    worst = findings[0]
+    more = f", and {len(findings) - 1:,} more codes" if len(findings) > 1 else ""
     return (
         f"without this plan {worst.code} stays ({worst.severity.value}){more}: krepair explain {worst.code}"
     )
 
 
-# -- what is next
+# -- the next steps
 
 
 def next_of(plan: Plan, around: Around) -> tuple[Section, ...]:
-    """What to type after a look at the plan, step by step."""
+    """Return the next commands for the reader of the plan, step by step."""
     if is_preview(plan):
         diff = Next.of("diff", around.path, PLAN)
         return (_step("After the stop:", (around.after_stop, diff)),)
@@ -556,8 +564,8 @@ def next_of(plan: Plan, around: Around) -> tuple[Section, ...]:
         return (_step("Next:", (Next.of("show", around.path, "--section", "risks"),)),)
     changes = changes_of(plan)
     if changes:
-        seen = around.observed
-        for_root = isinstance(seen, Observed) and seen.root_bytes
+        disk = around.observed
+        for_root = isinstance(disk, Observed) and disk.root_bytes
         who = "as root" if for_root else "as the broker's user or as root"
         first = _step(
             f"Next, with the broker stopped, {who}:",
@@ -578,20 +586,20 @@ def next_of(plan: Plan, around: Around) -> tuple[Section, ...]:
 
 
 def _step(when: str, commands: Iterable[Next]) -> Section:
-    """What to type, after when, and as whom."""
+    """Return commands under a line that says when to type them, and as whom."""
     return Section(title="", lines=(when,), commands=tuple(filter(None, commands)))
 
 
 def _last(plan: Plan, around: Around) -> str:
-    """The whole plan in one sentence."""
+    """Return the whole plan in one sentence."""
     changes = changes_of(plan)
     if not changes:
         return "This plan changes nothing."
-    told = [f"{_partitions(len(plan.changing))} {'changes' if len(plan.changing) == 1 else 'change'}"]
+    parts = [f"{_partitions(len(plan.changing))} {'changes' if len(plan.changing) == 1 else 'change'}"]
     if plan.root is not None:
-        told.append(f"{count_text(len(plan.root.changes), 'checkpoint')} of the root")
-    told += [_records_that_go(plan), _in_the_end(plan)]
-    sentence = f"Plan: {', '.join(told)}; "
+        parts.append(f"{count_text(len(plan.root.changes), 'checkpoint')} of the root")
+    parts += [_records_that_go(plan), _in_the_end(plan)]
+    sentence = f"Plan: {', '.join(parts)}; "
     if around.objections or is_preview(plan) or around.lack is not None:
         return f"{sentence}apply will refuse it."
     kept = [isinstance(change.undo, KeepOriginal) for change in changes]

@@ -1,7 +1,7 @@
-"""Every figure of space that changes need, keep and give back: blocks of the disk, and files. Pure.
+"""Compute all space that changes need, keep and give back: blocks of the disk, and files. Pure.
 
-Whether they fit is worked out in ``krepair.plan.fit``. Figures are upper bounds of what is needed, and so lower bounds
-of what comes back: the sizes of new indexes are, and a change has a block for each folder entry that it may need.
+``krepair.plan.fit`` computes whether they fit. Figures are upper bounds of the need, and so lower bounds of what comes
+back: the sizes of new indexes are upper bounds, and each folder entry that a change may need counts as a block.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ from krepair.plan.planfile import kept_copy
 from krepair.rules.reasons import Reason
 
 ROUNDING_BYTES: Final = 4096
-"""Bytes that a new file may need beyond its size: one block."""
+"""Bytes that a new file may need in addition to its size: one block."""
 
 REMOVAL_BYTES: Final = 1024
-"""Bytes that the removal of a file needs: two records in the journal, and a folder entry for the kept file."""
+"""Bytes that removing a file needs: two records in the journal, and a folder entry for the kept file."""
 
 PRIVATE_FOLDER_BYTES: Final = 64 * 1024
-"""Bytes for journal, folders and fence files of one partition while it is changed, at least."""
+"""Lower bound of the bytes for journal, folders and recovery guard of one partition while it is changed."""
 _PRIVATE_FILES: Final = 12
-"""Folders, journal and its successor, fence files and the name of the plan's copy of one partition meanwhile."""
+"""Files of one partition while it is changed: folders, journal and its successor, recovery guard, copy of the plan."""
 _FOLDERS_THAT_STAY: Final = 5
-"""The private sub-folder and those in it; and a block by which the partition's own folder may have grown."""
+"""Blocks that stay until purge: the private sub-folder, its folders, and one for a larger partition folder."""
 _FILES_THAT_STAY: Final = 5
-"""Until purge: the private sub-folder, three in it, and the journal."""
+"""Files that stay until purge: the private sub-folder, three folders in it, and the journal."""
 _RECORDS_OF_A_CHANGE: Final = 512
 _RECORD_OF_A_FILE: Final = 200
 _LISTED_FILE: Final = 40
-"""Bytes in a journal: of a change, of a file that it touches, of a file of the partition in the listing of a run."""
+"""Bytes in a journal for a file of the partition in the listing of a run; above: for a change, and for a file that it
+touches."""
 
 COPY_FIGURES: Final = 256
-"""Bytes of the copy of a plan for the fields that depend on its size, and are left out where it is worked out."""
+"""Bytes in the copy of a plan for the fields that depend on its size, and are left out while it is computed."""
 
 
 class Space(NamedTuple):
-    """What a change costs and frees: bytes of blocks on the disk, but for ``log_shrinks``; and files.
+    """Space that a change costs and frees: bytes of disk blocks (except ``log_shrinks``), and files.
 
     Attributes:
-        made: what its new files take at most.
-        back: what is free once its originals are gone.
-        peak: what it needs on top while it is applied.
+        made: upper bound of the bytes that its new files take.
+        back: bytes that are free once its originals are gone.
+        peak: most extra bytes that it needs while it is applied.
         log_shrinks: bytes that the ``.log`` files of the partition lose; negative if they grow.
-        kept_anew: what keeping its originals takes besides ``made``: bytes that are kept as a copy.
-        files: new files, at most.
-        files_back: files that are gone with its originals.
-        touches: names that it touches.
+        kept_anew: bytes that keeping its originals takes in addition to ``made``, because they are kept as a copy.
+        files: upper bound of the number of new files.
+        files_back: number of files that are gone with its originals.
+        touches: number of names that it touches.
     """
 
     made: int
@@ -67,14 +68,12 @@ class Space(NamedTuple):
 
 
 def space_of(change: Change, on_disk: OnDisk) -> Space:
-    """The space that a change needs and frees.
+    """Compute the space that a change needs and frees.
 
-    Of a log that is cut in its place only the bytes that go are copied. A broker's swap only changes
-    its name.
+    If a log is truncated in place, only the removed bytes are copied. A broker's swap only changes its name.
 
     Args:
-        change: the change.
-        on_disk: what the files of the partition take.
+        on_disk: disk usage of the partition's files.
     """
     made = back = copied = kept_anew = shrinks = files = files_back = 0
     all_files = change.files
@@ -103,7 +102,7 @@ def space_of(change: Change, on_disk: OnDisk) -> Space:
 
 
 def _entries(change: Change, leaves: int, touches: int) -> int:
-    """Bytes for the folder entries of the new files, and of a front or a copy of a log that loses bytes."""
+    """Return bytes for the folder entries of the new files, and of the front or copy of a log that loses bytes."""
     if not leaves:
         return REMOVAL_BYTES * touches
     if change.in_order:
@@ -112,12 +111,12 @@ def _entries(change: Change, leaves: int, touches: int) -> int:
 
 
 class OnTop(NamedTuple):
-    """What a series of changes needs on top, compared with what there was before the first of them.
+    """Extra space that a series of changes needs, compared with the state before the first of them.
 
     Attributes:
-        peak: largest number of extra bytes at any moment.
+        peak: most extra bytes at any moment.
         after: extra bytes after all changes; negative if they have freed more than they need.
-        files: largest number of extra files at any moment.
+        files: most extra files at any moment.
         files_after: extra files after all changes.
     """
 
@@ -127,7 +126,7 @@ class OnTop(NamedTuple):
     files_after: int = 0
 
     def then(self, other: OnTop) -> OnTop:
-        """The need of these changes followed by others."""
+        """Return the need of these changes followed by others."""
         return OnTop(
             max(self.peak, self.after + other.peak),
             self.after + other.after,
@@ -140,12 +139,12 @@ NOTHING: Final = OnTop(0, 0)
 
 
 def freed_at_apply(change: Change, space: Space) -> int:
-    """Bytes that are free right after apply; negative while the originals are kept."""
+    """Return the bytes that are free right after apply; negative while the originals are kept."""
     return (space.back if is_freed_by_apply(change) else -space.kept_anew) - space.made
 
 
 class OwnGroup(NamedTuple):
-    """A change that is staged, verified and freed by itself: what it needs, and what its originals give back."""
+    """A change that is staged, verified and freed by itself: its need, and what freeing its originals gives back."""
 
     change: Change
     needs: OnTop
@@ -153,19 +152,19 @@ class OwnGroup(NamedTuple):
     files_back: int
 
     def freed(self) -> OnTop:
-        """What it needs where apply frees its originals."""
+        """Return its need if apply frees its originals."""
         peak, after, files, files_after = self.needs
         return OnTop(peak, after - self.back, files, files_after - self.files_back)
 
 
 class Parts(NamedTuple):
-    """The changes of a partition, by when they are staged.
+    """Needs of a partition's changes, by the time when they are staged.
 
     Attributes:
-        begin: what is there until the end: journal and folders, and all that is staged before the first group.
-        groups: each by itself.
-        end: what goes after the last group: the fence, and originals of the other changes that can be freed.
-        end_if_kept: what goes then where all originals are kept.
+        begin: need from the beginning to the end: journal and folders, and everything staged before the first group.
+        groups: groups of segments that are staged one by one.
+        end: what is freed after the last group: the recovery guard, and originals of other changes that may be freed.
+        end_if_kept: what is freed then if all originals are kept.
     """
 
     begin: OnTop
@@ -175,7 +174,7 @@ class Parts(NamedTuple):
 
 
 def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
-    """The needs of a partition's changes."""
+    """Compute the needs of a partition's changes."""
     on_disk = OnDisk.of(partition.files, policy)
     linked = policy.links_are_files is True
     spaces = [space_of(change, on_disk) for change in partition.changes]
@@ -214,7 +213,7 @@ def _journal_bytes(partition: PartitionPlan, touched: int) -> int:
 
 
 def on_top(partition: PartitionPlan, policy: Policy) -> OnTop:
-    """What the changes of one partition, or of the root, need on top.
+    """Return the extra space that the changes of one partition, or of the root, need.
 
     Changes that cannot be staged by themselves are staged before the first group, and freed after the last one.
     """
@@ -228,7 +227,7 @@ def on_top(partition: PartitionPlan, policy: Policy) -> OnTop:
 
 
 def on_top_of_all(partitions: Iterable[PartitionPlan], policy: Policy) -> OnTop:
-    """What partitions need on top if they are changed one after the other, in this order."""
+    """Return the extra space that partitions need if they are changed one after the other, in this order."""
     together = NOTHING
     for partition in partitions:
         together = together.then(on_top(partition, policy))
@@ -236,7 +235,7 @@ def on_top_of_all(partitions: Iterable[PartitionPlan], policy: Policy) -> OnTop:
 
 
 def files_at_most(segments: int) -> int:
-    """New files at most, where every segment of a partition is written anew."""
+    """Return an upper bound of the new files if every segment of a partition is rewritten."""
     return _PRIVATE_FILES + len(SEGMENT_SUFFIXES) * segments
 
 
@@ -244,22 +243,22 @@ def files_at_most(segments: int) -> int:
 
 
 def apply_order(plan: Plan) -> list[PartitionPlan]:
-    """Partitions with changes, in the order in which apply carries them out.
+    """Return the partitions with changes, in the order in which apply carries them out.
 
     If originals are kept in place, partitions that free most and need the least extra space come first. If apply itself
     frees originals, partitions that need the least come first, so that others can use the bytes that they free.
-    Partitions that free nothing come last, the largest need first. If a disk has too little space for this order, it
-    has too little for every order.
+    Partitions that free nothing come last, the largest need first. A disk with too little space for this order has too
+    little for every order.
     """
     changing = [partition for partition in plan.partitions if partition.changes]
     if plan.policy.keep == INPLACE:
         return sorted(changing, key=_most_for_least)
-    needs = {one.folder: on_top(as_freed(one), plan.policy) for one in changing}
-    return sorted(changing, key=lambda one: (*_fits_first(needs[one.folder]), _name(one)))
+    needs = {each.folder: on_top(as_freed(each), plan.policy) for each in changing}
+    return sorted(changing, key=lambda each: (*_fits_first(needs[each.folder]), _name(each)))
 
 
 def as_freed(partition: PartitionPlan) -> PartitionPlan:
-    """The partition as if apply freed all originals that it may free."""
+    """Return the partition as if apply freed all originals that it may free."""
     changes = tuple(replace(change, undo=undo_for(UNTIL_VERIFIED, change)) for change in partition.changes)
     return replace(partition, changes=changes)
 
@@ -282,7 +281,7 @@ def _name(partition: PartitionPlan) -> tuple[str, int]:
 
 
 def root_on_top(plan: Plan) -> OnTop:
-    """What files of the root need. They are changed around all partitions, and are always kept."""
+    """Return the need of the root's files. They change before and after all partitions, and are always kept."""
     if plan.root is None:
         return NOTHING
     root = PartitionPlan(
@@ -292,7 +291,7 @@ def root_on_top(plan: Plan) -> OnTop:
 
 
 def plan_copy_bytes(plan: Plan) -> int:
-    """Bytes that the copy of the plan beside the kept originals takes at most; 0 if the plan changes nothing.
+    """Return an upper bound of the plan's copy beside the backups, in bytes; 0 if the plan changes nothing.
 
     Fields that depend on this figure are left out.
     """
@@ -304,7 +303,7 @@ def plan_copy_bytes(plan: Plan) -> int:
 
 
 def parts_on_top(plan: Plan) -> OnTop:
-    """What is needed while the root and the partitions are changed, without the copy of the plan."""
+    """Return the need while the root and the partitions are changed, without the copy of the plan."""
     root = root_on_top(plan)
     return OnTop(root.peak, root.peak, root.files, root.files).then(
         on_top_of_all(apply_order(plan), plan.policy)
@@ -312,15 +311,15 @@ def parts_on_top(plan: Plan) -> OnTop:
 
 
 def plan_peak_bytes(plan: Plan) -> int:
-    """Extra bytes that are needed while the whole plan is applied. The plan's own ``peak_extra_bytes`` is ignored."""
+    """Return the extra bytes that applying the whole plan needs. Its own ``peak_extra_bytes`` is ignored."""
     return parts_on_top(plan).peak + plan_copy_bytes(plan)
 
 
 def free_after_apply(plan: Plan) -> int:
-    """Bytes that are free right after apply at least, compared with now; negative if more is used.
+    """Return a lower bound of the bytes free right after apply, compared with now; negative if more is used.
 
-    Until purge the folders of krepair, their journals and the copy of the plan take blocks beside the new files. Where
-    all originals are freed they are gone, too.
+    Until purge krepair's folders, journals and the copy of the plan take blocks beside the new files. If all originals
+    are freed, these are gone too.
     """
     changes = [change for partition in plan.partitions for change in partition.changes]
     if plan.root is None and all(map(is_freed_by_apply, changes)):
@@ -329,11 +328,11 @@ def free_after_apply(plan: Plan) -> int:
 
 
 def without_undo(plan: Plan) -> list[Change]:
-    """The changes of which there is no undo after apply: it begins with the last one, and stops where one is freed."""
+    """Return the changes that cannot be undone after apply: undo starts at the last one and stops at a freed one."""
     gone: list[Change] = []
-    for one in plan.partitions:
-        freed = [place for place, change in enumerate(one.changes) if is_freed_by_apply(change)]
-        gone += one.changes[: freed[-1] + 1] if freed else ()
+    for partition in plan.partitions:
+        freed = [place for place, change in enumerate(partition.changes) if is_freed_by_apply(change)]
+        gone += partition.changes[: freed[-1] + 1] if freed else ()
     return gone
 
 
@@ -345,7 +344,7 @@ WRITTEN_BYTES_PER_SECOND: Final = 200_000_000
 
 
 def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
-    """Sums by reason, in the order of ``Reason``; an unknown code comes last."""
+    """Sum the tallies by reason, in the order of ``Reason``; an unknown code comes last."""
     batches: dict[str, int] = {}
     size: dict[str, int] = {}
     for tally in tallies:
@@ -356,7 +355,7 @@ def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
 
 
 def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
-    """The partition with all figures that follow from its changes and files."""
+    """Return the partition with all figures that follow from its changes and files."""
     on_disk = OnDisk.of(partition.files, policy)
     spaces = [(change, space_of(change, on_disk)) for change in partition.changes]
     return replace(
@@ -372,7 +371,7 @@ def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
 
 
 def made_bytes(partitions: Iterable[PartitionPlan], policy: Policy) -> int:
-    """Bytes that apply writes, and that ``krepair verify PLAN`` reads."""
+    """Return the bytes that apply writes, and that ``krepair verify PLAN`` reads."""
     return sum(
         space_of(change, on_disk).made
         for partition in partitions
@@ -382,15 +381,15 @@ def made_bytes(partitions: Iterable[PartitionPlan], policy: Policy) -> int:
 
 
 def expected_seconds(partitions: Iterable[PartitionPlan], policy: Policy) -> float:
-    """Estimated seconds of apply, at a fixed and cautious rate.
+    """Estimate the seconds of apply, at a fixed and cautious rate.
 
     With a rate measured on the host, two plans of the same directory would differ.
     """
     changing = [partition for partition in partitions if partition.changes]
-    read = sum(change.work.apply for one in changing for change in one.changes)
+    read = sum(change.work.apply for partition in changing for change in partition.changes)
     return round(read / READ_BYTES_PER_SECOND + made_bytes(changing, policy) / WRITTEN_BYTES_PER_SECOND, 1)
 
 
 def verify_seconds(plan: Plan) -> float:
-    """Estimated seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
+    """Estimate the seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
     return made_bytes(plan.changing, plan.policy) / READ_BYTES_PER_SECOND

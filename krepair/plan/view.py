@@ -1,4 +1,4 @@
-"""A neutral page of titles, lines and tables. Markdown, the terminal and HTML are drawn from it."""
+"""A neutral page of titles, lines and tables. Markdown, the terminal and HTML are rendered from it."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ PARTS: Final = {
     "commit": "Order, space, time and the way back",
     "risks": "Consents and risks",
 }
-"""Name of a part of a plan's page, as ``--section`` takes it -> its heading."""
+"""Name of a part of a plan's page, as ``--section`` accepts it -> its heading."""
 
 _QUOTED: Final = re.compile("\"'\"|'[^']*'")
-"""Pieces of a command as ``shlex.quote`` makes them."""
+"""Quoted pieces of a command, as ``shlex.quote`` writes them."""
 
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows of text.
+    """Rows of text under headings.
 
     Attributes:
         columns: headings; all empty for names and values.
-        rows: cells, as many as headings.
-        right: places of the columns that hold numbers.
+        rows: rows with as many cells as headings.
+        right: indexes of the columns that hold numbers.
     """
 
     columns: tuple[str, ...]
@@ -51,11 +51,12 @@ class Table:
 
 
 def table_of(columns: str, rows: Iterable[Sequence[Cell]]) -> Table:
-    """A table by its headings.
+    """Build a table from its headings.
 
     Args:
-        columns: divided by `` | ``; what begins with ``#`` holds numbers: ``partition | # bytes | why``.
-        rows: cells, as many as headings; a whole number is written with a comma for each thousand.
+        columns: headings, separated by `` | ``; a heading with ``#`` has numbers below it: ``partition | # bytes |
+            why``.
+        rows: rows with as many cells as headings; whole numbers get thousands separators.
     """
     headings = columns.split(" | ")
     return Table(
@@ -66,7 +67,7 @@ def table_of(columns: str, rows: Iterable[Sequence[Cell]]) -> Table:
 
 
 def folded(rows: Iterable[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
-    """Rows of which those that are equal, but for their first cell, are there once: ``t-0 and 24 like it``."""
+    """Return the rows, with rows that differ only in their first cell merged: ``t-0 and 24 like it``."""
     alike: dict[tuple[Cell, ...], list[Cell]] = {}
     for name, *cells in rows:
         alike.setdefault(tuple(cells), []).append(name)
@@ -74,20 +75,20 @@ def folded(rows: Iterable[tuple[Cell, ...]]) -> list[tuple[Cell, ...]]:
 
 
 def like_it(name: str, more: int) -> str:
-    """The name of the first of several that are alike."""
+    """Return the name of the first of several that are alike."""
     return f"{name} and {more:,} like it" if more else name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """One part of a page. Empty parts are not drawn.
+    """One part of a page. Empty parts are not rendered.
 
     Attributes:
-        title: heading; empty: it goes on from the section above.
+        title: heading; empty: it continues the section above.
         lines: paragraphs, one line each.
-        table: or None.
-        commands: to type, one line each.
-        part: of ``PARTS``, which is folded where a writer can; empty: it is always in sight.
+        table: table below the lines, or None.
+        commands: commands to type, one line each.
+        part: name in ``PARTS`` of the part, which is collapsed where a writer can; empty: it is always visible.
     """
 
     title: str
@@ -98,44 +99,46 @@ class Section:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing under the heading."""
+        """True if there is nothing under the heading."""
         return not (self.lines or self.commands or (self.table and self.table.rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """A whole page."""
+    """A whole page: title and sections."""
 
     title: str
     sections: tuple[Section, ...]
 
     @property
     def short(self) -> View:
-        """What is always in sight."""
+        """The sections that are always visible."""
         return self.only("")
 
     def only(self, part: str) -> View:
-        """One part."""
-        return View(title=self.title, sections=tuple(one for one in self.sections if one.part == part))
+        """Return the page with the sections of one part only."""
+        return View(
+            title=self.title, sections=tuple(section for section in self.sections if section.part == part)
+        )
 
     @property
     def in_parts(self) -> Iterator[tuple[str, tuple[Section, ...]]]:
-        """Each run of sections of the same part that has something in it, with the part's name."""
+        """Runs of nonempty sections of the same part, with the part's name."""
         for part, sections in groupby(self.sections, key=lambda section: section.part):
-            found = tuple(section for section in sections if not section.empty)
-            if found:
-                yield part, found
+            nonempty = tuple(section for section in sections if not section.empty)
+            if nonempty:
+                yield part, nonempty
 
 
 def visible(text: str) -> str:
-    """The text with unprintable characters spelled out, so that a name cannot move the cursor or break a line."""
+    """Return the text with unprintable characters escaped, so that a name cannot move the cursor or break a line."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _escape(letter) for letter in text)
 
 
 def typable(command: Next) -> str:
-    r"""A command as one line that a shell takes: what cannot be printed in a quoted word is spelled as bytes.
+    r"""Return a command as one line that a shell accepts, with unprintable characters of quoted words as bytes.
 
     Bash, zsh, ksh and busybox read ``$'a\x0ab'``.
     """
@@ -151,7 +154,9 @@ def _spelled(word: re.Match[str]) -> str:
 def _bytes_of(letter: str) -> str:
     if letter.isprintable():
         return letter.replace("\\", "\\\\")
-    of_a_name = 0xDC80 <= ord(letter) <= 0xDCFF  # a byte that is not UTF-8, as Python has it in a file name
+    of_a_name = (
+        0xDC80 <= ord(letter) <= 0xDCFF
+    )  # Python's surrogate for a byte of a file name that is not UTF-8
     data = letter.encode("utf-8", "surrogateescape" if of_a_name else "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in data)
 
@@ -161,29 +166,29 @@ def _escape(letter: str) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A number of bytes, exact and in a large unit: ``1,308,238 (1.2 MiB)``."""
+    """Return a number of bytes, exact and in a large unit: ``1,308,238 (1.2 MiB)``."""
     large = large_unit(count)
     return f"{count:,} ({large})" if large else f"{count:,}"
 
 
 def bytes_words(count: int) -> str:
-    """A number of bytes in a sentence: ``1 byte``, ``1,308,238 bytes (1.2 MiB)``."""
+    """Return a number of bytes for a sentence: ``1 byte``, ``1,308,238 bytes (1.2 MiB)``."""
     large = large_unit(count)
     return f"{exact_bytes(count)} ({large})" if large else exact_bytes(count)
 
 
 def size_text(count: int) -> str:
-    """A number of bytes in a large unit, for a line that is read at a glance: ``1.2 MiB``, ``61 bytes``."""
+    """Return a number of bytes in a large unit, for a line that is read at a glance: ``1.2 MiB``, ``61 bytes``."""
     return large_unit(count) or exact_bytes(count)
 
 
 def exact_bytes(count: int) -> str:
-    """A number of bytes in full: ``1,308,238 bytes``."""
+    """Return a number of bytes in full: ``1,308,238 bytes``."""
     return f"{count:,} byte{'' if abs(count) == 1 else 's'}"
 
 
 def large_unit(count: int) -> str:
-    """A number of bytes in a large unit, ``1.2 MiB``; empty where it is less than one of them."""
+    """Return a number of bytes in a large unit, ``1.2 MiB``; an empty string if it is less than one of them."""
     size, power = float(abs(count)), 0
     while size >= 1024 and power < len(_UNITS):
         size /= 1024
@@ -193,30 +198,30 @@ def large_unit(count: int) -> str:
 
 
 def expected_text(seconds: float) -> str:
-    """An expected time in seconds as text. It is only an estimate, so below a minute no number is given."""
+    """Return an expected time in seconds as text. It is only an estimate, so below a minute there is no number."""
     return "less than a minute" if seconds < 60 else duration_text(seconds)
 
 
 def horizon_text(milliseconds: int) -> str:
-    """A delete horizon: a moment, or whether it lets markers and tombstones go at any time or never."""
+    """Return a delete horizon as text: a moment, or whether it removes markers and tombstones always or never."""
     if milliseconds >= INT64_MAX:
         return "any time"
     return time_text(milliseconds) if milliseconds > 0 else "never"
 
 
 def asked_horizon(text: str) -> str:
-    """A delete horizon as it was asked for: a name, or a moment."""
+    """Return the requested delete horizon as text: a name, or a moment."""
     is_time = text.isascii() and text.isdigit() and len(text) <= len(str(INT64_MAX))
     return time_text(int(text)) if is_time else text
 
 
 def share_text(part: int, whole: int) -> str:
-    """How much of something is left, as ``17%``; of what is left nothing is shown as nothing."""
+    """Return the share that remains, as ``17%``; 0 of 0 counts as nothing."""
     share = min(max(part / whole, 0.0), 1.0) if whole > 0 else 0.0
     return "<1%" if part > 0 and share < 0.01 else f"{share:.0%}"
 
 
-# -- lines no longer than a width
+# -- wrapping of lines
 
 _PROGRAM: Final = re.compile(r"\W?(?:krepair|kafka-[a-z-]+\.sh)")
 _VERB: Final = re.compile(r"[a-z]+\W?")
@@ -226,7 +231,7 @@ _ENDS: Final = tuple(",;.:)")
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of a text. A command in it, an option with its value, and a long word stay whole."""
+    """Wrap a text into lines. A command in it, an option with its value, and a long word stay whole."""
     if len(text) <= width:
         return [text]
     indent = " " * (len(text) - len(text.lstrip(" ")))
@@ -241,7 +246,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def unbroken(text: str) -> list[str]:
-    """The words of a text; those of a command are one, and so are a size and its unit."""
+    """Split a text into words; a command is one word, and so are a size and its unit."""
     pieces: list[str] = []
     for word in text.split(" "):
         if pieces and _belongs_to(pieces[-1], word):
@@ -252,7 +257,7 @@ def unbroken(text: str) -> list[str]:
 
 
 def _belongs_to(piece: str, word: str) -> bool:
-    """Whether a word goes on with a command, is the value of an option, or the unit of a size."""
+    """Return whether a word continues a command, is the value of an option, or the unit of a size."""
     last = piece.rpartition(" ")[2]
     if word.startswith(_UNITS) and last[-1:].isdigit():
         return True
