@@ -75,7 +75,7 @@ class IndexProblem(NamedTuple):
         suffix: ``.index``, ``.timeindex`` or ``.txnindex``.
         rule: code of the rule, ``KRnnn``.
         position: byte in the file, -1 if the problem concerns the whole file.
-        text: evidence in words.
+        text: the evidence in words.
         tail: True if truncating the file to its entries repairs it.
         misleads: True if a fetch by offset or a search by timestamp gets a wrong answer because of it.
     """
@@ -126,7 +126,7 @@ def byte_problems(suffix: str, file: IndexFile, *, active: bool) -> list[IndexPr
     """Return the problems that show in a file's own bytes, without its log.
 
     Args:
-        suffix: ``.index`` or ``.timeindex``.
+        suffix: suffix of the file, ``.index`` or ``.timeindex``.
         file: contents of the index file.
         active: True for the active segment, where zero padding is normal.
     """
@@ -309,7 +309,7 @@ class IndexAudit:
 
         Args:
             log_end: position after the last batch.
-            interval_bytes: value of ``index.interval.bytes``.
+            interval_bytes: value of the setting ``index.interval.bytes``.
             files: contents of the two index files by suffix.
             active: True for the active segment, whose indexes a broker completes only when it rolls.
             closed: True if a clean stop closed the active segment. Then no entry may lie past its log, since the next
@@ -421,7 +421,7 @@ class SegmentIndexes:
 
         Args:
             log_end: position after the last batch that was fed.
-            interval_bytes: value of ``index.interval.bytes``.
+            interval_bytes: value of the setting ``index.interval.bytes``.
             whole: True if the log ends there; entries behind damage are not judged.
             clean: True after a clean shutdown, which closes the active segment too.
         """
@@ -491,7 +491,7 @@ class MadeIndexes:
         Args:
             contents: bytes of the ``.index`` and the ``.timeindex`` by suffix.
             log_end: position behind the last batch.
-            interval_bytes: value of ``index.interval.bytes``.
+            interval_bytes: value of the setting ``index.interval.bytes``.
         """
         audit = self._audit
         files = {suffix: IndexFile(len(data), data) for suffix, data in contents.items()}
@@ -586,7 +586,7 @@ class CompanionAudit:
 
         Args:
             log_end: position after the last batch that was fed.
-            interval_bytes: value of ``index.interval.bytes``.
+            interval_bytes: value of the setting ``index.interval.bytes``.
             whole: True if the log ends there; entries behind damage are not judged.
             clean: True after a clean shutdown, which closes the active segment too.
         """

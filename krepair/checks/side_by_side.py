@@ -74,7 +74,7 @@ def batches_of(logs: Iterable[tuple[ReadInto, int]]) -> Generator[Int64s, None, 
 
 
 class _OneLog:
-    """Read position in one of the two logs, with the rows that are in memory."""
+    """Position of the reading in one of the two logs, with the rows that are in memory."""
 
     def __init__(self, rows: Iterator[Int64s]) -> None:
         self._rows = rows

@@ -137,9 +137,9 @@ class _HeaderReader:
 
 def _problem_at(window: Uint8s, place: int, filled: int, *, final: bool) -> str:
     """Describe the problem at a place where no whole v2 batch begins; empty if just the window ends there."""
-    left = filled - place
-    if left < HEADER.size:
-        return f"{left} bytes are left that are not a batch" if final and left else ""
+    remaining = filled - place
+    if remaining < HEADER.size:
+        return f"{remaining} bytes are left that are not a batch" if final and remaining else ""
     length, magic = _LENGTH_STRUCT.unpack_from(window.data, place + _LENGTH)
     if magic != MAGIC or length < HEADER.size - LOG_OVERHEAD:
         return f"magic {MAGIC} and batch_length >= 49 were expected, found {magic} and {length}"

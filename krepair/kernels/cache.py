@@ -22,7 +22,7 @@ _HEADER: Final = b"krepair kernel 1\n"
 _SET_NAME: Final = re.compile(r"kernels-[0-9a-f]{32}")
 _UNUSED_DAYS: Final = 30
 _LEAST_FREE_BYTES: Final = 64 << 20
-"""With less free space than this a default folder is not used: an apply may need the space.
+"""Free space below which a default folder is not used, because an apply may need the space.
 
 A folder that ``KREPAIR_CACHE_DIR`` names is used all the same.
 """
@@ -31,7 +31,7 @@ INSTALLED_FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)
 
 
 def digest_of(*parts: str) -> str:
-    """32 hex digits for some texts."""
+    """Return 32 hex digits that identify the given texts."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(hashlib.sha256(part.encode()).digest())
@@ -39,7 +39,7 @@ def digest_of(*parts: str) -> str:
 
 
 def user_folders() -> list[str]:
-    """Absolute paths of the folders in which this user's compiled kernels may be saved, best first."""
+    """Return the absolute paths of folders in which this user's compiled kernels may be saved, best first."""
     named = os.environ.get(CACHE_VARIABLE, "")
     home = os.environ.get("XDG_CACHE_HOME", "") or os.path.join(os.path.expanduser("~"), ".cache")
     candidates = [named, os.path.join(home, "krepair")]
@@ -49,7 +49,7 @@ def user_folders() -> list[str]:
 
 
 def is_trusted(status: os.stat_result) -> bool:
-    """Whether only this user or root can have written a file or folder with this status."""
+    """Return whether only this user or root can have written a file or folder with this status."""
     return status.st_uid in {0, os.geteuid()} and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -60,7 +60,7 @@ class CodeCache:
     one kernel leaves the others as they are, and two versions of krepair share what is the same in both.
 
     Args:
-        digest: names the set.
+        digest: digest of the compiler's version and the processor; part of the folder's name.
     """
 
     def __init__(self, digest: str) -> None:
@@ -70,7 +70,7 @@ class CodeCache:
         self._mode = 0o600
 
     def load(self, name: str) -> bytes | None:
-        """The payload that was saved by this name, or None if there is none. A damaged file counts as none."""
+        """Return the payload that was saved under a name, or None. A damaged file counts as none."""
         if self._readable is None:
             opened = (self._opened(folder) for folder in [INSTALLED_FOLDER, *user_folders()])
             self._readable = [folder for folder in opened if folder is not None]
@@ -107,7 +107,7 @@ class CodeCache:
         return os.path.join(path, self._set)
 
     def _opened(self, path: str) -> int | None:
-        """Descriptor of this set in a folder; None unless folder and set can be trusted."""
+        """Open this set in a folder; None unless both folder and set can be trusted."""
         try:
             outer = _open_trusted(path, None)
         except OSError:
@@ -120,7 +120,7 @@ class CodeCache:
             os.close(outer)
 
     def _made(self, path: str) -> int | None:
-        """As ``_opened``, but the folder and the set are made if they are missing."""
+        """Open this set in a folder, and create both if they are missing; None if they cannot be trusted."""
         try:
             _make_folder(path, 0o700)
             outer = _open_trusted(path, None)
@@ -135,7 +135,7 @@ class CodeCache:
 
 
 def _has_room(path: str) -> bool:
-    """Whether the file system has at least ``_LEAST_FREE_BYTES`` free: it may be the full one of the broker."""
+    """Return whether the file system has ``_LEAST_FREE_BYTES`` free: it may be the full one of the broker."""
     while not os.path.isdir(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     try:
@@ -154,7 +154,7 @@ def _made_set(outer: int, name: str, mode: int) -> int:
 
 
 def file_name(function: str, signature: str, made_of: str) -> str:
-    """Name of the file in a set for one kernel and one signature; ``made_of`` is the digest of its code."""
+    """Return the file name of one kernel and one signature; ``made_of`` is the digest of its code."""
     return f"{function}-{digest_of(signature)[:16]}-{made_of[:16]}"
 
 

@@ -1,9 +1,9 @@
-"""The proof of key compaction: compares a source and its result, record by record.
+"""Verify key compaction: compare a source and its result, record by record.
 
-It shares no code with the kernels that compact. It tells keys apart by the value of a polynomial over the field of
-2^61-1 elements at two points, which are drawn anew for each verification. (Carter and Wegman: two different keys of n
-bytes have the same values with a chance of at most (n/7 / 2^61)^2.) One row per key goes to the join: the last
-committed record of the source, whether it may go, and the record of the result.
+It shares no code with the kernels that compact. It distinguishes keys by the value of a polynomial over the field of
+2^61-1 elements at two points, which are drawn at random for each verification. (Carter and Wegman: two different keys
+of n bytes have the same values with a chance of at most (n/7 / 2^61)^2.) One row per key goes to the join: the last
+committed record of the source, whether it may be removed, and the record of the result.
 
 Source: DefaultRecord, DefaultRecordBatch, LegacyRecord (2.2.1, 3.9); KIP-98 for markers.
 """
@@ -124,18 +124,18 @@ CHECK_INPUTS: Final = 4
 
 
 _AHEAD: Final = 8
-"""Memory of a row is asked for so many rows before it is looked at, and that of its slot so many more."""
+"""Number of rows by which the memory of a row is prefetched, and twice that for its slot."""
 
 
 @inlined
 def _first_slot(first: Any, mask: Any) -> Any:
-    """Where a key is looked for first."""
+    """Return the slot where the search for a key begins."""
     return (first ^ (first >> np.uint64(29))) & mask
 
 
 @inlined
 def _row(table: Any, slots: Any, first: Any, second: Any, state: Any) -> Any:
-    """Row of a key; a new key gets the next one, for which there is room."""
+    """Return the row of a key; a new key gets the next one, for which there is room."""
     mask = np.uint64(slots.shape[0] - 1)
     slot = _first_slot(first, mask)
     row = np.int64(slots[slot])
@@ -167,7 +167,7 @@ def enter_slots(table: Any, count: Any, slots: Any) -> None:
 
 @inlined
 def _note(rows: Any, first: Any, second: Any, last: Any, goes: Any, result: Any, state: Any) -> None:
-    """Note what a record says of its key; ``join_rows`` enters it."""
+    """Note the facts of a record about its key; ``join_rows`` enters them."""
     row = np.uint64(state[C_NOTED])
     rows[row, 0] = first
     rows[row, 1] = second
@@ -188,7 +188,7 @@ def _seen(table: Any, slot: Any, offset: Any, may_go: Any) -> None:
 
 @inlined
 def _stays_elsewhere(table: Any, slot: Any, offset: Any) -> None:
-    """Enter a record that holds tombstones of its key above it back."""
+    """Enter a record that keeps later tombstones of its key from being removed."""
     number = np.uint64(offset + 1)
     below = table[slot, R_GOES] >> np.uint64(1)
     if below == 0 or number < below:
@@ -281,7 +281,7 @@ def _equal(one: Any, place: Any, other: Any, other_place: Any, size: Any) -> Any
 
 @inlined
 def _peek_delta(buf: Any, place: Any, end: Any) -> Any:
-    """(offset delta of the record at a place, place after it); the place is -1 if it is cut off, -2 if it is wrong."""
+    """Return (offset delta of the record at a place, place after it); place -1: cut off, -2: invalid."""
     size, at = short_number(buf, place, end)
     stop = at + size
     after = np.int64(stop)
@@ -305,13 +305,13 @@ def check_records(
 
     Args:
         source: uint8[W], 8 bytes more than are valid, uncompressed records; the next one is at ``C_SOURCE``.
-        source_end: bytes of it that are valid.
+        source_end: number of valid bytes in ``source``.
         result: uint8[V], uncompressed records of the result; the next one is at ``C_RESULT``.
-        result_end: bytes of it that are valid.
-        batch: int64[BATCH_FACTS].
+        result_end: number of valid bytes in ``result``.
+        batch: facts of the batch, int64[BATCH_FACTS].
         points: uint64[4] of the polynomial, see ``two_hashes``.
         rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
-        state: int64[CHECK_STATE].
+        state: state of the comparison, int64[CHECK_STATE], in and out.
 
     Returns:
         A status; ``DONE`` when no record is left on either side.
@@ -377,7 +377,7 @@ def _records(
 
 @inlined
 def _aborted(ranges: Any, producer_id: Any, offset: Any) -> Any:
-    """Whether an offset belongs to an aborted transaction.
+    """Return whether an offset belongs to an aborted transaction.
 
     ``ranges``: int64[N, 3] (producer id, first offset, offset of the abort marker), ascending by the first two.
     """
@@ -398,10 +398,10 @@ def batch_facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> 
     """Note the facts that the header of a v2 batch gives of its records.
 
     Args:
-        head: uint8[W].
+        head: bytes with the header, uint8[W].
         place: place of the header.
         ranges: int64[N, 3], see ``_aborted``.
-        inputs: int64[CHECK_INPUTS].
+        inputs: inputs of the comparison, int64[CHECK_INPUTS].
         facts: int64[BATCH_FACTS], out; ``B_MODE`` is left as it is.
     """
     _facts(head, place, ranges, inputs, facts)
@@ -425,10 +425,10 @@ def _facts(head: Any, place: Any, ranges: Any, inputs: Any, facts: Any) -> None:
 
 @kernel("bytes, long, bytes, long, long", "fixed bytes, long, fixed bytes, long, long")
 def header_is_right(source: Any, place: Any, result: Any, at: Any, max_time: Any) -> Any:
-    """Whether the header of a batch of the result is right: only the fields that must change differ from the source.
+    """Return whether a header of the result is right: it differs from the source only where it must.
 
     Args:
-        source: uint8[W].
+        source: window of the source, uint8[W].
         place: place of the header in the source.
         result: uint8[V]; the CRC of its batch was checked.
         at: place of the header in the result.
@@ -473,17 +473,17 @@ def check_window(  # noqa: PLR0911
 
     Args:
         source: uint8[W] with 8 bytes more; the next batch is at ``C_SOURCE``.
-        source_filled: bytes of it that are valid.
+        source_filled: number of valid bytes in ``source``.
         source_left: bytes of the source behind the window.
         result: uint8[V] with 8 bytes more; the next batch is at ``C_RESULT``.
-        result_filled: bytes of it that are valid.
+        result_filled: number of valid bytes in ``result``.
         result_left: bytes of the result behind the window.
         ranges: int64[N, 3], see ``_aborted``.
-        inputs: int64[CHECK_INPUTS].
-        points: uint64[4].
+        inputs: inputs of the comparison, int64[CHECK_INPUTS].
+        points: points of the polynomial, uint64[4].
         rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
-        state: int64[CHECK_STATE].
-        facts: int64[BATCH_FACTS], working space.
+        state: state of the comparison, int64[CHECK_STATE], in and out.
+        facts: working space for the batch, int64[BATCH_FACTS].
         packed: int64[P, PACKED_COLUMNS], out, from row ``C_PACKED`` on: the columns before ``P_START``.
 
     Returns:
@@ -573,17 +573,17 @@ def check_packed(
     Args:
         source: uint8[W], the window with the headers of the source.
         result: uint8[V], the window with those of the result.
-        packed: int64[P, PACKED_COLUMNS].
+        packed: noted compressed batches, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         unpacked: uint8[X] with 8 bytes more, the records of the source.
         kept: uint8[Y] with 8 bytes more, the records of the result, only of rows with mode ``COMPARE``.
         ranges: int64[N, 3], see ``_aborted``.
-        inputs: int64[CHECK_INPUTS].
-        points: uint64[4].
+        inputs: inputs of the comparison, int64[CHECK_INPUTS].
+        points: points of the polynomial, uint64[4].
         rows: uint64[R, ROW_WORDS], out, from ``C_NOTED`` on.
-        state: int64[CHECK_STATE].
-        facts: int64[BATCH_FACTS], working space.
+        state: state of the comparison, int64[CHECK_STATE], in and out.
+        facts: working space for the batch, int64[BATCH_FACTS].
 
     Returns:
         (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.

@@ -1,4 +1,4 @@
-"""Where the blocks of lz4 frames lie, for the proof of a key compaction. No code is shared with ``lz4_frames``.
+"""Find the blocks of lz4 frames, to verify a key compaction. Shares no code with ``lz4_frames``.
 
 Source: the lz4 frame format; KafkaLZ4BlockOutputStream (2.2.1).
 """
@@ -29,7 +29,7 @@ def single_blocks(window: Any, packed: Any, count: Any, column: Any, blocks: Any
         window: uint8[W], holds the batches.
         packed: int64[P, PACKED_COLUMNS] of ``check_compacted``.
         count: rows of it that are valid.
-        column: of the places of the batches; their sizes are in the next one, 0 where there is none.
+        column: column with the places of the batches; the next one has their sizes, 0 if there is none.
         blocks: int64[P, 2], out: place of the block, and the place after it. 0 and 0 where there is no batch, -1 and -1
             for a frame of another kind.
     """

@@ -46,7 +46,7 @@ def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> 
     """Prove that batches fill a window without gaps, and that none with records goes.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         starts: int32[N], N > 0: claimed places of the batches; nothing of it is believed.
         end: claimed place after the last of them, at most W.
         kept: bool[N], whether each batch stays.
@@ -91,7 +91,7 @@ def check_gathered(buf: Any, starts: Any, end: Any, kept: Any, copied: Any, plac
     """Hold gathered batches against those of a window that ``check_batches`` has found right.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         starts: int32[N], places of the batches.
         end: place after the last of them.
         kept: bool[N], whether each batch stays.

@@ -12,7 +12,7 @@ from krepair.kernels.words import byte_at
 
 @kernel("bytes, long, long")
 def number_at(buf: Any, at: Any, end: Any) -> Any:
-    """(zig-zag number, place after it); the place is ``end + 1`` if the number does not end before ``end``."""
+    """Return (zig-zag number, place after it); the place is ``end + 1`` if the number does not end before ``end``."""
     value, shift = np.uint64(0), np.uint64(0)
     while at < end:
         byte = np.uint64(byte_at(buf, at))
@@ -28,7 +28,7 @@ def number_at(buf: Any, at: Any, end: Any) -> Any:
 
 @inlined
 def short_number(buf: Any, at: Any, end: Any) -> Any:
-    """As ``number_at``, faster for one or two bytes, which nearly all numbers have."""
+    """Return the same as ``number_at``, faster for numbers of one or two bytes, which nearly all are."""
     one = np.int64(byte_at(buf, at)) if at < end else np.int64(128)
     two = np.int64(byte_at(buf, at + 1)) if at + 1 < end else np.int64(128)
     value, after = np.int64(0), np.int64(0)

@@ -161,5 +161,5 @@ Tallies = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def no_tallies() -> Tallies:
-    """Tallies of zero: int64[CLASS_COUNT, TALLY_COLUMNS]."""
+    """Return tallies of zero: int64[CLASS_COUNT, TALLY_COLUMNS]."""
     return np.zeros((CLASS_COUNT, TALLY_COLUMNS), np.int64)

@@ -1,4 +1,4 @@
-"""Where batches lie in a log, and what their headers say: one kernel that makes columns of a window of any format.
+"""Read batches and their headers: one kernel turns a window of any format into columns.
 
 Each fact of a log is worked out from these columns. A message of v0 or v1, plain or a wrapper, is one row: it has no
 producer, and the offset of a wrapper is that of its last message. The types are narrow, so that a window and its
@@ -111,7 +111,7 @@ _CODEC_AND_TIME: Final = _CODEC | message_set.LOG_APPEND_TIME
 
 @inlined
 def control_type_of(buf: Any, place: Any, end: Any) -> Any:
-    """The type in the key of the control record at a place, ``UNREADABLE`` if it cannot be read."""
+    """Return the type in the key of the control record at a place, ``UNREADABLE`` if it cannot be read."""
     if place + 9 <= end and le64(buf, place) & _LONG_VARINTS == 0:
         return be16(buf, place + 7)  # nearly always: each of the four numbers has one byte
     for skipped in range(4):  # record length (and attributes), timestamp delta, offset delta, key length
@@ -192,11 +192,11 @@ def read_batches(
         buf: uint8[W]; place 0 is file position ``origin``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
-        file_size: where the log ends.
-        whole: whether batches have to lie whole in the window, and their checksums are checked. If not, their first
+        file_size: length of the log in bytes.
+        whole: true if batches must lie whole in the window, and their checksums are checked. If not, their first
             ``FRONT`` bytes are enough, and the place may move past the window.
         state: int64[WALK_STATE]: place of the next batch, last offset so far; both move on.
-        rows: ``BATCH``[N], out.
+        rows: rows of the batches, ``BATCH``[N], out.
         limit: largest number of rows to write; ``rows`` has one more.
 
     Returns:
@@ -250,18 +250,18 @@ def _front_row(buf: Any, filled: Any, position: Any, last_offset: Any, rows: Any
 
 
 def words_of(rows: Batches) -> Int64s:
-    """The rows as int64[N, 10]: numpy copies and compares them ten times faster than field by field."""
+    """Return the rows as int64[N, 10]: numpy copies and compares them ten times faster than field by field."""
     return rows.view(np.int64).reshape(-1, _WORDS)
 
 
 def copy_of(*parts: Batches) -> Batches:
-    """A copy of rows, one part behind the other."""
+    """Return a copy of several parts of rows, one behind the other."""
     copied: Batches = np.concatenate([words_of(part) for part in parts]).view(BATCH)[:, 0]
     return copied
 
 
 def front_row(window: Uint8s, position: int, last_offset: int) -> Batches:
-    """The row of the batch at the front of a window, as ``BATCH``[1]. Its checksum is not checked.
+    """Return the row of the batch at the front of a window, as ``BATCH``[1], without checking its checksum.
 
     Args:
         window: uint8[W], holds at least the header.
@@ -279,15 +279,15 @@ class BatchWalk:
 
     Attributes:
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        file_size: where the log ends.
+        file_size: length of the log in bytes.
         position: position of the first batch; during and after the walk, position of the next one.
         last_offset: last offset before the walk; during it, the highest so far.
         until: the walk ends after the window in which it reaches this position.
-        whole: whether batches are read whole, and their checksums are checked; else only their headers.
+        whole: true if batches are read whole, and their checksums are checked; else only their headers are read.
         window_bytes: size of the window.
         window: uint8[W] that the rows were read from; ``SLACK`` bytes more can be read.
         origin: file position of its place 0, -1 if the batch is larger than the window.
-        suspect: what ended the walk, if that is a batch with a wrong checksum: its row, else None.
+        suspect: row of the batch with a wrong checksum that ended the walk, else None.
         rest: the bytes from ``position`` on that the last window has.
     """
 
@@ -305,14 +305,14 @@ class BatchWalk:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the walk has ended exactly at the end of the log."""
+        """True if the walk ended exactly at the end of the log."""
         return self.position == self.file_size
 
     def __iter__(self) -> Iterator[Batches]:
         """Yield the rows of at most ``MOST_ROWS`` batches; they are valid until the next ones."""
         # A window as small as the log: zeroing a large one takes longer than the walk of a small log.
-        left = min(self.file_size, self.until + FRONT) - self.position
-        size = max(min(self.window_bytes, left), FRONT)
+        remaining = min(self.file_size, self.until + FRONT) - self.position
+        size = max(min(self.window_bytes, remaining), FRONT)
         window = self.window = np.zeros(size + SLACK, np.uint8)[:size]
         rows: Batches = np.empty(min(MOST_ROWS, len(window) // SMALLEST_BYTES + 1) + 1, BATCH)
         state = np.array([0, self.last_offset], np.int64)
@@ -344,7 +344,7 @@ class BatchWalk:
                 return
 
     def _huge(self) -> Batches:
-        """The batch at ``position``, which is larger than the window."""
+        """Read the batch at ``position``, which is larger than the window."""
         filled = fill(self.read_into, self.window.data, self.position, self.file_size)
         self.origin, self.rest = -1, self.window[:filled]
         row = front_row(self.rest, self.position, self.last_offset)

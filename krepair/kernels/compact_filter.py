@@ -1,4 +1,4 @@
-"""The second pass of key compaction: writes a log without the records that go; records that stay are copied verbatim.
+"""Second pass of key compaction: write a log without the removed records; the other records are copied verbatim.
 
 A batch that loses no record is copied as it is. A batch that loses some records keeps its header except for length,
 count, CRC and, with CreateTime, the maximum timestamp. A batch that loses all records becomes the empty header that
@@ -180,14 +180,14 @@ def put_left(
     """Write the header of what is left of a batch; the records that stay are behind it already.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         place: place of the batch's header.
-        count: its records.
-        kept: how many of them stay.
+        count: number of its records.
+        kept: number of its records that stay.
         max_timestamp: largest timestamp of these; ignored with LogAppendTime.
-        sums: whether a new CRC is worked out; else the old one stays.
-        tallies: int64[TALLY_COUNT].
-        out: uint8[V], out.
+        sums: true if a new CRC is computed; else the old one stays.
+        tallies: counters, int64[TALLY_COUNT], in and out.
+        out: the new log, uint8[V], out.
         to: place of the new header.
         end: place after the records that stay.
 
@@ -212,7 +212,7 @@ def put_left(
 
 @inlined
 def first_not_below(stays: Any, offset: Any) -> Any:
-    """Index in the ascending ``stays`` of the first offset that is not below ``offset``."""
+    """Return the index in the ascending ``stays`` of the first offset that is not below ``offset``."""
     low, high = 0, stays.shape[0]
     while low < high:
         middle = (low + high) >> 1
@@ -225,7 +225,7 @@ def first_not_below(stays: Any, offset: Any) -> Any:
 
 @inlined
 def is_among(sorted_offsets: Any, offset: Any) -> Any:
-    """Whether an offset is one of int64[N], ascending."""
+    """Return whether an offset is in int64[N], which ascends."""
     place = first_not_below(sorted_offsets, offset)
     return place < sorted_offsets.shape[0] and sorted_offsets[place] == offset
 
@@ -287,7 +287,7 @@ def record_stays(
 
 @inlined
 def stamp_of(attributes: Any, base_timestamp: Any, now_ms: Any) -> Any:
-    """Whether the tombstones of a v2 batch have a stamp, and whether it is past (KIP-534)."""
+    """Return whether a v2 batch has a delete horizon, and whether that is past (KIP-534)."""
     stamp = UNSTAMPED
     if attributes & DELETE_HORIZON != 0:
         stamp = STAMP_PAST if base_timestamp <= now_ms else STAMP_TO_COME
@@ -311,16 +311,16 @@ def filter_records(
     """Copy the records of one v2 batch that stay. The records are uncompressed in a buffer.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         place: place of the next record.
         end: bytes of the buffer that are valid.
-        left: how many records the batch still has.
+        left: number of records that remain in the batch.
         header: uint8[61], the header of the batch.
         stays: int64[N] offsets of the last record of each key, ascending.
         held: int64[H] offsets of tombstones that stay whatever their time, ascending.
-        inputs: int64[INPUT_SIZE].
+        inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_LAST_OFFSET`` is the base offset - 1 at first.
-        tallies: int64[TALLY_COUNT].
+        tallies: counters, int64[TALLY_COUNT], in and out.
         out: uint8[V], out, from ``F_OUT`` on; at least as much room as bytes are read.
 
     Returns:
@@ -389,7 +389,7 @@ def _filter(
 
 @inlined
 def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> Any:
-    """Whether a record from ``first`` to ``last`` may stay; the cursor moves to the first such offset."""
+    """Move the cursor to the first kept offset from ``first`` on, and return whether it is at most ``last``."""
     cursor = state[F_CURSOR]
     steps = 0
     if cursor > 0 and stays[cursor - 1] >= first:
@@ -407,7 +407,7 @@ def _any_stays(first: Any, last: Any, stays: Any, inputs: Any, state: Any) -> An
 def batch_goes(
     buf: Any, place: Any, attributes: Any, last_delta: Any, aborted: Any, stays: Any, inputs: Any, state: Any
 ) -> Any:
-    """What the header of a v2 batch of data tells: ``STAYS_PARTLY``, ``GOES_ABORTED`` or ``GOES_SUPERSEDED``."""
+    """Decide from the header of a v2 data batch: ``STAYS_PARTLY``, ``GOES_ABORTED`` or ``GOES_SUPERSEDED``."""
     base_offset = be64(buf, place + BASE_OFFSET)
     goes = STAYS_PARTLY
     if attributes & TRANSACTIONAL != 0 and is_aborted(aborted, be64(buf, place + PRODUCER_ID), base_offset):
@@ -486,13 +486,13 @@ def filter_window(
         buf: uint8[W]; place 0 is file position ``origin``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
-        file_size: where the log ends.
+        file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.
         held: int64[H] offsets of tombstones that stay whatever their time, ascending.
-        inputs: int64[INPUT_SIZE].
-        state: int64[FILTER_STATE].
-        tallies: int64[TALLY_COUNT].
+        inputs: inputs of the compaction, int64[INPUT_SIZE].
+        state: state of the pass, int64[FILTER_STATE], in and out.
+        tallies: counters, int64[TALLY_COUNT], in and out.
         packed: int64[P, FILTERED_COLUMNS] of compressed batches, by place; rows ``F_NEXT`` to ``F_READY`` count.
         contents: uint8[C], what stays of them, compressed, from ``P_START`` to ``P_END``.
         out: uint8[V], out, from ``F_OUT`` on.

@@ -69,7 +69,7 @@ def note_headers(buf: Any, end: Any, out: Any) -> Any:
     Args:
         buf: uint8[W] that begins with a batch; all of them were looked at by somebody else.
         end: place after the last one, which may pass the window.
-        out: uint8[V], out.
+        out: noted headers, uint8[V], out.
 
     Returns:
         How many; -1 if there is no room for all of them, or one is of v0 or v1.
@@ -93,7 +93,7 @@ def note_headers(buf: Any, end: Any, out: Any) -> Any:
 
 @inlined
 def _of(heads: Any, at: Any, size: Any, most: Any, aborted: Any, stays: Any, inputs: Any, state: Any) -> Any:
-    """(whether the batch has to be read, what its header tells of it, how many words are of its records).
+    """Return (whether the batch must be read, what its header decides, how many words its records have).
 
     ``most``: bytes of the largest batch whose words are looked at, 0 if there are none.
     """
@@ -162,10 +162,10 @@ def filter_headers(
         gap_bytes: batches that need not be read are, where those between two that must have no more bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.
-        held: int64[H], see ``filter_window``.
-        inputs: int64[INPUT_SIZE].
+        held: offsets that other replicas hold, int64[H], see ``filter_window``.
+        inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; ``F_ROW``, ``F_POSITION`` and ``F_SIZED`` are of the next batch.
-        tallies: int64[TALLY_COUNT].
+        tallies: counters, int64[TALLY_COUNT], in and out.
         out: uint8[V], out, from ``F_OUT`` on. Bytes of records by ``sizes`` are left as they are.
 
     Returns:

@@ -147,10 +147,10 @@ def keys_of_records(
     """Enter the keys of the records of one v2 batch. The records are uncompressed in a buffer.
 
     Args:
-        buf: uint8[W + SLACK].
+        buf: window of the log, uint8[W + SLACK].
         place: place of the next record.
         end: bytes of the buffer that are valid.
-        left: how many records the batch still has.
+        left: number of records that remain in the batch.
         base_offset: base offset of the batch.
         secret: uint64[2], the key of the hash.
         rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
@@ -225,12 +225,12 @@ def keys_window(
         buf: uint8[W + SLACK]; place 0 is file position ``origin``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
-        file_size: where the log ends.
+        file_size: length of the log in bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
-        secret: uint64[2].
+        secret: key of the hash, uint64[2].
         rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
-        state: int64[STATE_SIZE].
-        sizes: uint64[R], see ``keys_of_records``.
+        state: state of the pass, int64[STATE_SIZE], in and out.
+        sizes: sizes of the records, uint64[R], see ``keys_of_records``.
         packed: int64[P, PACKED_COLUMNS], out, from row ``K_PACKED`` on: all columns but ``P_START`` and ``P_END``.
 
     Returns:
@@ -311,13 +311,13 @@ def keys_of_packed(
 
     Args:
         heads: uint8[W], the window that holds their headers.
-        packed: int64[P, PACKED_COLUMNS].
+        packed: noted compressed batches, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
-        unpacked: uint8[V + SLACK].
-        secret: uint64[2].
+        unpacked: their uncompressed records, uint8[V + SLACK].
+        secret: key of the hash, uint64[2].
         rows: uint64[R, ROW_WORDS], out, from ``K_NOTED`` on.
-        state: int64[STATE_SIZE].
+        state: state of the pass, int64[STATE_SIZE], in and out.
 
     Returns:
         (status, row at which it stopped). With ``TABLE_FULL`` nothing of that row was entered.
@@ -353,9 +353,9 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
     It is a loop of its own, so that a row need not wait for the slot of the one before.
 
     Args:
-        rows: uint64[N, ROW_WORDS].
+        rows: rows to merge, uint64[N, ROW_WORDS].
         table: uint64[2**k, ROW_WORDS] with room for all of them.
-        state: int64[STATE_SIZE].
+        state: state of the pass, int64[STATE_SIZE], in and out.
     """
     mask = np.uint64(table.shape[0] - 1)
     for number in range(rows.shape[0]):
@@ -366,7 +366,7 @@ def merge_rows(rows: Any, table: Any, state: Any) -> None:
 
 @kernel("word rows, word rows, longs")
 def held_offsets(table: Any, others: Any, out: Any) -> Any:
-    """The last offset of each key of which somebody else holds an older record.
+    """Return the last offset of each key that has an older record on another replica.
 
     Args:
         table: uint64[2**k, ROW_WORDS] of last offsets.

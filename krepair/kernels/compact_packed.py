@@ -1,4 +1,4 @@
-"""What stays of compressed batches, many in one call: they are noted, and their unpacked records filtered.
+"""Note compressed batches and filter their unpacked records, many in one call.
 
 Between the two calls the caller unpacks them, and after them it compresses what stays of each. Then ``filter_window``
 puts them where they belong.
@@ -45,12 +45,12 @@ def note_packed(
     """Note the compressed v2 batches of which some records may stay, as far as they lie whole in a window.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         filled: bytes of it that are valid.
         place: place of the batch to begin with.
         aborted: int64[N, 3], see ``filter_window``.
-        stays: int64[N], see ``filter_window``.
-        inputs: int64[INPUT_SIZE].
+        stays: offsets that stay, int64[N], see ``filter_window``.
+        inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: int64[FILTER_STATE]; only ``F_CURSOR`` moves.
         packed: int64[P, FILTERED_COLUMNS], out: place, size and codec of each.
 
@@ -104,13 +104,13 @@ def filter_packed(
             has to be read alone.
         first: row to begin with.
         after: row after the last.
-        unpacked: uint8[V].
+        unpacked: uncompressed records of the batches, uint8[V].
         most: a batch with more bytes of records is to be read alone.
-        stays: int64[N], see ``filter_window``.
-        held: int64[H], see ``filter_window``.
-        inputs: int64[INPUT_SIZE].
-        state: int64[FILTER_STATE].
-        tallies: int64[TALLY_COUNT].
+        stays: offsets that stay, int64[N], see ``filter_window``.
+        held: offsets that other replicas hold, int64[H], see ``filter_window``.
+        inputs: inputs of the compaction, int64[INPUT_SIZE].
+        state: state of the pass, int64[FILTER_STATE], in and out.
+        tallies: counters, int64[TALLY_COUNT], in and out.
         out: uint8[V], out: what stays, one behind the other from its front on.
 
     Returns:

@@ -1,4 +1,4 @@
-"""How key compaction reads single records: their fields, the hash of a key, and whether a record is aborted.
+"""Read single records for key compaction: their fields, the hash of a key, and whether a record is aborted.
 
 All functions here are parts of the kernels of compaction (``compact_keys``, ``compact_filter``).
 Nothing is trusted: every length is checked against the end of the bytes that hold it.
@@ -60,7 +60,7 @@ def _round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @kernel("bytes, long, long, word, word", "fixed bytes, long, long, word, word")
 def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
-    """SipHash-1-3 of ``buf[start:start + size]`` as two 64-bit words; ``buf`` has ``SLACK`` bytes more."""
+    """Return SipHash-1-3 of ``buf[start:start + size]`` as two 64-bit words; ``buf`` has ``SLACK`` bytes more."""
     v0 = _V0 ^ secret_1
     v1 = _V1 ^ secret_2 ^ _WIDE_1
     v2 = _V2 ^ secret_1
@@ -91,13 +91,13 @@ def key_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> A
 
 @kernel("bytes, long, long, long")
 def _long_varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
-    """As ``zigzag``, but not inlined, since it is rarely needed."""
+    """Read a number as ``zigzag`` does, but without being inlined, because long numbers are rare."""
     return zigzag(buf, place, end, most)
 
 
 @inlined
 def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
-    """As ``zigzag``, faster for one or two bytes, which most numbers in records have."""
+    """Read a number as ``zigzag`` does, faster for one or two bytes, which most numbers in records have."""
     value, after = np.int64(0), np.int64(-1)
     if place + 2 <= end and byte_at(buf, place + 1) < 128:
         first = np.int64(byte_at(buf, place))
@@ -116,7 +116,7 @@ def _varint(buf: Any, place: Any, end: Any, most: Any) -> Any:
 
 @kernel("bytes, long, long, long")
 def _headers_end(buf: Any, at: Any, stop: Any, count: Any) -> Any:
-    """Place after the headers of a record; -1 if the headers do not fit into the record."""
+    """Return the place after the headers of a record; -1 if the headers do not fit into the record."""
     for _ in range(count):
         length, at = _varint(buf, at, stop, 5)
         if at < 0 or length < 0 or length > stop - at:
@@ -169,14 +169,14 @@ def read_record(buf: Any, place: Any, end: Any, fields: Any) -> Any:
 
 @inlined
 def _varint_after(buf: Any, place: Any, end: Any) -> Any:
-    """(place after it, value)."""
+    """Read a number; return (place after it, value)."""
     value, after = _varint(buf, place, end, 5)
     return after, value
 
 
 @inlined
 def is_aborted(aborted: Any, producer_id: Any, offset: Any) -> Any:
-    """Whether an aborted transaction of a producer covers an offset.
+    """Return whether an aborted transaction of a producer covers an offset.
 
     Args:
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.

@@ -18,16 +18,16 @@ _POLYNOMIAL = 0xEDB88320
 
 
 def _make_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32[8, 256]: row n gives the effect of a byte that is followed by n more bytes."""
+    """Build uint32[8, 256]: row n gives the effect of a byte that is followed by n more bytes."""
     tables = np.empty((8, 256), np.uint32)
-    one = np.arange(256, dtype=np.uint32)
+    table = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        one = np.where(one & 1, (one >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), one >> np.uint32(1)).astype(
-            np.uint32
-        )
-    tables[0] = one
+        table = np.where(
+            table & 1, (table >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), table >> np.uint32(1)
+        ).astype(np.uint32)
+    tables[0] = table
     for row in range(1, 8):
-        tables[row] = one[tables[row - 1] & np.uint32(0xFF)] ^ (tables[row - 1] >> np.uint32(8))
+        tables[row] = table[tables[row - 1] & np.uint32(0xFF)] ^ (tables[row - 1] >> np.uint32(8))
     return tables
 
 
@@ -37,7 +37,7 @@ _BYTE = np.uint64(0xFF)
 
 @inlined
 def crc32_update(crc: int, array: Any, start: int, end: int) -> Any:
-    """CRC-32 of ``array[start:end]`` continuing from ``crc`` (0 at first), as int64.
+    """Return the CRC-32 of ``array[start:end]``, continuing from ``crc`` (0 at first), as int64.
 
     The result is signed, because the compiler turns a signed and an unsigned 64-bit integer together into a float, and
     a float cannot hold every offset.
@@ -65,5 +65,5 @@ def crc32_update(crc: int, array: Any, start: int, end: int) -> Any:
 
 @kernel("long, bytes, long, long")
 def crc32_piece(crc: int, buf: Any, start: int, end: int) -> Any:
-    """CRC-32 of one piece of a message larger than the window, continuing from ``crc``."""
+    """Return the CRC-32 of one piece of a message larger than the window, continuing from ``crc``."""
     return crc32_update(crc, buf, start, end)

@@ -35,7 +35,7 @@ def mix(value: Any) -> Any:
 
 @inlined_by_numba
 def decision_word(position: int, batch_class: int) -> Any:
-    """The number that one batch adds to the digest of decisions.
+    """Return the number that one batch adds to the digest of decisions.
 
     The digest is a sum, so that the class of a batch can be changed later. The most frequent class adds 0. It needs no
     word: the digest of headers covers all batches, and the other classes add a word for each batch.
@@ -47,14 +47,14 @@ def decision_word(position: int, batch_class: int) -> Any:
 
 @inlined_by_numba
 def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
-    """The next value of one lane of the digest of headers. It depends on the order of the headers, so on positions."""
+    """Return the next value of a lane of the digest of headers. It depends on their order, so on positions."""
     digest = digest ^ value
     return ((digest << np.uint64(29)) | (digest >> np.uint64(35))) * multiplier
 
 
 @inlined_by_numba
 def digested(headers_1: Any, headers_2: Any, buf: Any, place: int, crc_mask: Any) -> Any:
-    """The next values of both lanes of the digest of headers, with the header at a place.
+    """Return the next values of both lanes of the digest of headers, with the header at a place.
 
     ``crc_mask`` is all ones, or has zeros where the word from byte 13 on has the CRC: then it counts as 0.
     """

@@ -101,11 +101,11 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
     """Read the uncompressed records of one batch, as far as a buffer holds them.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         place: place of the next record.
         end: bytes of the buffer that are valid.
-        left: how many records the batch still has.
-        rows: int64[N, RECORD_COLUMNS], out.
+        left: number of records that remain in the batch.
+        rows: rows of the records, int64[N, RECORD_COLUMNS], out.
 
     Returns:
         (status, rows written, place after the last record). The status is also ``NEED_BYTES`` when no record is left.
@@ -168,11 +168,11 @@ def message_rows(buf: Any, place: Any, end: int, wrapper: Any, rows: Any) -> Any
     """Read the messages of a wrapper, as far as a buffer holds them.
 
     Args:
-        buf: uint8[W].
+        buf: window of the log, uint8[W].
         place: place of the next message.
         end: bytes of the buffer that are valid.
         wrapper: int64[3]: what to add to offsets; the wrapper's timestamp; 1 if all its messages of v1 have that.
-        rows: int64[N, RECORD_COLUMNS], out.
+        rows: rows of the messages, int64[N, RECORD_COLUMNS], out.
 
     Returns:
         As of ``record_rows``.
@@ -205,8 +205,8 @@ def window_records(buf: Any, origin: int, batches: Any, rows: Any, counts: Any) 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
         origin: file position of place 0.
-        batches: ``columns.BATCH``[B].
-        rows: int64[N, RECORD_COLUMNS], out.
+        batches: batches of the window, ``columns.BATCH``[B].
+        rows: rows of the records, int64[N, RECORD_COLUMNS], out.
         counts: int64[B], out: records of each batch.
 
     Returns:
@@ -245,7 +245,7 @@ def header_rows(buf: Any, records: Any, rows: Any) -> None:
 
     Args:
         buf: uint8[W], where they lie.
-        records: int64[N, RECORD_COLUMNS].
+        records: rows of the records, int64[N, RECORD_COLUMNS].
         rows: int64[H, HEADER_COLUMNS], out: as many as all records have together.
     """
     row = np.int64(0)

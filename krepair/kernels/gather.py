@@ -44,11 +44,11 @@ def gather_kept(
     """Move the kept batches of a window side by side into ``out``.
 
     Args:
-        window: uint8[W].
+        window: window of the log, uint8[W].
         starts: int32[N], places of its batches.
         end: place after the last batch.
         kept: bool[N], whether each batch is kept.
-        out: uint8[M], out.
+        out: the kept batches, uint8[M], out.
 
     Returns:
         Bytes written, -1 if ``out`` is too small.
@@ -61,10 +61,10 @@ def fronts_summed(window: Any, starts: Any, kept: Any, crc: Any) -> Any:
     """Continue the CRC-32C of the bytes of batches that their own CRC does not cover, see ``krepair.checks.parts``.
 
     Args:
-        window: uint8[W].
-        starts: int32[N], places of its batches.
+        window: window of the log, uint8[W].
+        starts: places of the batches in the window, int32[N].
         kept: bool[N], whether each batch counts.
-        crc: of those before.
+        crc: CRC-32C of the earlier batches.
     """
     for number in range(np.uint64(starts.shape[0])):
         if kept[number]:

@@ -47,9 +47,9 @@ def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offset
     """Make the index entries of the next batches.
 
     Args:
-        rows: ``columns.BATCH``[N].
+        rows: batches of the window, ``columns.BATCH``[N].
         first: row to begin with.
-        interval_bytes: ``index.interval.bytes``.
+        interval_bytes: value of the setting ``index.interval.bytes``.
         state: int64[ENTRIES_STATE], carried from window to window.
         offsets: int64[R, 2], out: (last offset, position).
         times: int64[S, 2], out: (timestamp, offset).
@@ -71,7 +71,7 @@ def enter_batches(rows: Any, first: Any, interval_bytes: Any, state: Any, offset
 @kernel("bytes, ints, long, long, long, longs, rows, rows, rows")
 def enter_window(buf: Any, starts: Any, first: Any, origin: Any, interval_bytes: Any, state: Any, columns: Any,
                  offsets: Any, times: Any) -> Any:  # fmt: skip
-    """As ``enter_batches``, of a window in which a main job has found the batches: it reads three fields of each.
+    """Enter the batches that a main job found in a window, as ``enter_batches`` does, from three of their fields.
 
     All columns would cost a check of markers a fourth of its time.
 
@@ -80,11 +80,11 @@ def enter_window(buf: Any, starts: Any, first: Any, origin: Any, interval_bytes:
         starts: int32[N], places of the batches. A batch larger than the window comes alone, only its header is there.
         first: index of the batch to begin with.
         origin: file position of place 0.
-        interval_bytes: see ``enter_batches``.
-        state: likewise.
+        interval_bytes: value of the setting ``index.interval.bytes``.
+        state: state of the walk, see ``enter_batches``.
         columns: int64[3, M], out: position, last offset and timestamp of each batch, M at least N.
-        offsets: see ``enter_batches``.
-        times: likewise.
+        offsets: entries of the ``.index``, see ``enter_batches``.
+        times: entries of the ``.timeindex``, see ``enter_batches``.
     """
     number = np.int64(first)
     while number < starts.shape[0]:

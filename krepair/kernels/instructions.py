@@ -1,4 +1,4 @@
-"""The functions that ``words`` names, for numba: loads, products and steps of CRC-32C as single machine instructions.
+"""Functions that ``words`` names, for numba: loads, products and steps of CRC-32C as single machine instructions.
 
 This module loads the compiler, so it is imported only when the first kernel is called. numba has no big-endian arrays.
 So kernels take ``uint8`` arrays and load whole words at any place with these functions. CRC-32C (Castagnoli, RFC 3720)
@@ -47,7 +47,7 @@ def _over_zeros(table: np.ndarray[Any, np.dtype[np.uint32]], states: Any) -> Any
 
 
 def _make_zeros_table(count: int) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """uint32[4, 256]: the effect of ``count`` zero bytes, a power of two, on each byte of a state."""
+    """Build uint32[4, 256]: the effect of ``count`` zero bytes, a power of two, on each byte of a state."""
     states = np.arange(256, dtype=np.uint32) << (np.arange(4, dtype=np.uint32) * np.uint32(8))[:, None]
     table: np.ndarray[Any, np.dtype[np.uint32]] = (states >> np.uint32(8)) ^ CRC_TABLE[states & 0xFF]
     done = 1
@@ -61,7 +61,7 @@ _LONG_ZEROS, _SHORT_ZEROS = _make_zeros_table(_LONG_PIECE), _make_zeros_table(_S
 
 
 def hardware_crc() -> str:
-    """Name of the instruction set that computes CRC-32C here: ``sse4.2``, ``arm-crc``, or empty for the table."""
+    """Return the instruction set that computes CRC-32C here: ``sse4.2``, ``arm-crc``, or empty for the table."""
     machine = platform.machine().lower()
     features = llvm.get_host_cpu_features()
     if machine in {"x86_64", "amd64"} and features.get("sse4.2"):
@@ -88,7 +88,7 @@ def _load(context: Any, builder: Any, signature: Any, args: Any, bits: int, swap
 
 @intrinsic
 def be64(_typing: Any, array: Any, place: Any) -> Any:
-    """Signed big-endian 64-bit integer at a place of a uint8 array."""
+    """Load a signed big-endian 64-bit integer from a place of a uint8 array."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(context, builder, signature, args, 64, swap=True)
@@ -98,7 +98,7 @@ def be64(_typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def le64(_typing: Any, array: Any, place: Any) -> Any:
-    """Unsigned little-endian 64-bit word at a place of a uint8 array."""
+    """Load an unsigned little-endian 64-bit word from a place of a uint8 array."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(context, builder, signature, args, 64, swap=False)
@@ -108,7 +108,7 @@ def le64(_typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def be32(_typing: Any, array: Any, place: Any) -> Any:
-    """Signed big-endian 32-bit integer at a place of a uint8 array, as int64."""
+    """Load a signed big-endian 32-bit integer from a place of a uint8 array, as int64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = _load(context, builder, signature, args, 32, swap=True)
@@ -119,7 +119,7 @@ def be32(_typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def be16(_typing: Any, array: Any, place: Any) -> Any:
-    """Signed big-endian 16-bit integer at a place of a uint8 array, as int64."""
+    """Load a signed big-endian 16-bit integer from a place of a uint8 array, as int64."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = _load(context, builder, signature, args, 16, swap=True)
@@ -130,7 +130,7 @@ def be16(_typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def byte_at(_typing: Any, array: Any, place: Any) -> Any:
-    """The byte at a place of a uint8 array; faster than ``array[place]``, which also tests for places below 0."""
+    """Load the byte at a place of a uint8 array; faster than ``array[place]``, which tests for negative places."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return _load(context, builder, signature, args, 8, swap=False)
@@ -173,7 +173,7 @@ def prefetch(_typing: Any, array: Any, place: Any) -> Any:
 
 @intrinsic
 def swapped(_typing: Any, word: Any) -> Any:
-    """The bytes of an unsigned 64-bit word in reverse order."""
+    """Return the bytes of an unsigned 64-bit word in reverse order."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.call(builder.module.declare_intrinsic("llvm.bswap", [ir.IntType(64)]), [args[0]])
@@ -198,7 +198,7 @@ def product_low(_typing: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def product_high(_typing: Any, a: Any, b: Any) -> Any:
-    """Upper half of the 128-bit product of two unsigned words."""
+    """Return the upper half of the 128-bit product of two unsigned words."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         wide = _wide_product(builder, args)
@@ -262,7 +262,7 @@ def _crc_byte_arm(_typing: Any, crc: Any, byte: Any) -> Any:
 
 @inlined_by_numba
 def crc32c_table(crc: int, array: Any, start: int, end: int) -> Any:
-    """As ``crc32c_update``, but by table: for CPUs without the instruction, and for the tests."""
+    """Compute ``crc32c_update`` with a table: for CPUs without the instruction, and for the tests."""
     state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
     for place in range(start, end):
         index = np.int64((state ^ np.uint64(array[place])) & np.uint64(0xFF))
@@ -277,7 +277,7 @@ if HARDWARE_CRC:
 
     @inlined_by_numba
     def crc32c_of_57(array: Any, start: int) -> Any:
-        """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
+        """Return the CRC-32C of 57 bytes, which the CRC of a 78-byte marker covers."""
         state = _crc_word(np.uint64(0xFFFFFFFF), le64(array, start))
         state = _crc_word(state, le64(array, start + 8))
         state = _crc_word(state, le64(array, start + 16))
@@ -290,7 +290,7 @@ if HARDWARE_CRC:
 
     @inlined_by_numba
     def _past_zeros(table: Any, state: Any) -> Any:
-        """The state after the number of zero bytes for which the table was made."""
+        """Return the state after the number of zero bytes for which the table was built."""
         return np.uint64(
             table[0, state & np.uint64(0xFF)]
             ^ table[1, (state >> np.uint64(8)) & np.uint64(0xFF)]
@@ -300,7 +300,7 @@ if HARDWARE_CRC:
 
     @inlined_by_numba
     def _crc_of_three(state: Any, array: Any, place: Any, size: Any, zeros: Any) -> Any:
-        """The state after three pieces of equal size, which are computed side by side."""
+        """Return the state after three pieces of equal size, computed side by side."""
         first, second, third = state, np.uint64(0), np.uint64(0)
         at, stop = np.int64(place), np.int64(place + size)
         while at < stop:
@@ -312,7 +312,7 @@ if HARDWARE_CRC:
 
     @inlined_by_numba
     def crc32c_update(crc: int, array: Any, start: int, end: int) -> Any:
-        """CRC-32C of ``array[start:end]`` continuing from ``crc`` (0 at first)."""
+        """Return the CRC-32C of ``array[start:end]``, continuing from ``crc`` (0 at first)."""
         state = np.uint64(crc) ^ np.uint64(0xFFFFFFFF)
         place = np.int64(start)
         odd = np.uint64(end - place) & np.uint64(7)
@@ -341,5 +341,5 @@ else:
 
     @inlined_by_numba
     def crc32c_of_57(array: Any, start: int) -> Any:
-        """CRC-32C of 57 bytes: what the CRC of a 78-byte marker covers."""
+        """Return the CRC-32C of 57 bytes, which the CRC of a 78-byte marker covers."""
         return crc32c_table(0, array, start, start + 57)

@@ -1,4 +1,4 @@
-"""Marks functions as kernels. A kernel becomes machine code when it is first called, not before.
+"""Mark functions as kernels. A kernel becomes machine code when it is first called, not before.
 
 Loading the compiler takes longer than most runs of krepair, and many runs need no kernel. So the decorators here only
 register a function. ``machine`` compiles it, or loads it from the cache.
@@ -15,25 +15,25 @@ from typing import Any, Final, TypeVar, cast
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 KERNELS: Final[dict[str, Kernel]] = {}
-"""All kernels of the imported modules, by ``module.function``; functions that are only inlined are not here."""
+"""``module.function`` -> kernel, for all imported modules; without functions that are only inlined."""
 
 
 class Deferred:
     """A name in a kernel that must be replaced by something numba knows, before the kernel can be compiled."""
 
     def machine(self) -> Any:
-        """The replacement for numba."""
+        """Return the replacement that numba knows."""
         raise NotImplementedError
 
 
 class Word(Deferred):
-    """A name in ``krepair.kernels.instructions``."""
+    """A name from ``krepair.kernels.instructions``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def machine(self) -> Any:
-        """The instruction, or the function of a few of them."""
+        """Return the instruction, or the function of a few instructions."""
         return getattr(importlib.import_module("krepair.kernels.instructions"), self._name)
 
 
@@ -42,11 +42,11 @@ class Kernel(Deferred):
 
     Attributes:
         py_func: the Python function as it was written.
-        takes: the types of its arguments, in the words of ``warming``; more than one where it is called with others.
+        takes: types of its arguments, in the words of ``warming``; several if it is called with several.
 
     Args:
-        function: the function.
-        how: the function of ``machine`` that makes the dispatcher.
+        function: Python function to compile.
+        how: name of the function in ``machine`` that builds the dispatcher.
     """
 
     def __init__(self, function: Callable[..., Any], how: str, takes: tuple[str, ...] = ()) -> None:
@@ -61,11 +61,11 @@ class Kernel(Deferred):
         return (self._machine or self.machine())(*arguments)
 
     def signatures(self) -> list[Any]:
-        """Types of the arguments of all calls in this process, one tuple per combination."""
+        """Return the argument types of all calls in this process, one tuple for each combination."""
         return [] if self._machine is None else list(self._machine.signatures)
 
     def machine(self) -> Any:
-        """The dispatcher that numba makes. On the first call, deferred names in the function's module are replaced."""
+        """Return numba's dispatcher. The first call replaces deferred names in the function's module."""
         if self._machine is None:
             machine = importlib.import_module("krepair.kernels.machine")
             names = self.py_func.__globals__
@@ -101,13 +101,14 @@ def kernel(takes: str, *others: str) -> Callable[[Function], Function]:
 
 
 def inlined(function: Function) -> Function:
-    """Mark ``function`` as a part of kernels: its code is put into the kernels that call it."""
+    """Mark a function as a part of kernels: LLVM inlines its code into the kernels that call it."""
     return cast("Function", Kernel(function, "inlined"))
 
 
 def inlined_by_numba(function: Function) -> Function:
-    """As ``inlined``, for what is done for each batch of a log: a few per cent faster, and twice as long to compile.
+    """Mark a function that numba inlines, because it runs for each batch of a log.
 
-    ``python -m tools.bench.kernels`` shows both.
+    It runs a few per cent faster than with ``inlined``, and compiles twice as long; ``python -m tools.bench.kernels``
+    shows both.
     """
     return cast("Function", Kernel(function, "inlined_by_numba"))

@@ -18,27 +18,27 @@ _7_BYTES = np.uint64((1 << 56) - 1)
 
 
 def points_and_squares(raw: bytes) -> Any:
-    """Two points from 16 drawn bytes, and their squares: uint64[4], as ``two_hashes`` takes them."""
+    """Return two points from 16 random bytes, and their squares: uint64[4], as ``two_hashes`` takes them."""
     points = [number >> 3 for number in np.frombuffer(raw, np.uint64).tolist()]
     return np.array([*points, *(point * point % int(_P) for point in points)], np.uint64)
 
 
 @inlined
 def _reduced(low: Any, high: Any, chunk: Any) -> Any:
-    """A number below 2^123 and a chunk, as a sum that is below 2^61 + 4 and not yet below 2^61 - 1."""
+    """Return a number below 2^123 plus a chunk as a sum below 2^61 + 4, not yet below 2^61 - 1."""
     total = (low & _P) + ((low >> _61) | (high << _3)) + chunk
     return (total & _P) + (total >> _61)
 
 
 @inlined
 def _step(sum_so_far: Any, point: Any, chunk: Any) -> Any:
-    """The next sum."""
+    """Return the sum after one more chunk."""
     return _reduced(product_low(sum_so_far, point), product_high(sum_so_far, point), chunk)
 
 
 @inlined
 def _two_steps(sum_so_far: Any, point: Any, square: Any, one: Any, other: Any) -> Any:
-    """The sum after two chunks: one reduction for both, and neither product waits for the other."""
+    """Return the sum after two chunks: one reduction for both, and neither product waits for the other."""
     low = product_low(sum_so_far, square)
     added = low + product_low(one, point)
     high = product_high(sum_so_far, square) + product_high(one, point)
@@ -47,7 +47,7 @@ def _two_steps(sum_so_far: Any, point: Any, square: Any, one: Any, other: Any) -
 
 @inlined
 def _chunk(buf: Any, place: Any, left: Any) -> Any:
-    """The next seven bytes, or what is left of them."""
+    """Return the next seven bytes, or the remaining ones."""
     chunk = le64(buf, place) & _7_BYTES
     if left < 7:
         chunk &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
@@ -56,7 +56,7 @@ def _chunk(buf: Any, place: Any, left: Any) -> Any:
 
 @inlined
 def two_hashes(buf: Any, start: Any, size: Any, points: Any) -> Any:
-    """Two hashes (uint64) of a key: a polynomial with the key's bytes as coefficients, seven by seven, at two points.
+    """Return two hashes (uint64) of a key: a polynomial whose coefficients are groups of seven bytes, at two points.
 
     The size of the key is the last coefficient, so that the last bytes of the key are multiplied too. Otherwise keys
     that count upwards would take slots side by side in a table. 8 bytes behind the key are read; their values do not

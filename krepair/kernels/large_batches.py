@@ -23,7 +23,7 @@ class HugeChecksum:
     """Result of the check of a huge batch.
 
     Attributes:
-        valid: whether the stored checksum is right.
+        valid: true if the stored checksum is right.
         computed: the checksum of the bytes; if the file ends too early, of the bytes that are there.
         damage: kind of damage (``classes.D_*``) to report if it is not valid.
     """
@@ -34,7 +34,7 @@ class HugeChecksum:
 
 
 def huge_size(window: Uint8s) -> int:
-    """Bytes of the batch or message at the front of the window, by its length field, which all formats share."""
+    """Return the size of the batch or message at the front of the window, from its length field."""
     front = batch_front(window.data)
     assert front is not None
     return front.size

@@ -43,7 +43,7 @@ _KB = np.uint64(0x8EB44A8768581511)
 
 @inlined
 def _chained(digest: Any, value: Any, multiplier: Any) -> Any:
-    """The next value of one lane of the digest of headers. It depends on the order of the headers."""
+    """Return the next value of one lane of the digest of headers. It depends on the order of the headers."""
     digest = digest ^ value
     return ((digest << np.uint64(31)) | (digest >> np.uint64(33))) * multiplier
 
@@ -59,7 +59,7 @@ def legacy_window(
         filled: bytes of it that are valid.
         state: int64[STATE_SIZE], as of ``scan_window``.
         inputs: int64[INPUT_SIZE], fixed for the segment.
-        tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
+        tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS], in and out.
         starts: int32[B], out when staging: place in the window of each message.
         batch_classes: uint8[B], out when staging: class of each message.
 

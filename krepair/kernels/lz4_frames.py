@@ -29,7 +29,7 @@ _NO_MATCH_AT_END: Final = 12
 
 @kernel("bytes, long, long, long")
 def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
-    """(length that goes on in the bytes at a place, place after it); -1 if it does not end."""
+    """Read a length that continues at a place; return (length, place after it), or -1 if it does not end."""
     byte = np.int64(255)
     while byte == 255:
         if at >= end:

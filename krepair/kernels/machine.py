@@ -32,7 +32,7 @@ _X86_LEVELS: Final = (
 
 
 def processor_level() -> str:
-    """LLVM's name of the level for which code is made; empty if code is made for exactly this processor."""
+    """Return LLVM's name of the processor level to compile for; empty: for exactly this processor."""
     if platform.machine().lower() not in {"x86_64", "amd64"}:
         return ""
     features = llvm.get_host_cpu_features()
@@ -65,7 +65,7 @@ CACHE: Final = CodeCache(
 
 
 class _FunctionCache:
-    """The cache of one function, as numba calls it."""
+    """The cache of one function, with the methods that numba calls."""
 
     cache_path = None
 
@@ -74,14 +74,14 @@ class _FunctionCache:
         self._made_of = ""
 
     def file_name(self, signature: Any) -> str:
-        """Name of the file for a signature."""
-        # Late, when all names in it are those of numba.
+        """Return the name of the file for a signature."""
+        # Computed late: until the first call, deferred names in the function are not those that numba compiles.
         self._made_of = self._made_of or made_of(self._function)
         module = self._function.__module__.rpartition(".")[2]
         return file_name(f"{module}.{self._function.__qualname__}", str(signature), self._made_of)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled function for a signature, or None."""
+        """Return the compiled function for a signature, or None."""
         payload = CACHE.load(self.file_name(signature))
         if payload is None:
             waiting.compiling()
@@ -95,17 +95,17 @@ class _FunctionCache:
         CACHE.save(self.file_name(signature), dumps(result._reduce()))  # noqa: SLF001
 
     def enable(self) -> None:
-        """Always on."""
+        """Do nothing: the cache is always on."""
 
     def disable(self) -> None:
-        """Always on."""
+        """Do nothing: the cache is always on."""
 
     def flush(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the cache holds nothing back."""
 
 
 def kernel(function: FunctionType) -> Any:
-    """A dispatcher for a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
+    """Build the dispatcher of a kernel: compiled on first use, cached on disk, run without the interpreter lock."""
     made = numba.njit(**_OPTIONS)(function)
     if not config.DISABLE_JIT:
         made._cache = _FunctionCache(function)  # noqa: SLF001
@@ -113,15 +113,15 @@ def kernel(function: FunctionType) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """A dispatcher for a function whose code LLVM puts into the kernels that call it."""
+    """Build the dispatcher of a function that LLVM inlines into the kernels that call it."""
     return numba.njit(**_OPTIONS, **_BY_LLVM)(function)
 
 
 def inlined_by_numba(function: Callable[..., Any]) -> Any:
-    """A dispatcher for a function whose code numba itself puts into its callers, before it works out the types."""
+    """Build the dispatcher of a function that numba inlines into its callers, before it infers the types."""
     return numba.njit(**_OPTIONS, **_BY_NUMBA)(function)
 
 
 def saved_as(kernel: Any, signature: Any) -> str:
-    """Name of the file in ``CACHE`` for a dispatcher of ``kernel`` and a signature."""
+    """Return the name of the file in ``CACHE`` for a dispatcher of ``kernel`` and a signature."""
     return str(kernel._cache.file_name(signature))  # noqa: SLF001

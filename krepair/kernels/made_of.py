@@ -1,7 +1,7 @@
-"""What a kernel is made of, as a digest: two kernels with the same digest become the same machine code.
+"""Compute a digest of a kernel's code: two kernels with the same digest become the same machine code.
 
-That is its own code, that of every function it calls or inlines, and the constants that all of these read, since the
-compiler puts them into the code. Comments, docstrings and lines that only move do not count.
+The digest covers the kernel's own code, that of every function it calls or inlines, and the constants that all of these
+read, since the compiler puts them into the code. Comments, docstrings and moved lines do not count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CONSTANT: Final = (bool, int, float, str, bytes, type(None), np.generic)
 
 
 def made_of(function: FunctionType) -> str:
-    """Digest of a function and of everything of krepair that it is made of.
+    """Return the digest of a function and of everything of krepair that it calls, inlines or reads.
 
     Args:
         function: the Python function; numba's dispatchers stand for the functions they compile.
@@ -28,7 +28,7 @@ def made_of(function: FunctionType) -> str:
         64 hex digits.
 
     Raises:
-        TypeError: it reads a value of which it is not known how it becomes machine code.
+        TypeError: the function reads a value of a type whose machine code depends on unknown things.
     """
     digest = hashlib.sha256()
     for part in _parts(function, set()):
@@ -37,7 +37,7 @@ def made_of(function: FunctionType) -> str:
 
 
 def _parts(function: FunctionType, seen: set[int]) -> Iterator[str]:
-    """The texts that tell a function, each function once."""
+    """Yield the texts that identify a function, each function once."""
     if id(function) in seen:
         yield function.__qualname__
         return
@@ -59,7 +59,7 @@ def _parts(function: FunctionType, seen: set[int]) -> Iterator[str]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names of globals and of attributes in the code."""
+    """Yield the names of globals and of attributes in the code."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -67,7 +67,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _code(code: CodeType, doc: str | None) -> Iterator[str]:
-    """The instructions and the constants in them, without places in the file and without the docstring."""
+    """Yield the instructions and the constants in them, without line numbers and without the docstring."""
     yield f"{code.co_code.hex()} {code.co_exceptiontable.hex()} {code.co_flags} {code.co_argcount}"
     yield f"{code.co_names} {code.co_varnames} {code.co_freevars} {code.co_cellvars}"
     for constant in code.co_consts:
@@ -80,7 +80,7 @@ def _code(code: CodeType, doc: str | None) -> Iterator[str]:
 
 
 def _module(name: str, module: ModuleType, names: list[str], seen: set[int]) -> Iterator[str]:
-    """What a function that uses these names may take from a module. Of another project's module the name is enough."""
+    """Yield what a function with these names may read from a module; a foreign module's name is enough."""
     yield f"{name} is {module.__name__}"
     if module.__name__.partition(".")[0] == _OWN:
         for attribute in sorted(vars(module).keys() & set(names)):
@@ -97,8 +97,8 @@ def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     elif isinstance(value, (tuple, list)):
-        for number, one in enumerate(value):
-            yield from _value(f"{name}[{number}]", one, seen)
+        for number, item in enumerate(value):
+            yield from _value(f"{name}[{number}]", item, seen)
     elif isinstance(value, _CONSTANT):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, (type, FunctionType, BuiltinFunctionType, np.ufunc)):
@@ -110,5 +110,5 @@ def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
 
 
 def _of_the_compiler(module: str) -> bool:
-    """Whether a module is the compiler's. Its versions tell what is in it: they are in the name of the set."""
+    """Return whether a module is the compiler's. The name of the set contains its version, so its code need not."""
     return module.partition(".")[0] in {"numba", "llvmlite"}

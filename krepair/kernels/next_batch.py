@@ -1,6 +1,6 @@
-"""Where the next batch begins: the one question that every walk over a window asks, in one function.
+"""Find the next batch: the one question that every walk over a window asks, in one function.
 
-What a walk keeps of a batch is its own; so is what it says where none begins.
+Each walk decides for itself what it keeps of a batch, and what it reports where none begins.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LEAST_V0, _LEAST_V1, _LEAST_V2 = LEAST_BYTES
 
 @inlined_by_numba
 def next_batch(buf: Any, place: Any, left: Any) -> Any:
-    """Bytes of the batch or message of any format at a place, 0 if none begins there.
+    """Return the bytes of the batch or message of any format at a place; 0 if none begins there.
 
     Args:
         buf: uint8[W], holds at least 17 bytes from ``place`` on.
-        place: place of its first byte.
-        left: bytes of the log from there to its end; it may go on past the window.
+        place: index of its first byte.
+        left: bytes of the log from there to its end, which may lie past the window.
     """
     magic = np.int64(byte_at(buf, place + _MAGIC))
     size = be32(buf, place + _LENGTH) + _LENGTH_END

@@ -1,4 +1,4 @@
-"""Hashes of the records of a window, so that replicas can be held against each other without their bytes.
+"""Hash the records of a window, so that replicas can be compared without their bytes.
 
 Of each record: the hash of its key, and a digest of everything that is the same on every replica that has the record,
 however its batch was cleaned, rolled or packed: timestamp, key, value, headers, producer and sequence.
@@ -74,16 +74,16 @@ _8, _31 = np.uint64(8), np.uint64(31)
 
 @inlined
 def _folded(one: Any, other: Any) -> Any:
-    """Both halves of the product of two words."""
+    """Return the two halves of the product of two words, xored."""
     return product_low(one, other) ^ product_high(one, other)
 
 
 @kernel("bytes, long, long, word, word")
 def body_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> Any:
-    """A hash of ``buf[start:start + size]`` as two words; ``buf`` has ``SLACK`` bytes more.
+    """Return a hash of ``buf[start:start + size]`` as two words; ``buf`` has ``SLACK`` bytes more.
 
-    Records are told apart by it only where both replicas have one at the same offset, so it may be much faster than the
-    hash of a key: four words at a time, each pair folded into a product of 128 bits.
+    It only distinguishes records of two replicas at the same offset, so it may be much faster than the hash of a key:
+    four words at a time, each pair folded into a product of 128 bits.
     """
     one, other = secret_1 ^ _SUM_1, secret_2 ^ _SUM_2
     place = np.int64(start)
@@ -103,7 +103,7 @@ def body_hash(buf: Any, start: Any, size: Any, secret_1: Any, secret_2: Any) -> 
 
 @inlined
 def _mixed(state: Any, value: Any) -> Any:
-    """A state with one more number in it."""
+    """Return a state with one more number mixed in."""
     state = (state ^ np.uint64(value)) * _FACTOR
     return state ^ (state >> _31)
 
@@ -118,16 +118,16 @@ def digest_of(
     producer_epoch: Any,
     sequence: Any,
 ) -> Any:
-    """The digest of a record.
+    """Return the digest of a record.
 
     Args:
         first: first half of the hash of its bytes from the key to the last header.
-        second: second half.
-        timestamp: milliseconds.
-        key_size: -1 for null.
-        producer_id: -1 for none.
-        producer_epoch: -1 for none.
-        sequence: -1 for none.
+        second: second half of that hash.
+        timestamp: timestamp of the record in milliseconds.
+        key_size: size of the key in bytes, -1 for null.
+        producer_id: id of the producer, -1 for none.
+        producer_epoch: epoch of the producer, -1 for none.
+        sequence: sequence number, -1 for none.
     """
     state = _mixed(first, timestamp)
     state = _mixed(state ^ second, key_size)
@@ -181,11 +181,11 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
 
     Args:
         buf: uint8[W + SLACK], where the records lie.
-        batches: ``columns.BATCH``[B].
+        batches: batches of the window, ``columns.BATCH``[B].
         counts: int64[B or more], records of each batch.
-        records: int64[N, dump_rows.RECORD_COLUMNS].
+        records: rows of the records, int64[N, dump_rows.RECORD_COLUMNS].
         secret: uint64[2], the key of the hash.
-        out: uint64[N, HASH_COLUMNS], out.
+        out: hashes of the records, uint64[N, HASH_COLUMNS], out.
     """
     row = np.int64(0)
     for number in range(batches.shape[0]):
@@ -209,10 +209,10 @@ def hash_records(buf: Any, batches: Any, counts: Any, records: Any, secret: Any,
 
 @kernel("batches, rows, longs")
 def batch_fates(batches: Any, known: Any, out: Any) -> None:
-    """What becomes of the records of batches.
+    """Return the fate of the records of each batch.
 
     Args:
-        batches: ``columns.BATCH``[B].
+        batches: batches of the window, ``columns.BATCH``[B].
         known: int64[T, 3] (producer id, first offset, bits) of transactions, ascending by the first two.
         out: int64[B], out: bits, or ``MARKER``.
     """
@@ -239,7 +239,7 @@ def batch_fates(batches: Any, known: Any, out: Any) -> None:
 
 @inlined
 def _key_slot(table: Any, first: Any, second: Any, other: Any) -> Any:
-    """Where a key stands, or may be put, among the rows of one class."""
+    """Return the slot of a key, or a free one for it, among the rows of one class."""
     mask = np.uint64(table.shape[0] - 1)
     slot = first & mask
     while table[slot, K_AFTER] != 0 and (
@@ -274,7 +274,7 @@ def enter_records(
         counts: int64[B], records of each batch.
         fates: int64[B], bits of what becomes of its records, or ``MARKER``.
         wanted: uint8[B], whether the digests of its records are.
-        with_keys: whether keys are entered.
+        with_keys: true if keys are entered too.
         table: uint64[2**k, KEY_WORDS], twice as many slots as the records of any batch.
         digests: uint64[D, 2], out, from row ``E_DIGESTS`` on; as many rows as the records of any batch.
         state: int64[ENTER_STATE]; the caller has set ``E_BATCH`` and ``E_RECORD``.
@@ -324,7 +324,7 @@ def merge_keys(rows: Any, table: Any, state: Any) -> None:
 
 @kernel("word rows, word rows")
 def count_keys(rows: Any, table: Any) -> None:
-    """Count on how many replicas each key has the same last record.
+    """Count the replicas that have the same last record of each key.
 
     Args:
         rows: uint64[N, KEY_WORDS] of one replica.
@@ -354,9 +354,9 @@ def mark_keys(rows: Any, table: Any, replicas: Any, out: Any) -> None:
 
     Args:
         rows: uint64[N, KEY_WORDS] of one replica.
-        table: from ``count_keys`` of all replicas.
-        replicas: how many they are.
-        out: uint8[N], out.
+        table: table that ``count_keys`` filled from all replicas.
+        replicas: number of these replicas.
+        out: marks of the keys, uint8[N], out.
     """
     mask = np.uint64(table.shape[0] - 1)
     same = np.uint64(2 * replicas)

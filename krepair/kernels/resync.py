@@ -39,7 +39,7 @@ _NONE = -1
 def next_candidate(
     buf: Any, start: int, end: int, filled: int, origin: int, file_size: int, lowest: int, highest: int
 ) -> Any:
-    """The first place in ``[start, end)`` at which the header of a batch may begin, or -1.
+    """Return the first place in ``[start, end)`` where the header of a batch may begin, or -1.
 
     Args:
         buf: uint8[W]; place 0 is file position ``origin``.
@@ -47,7 +47,7 @@ def next_candidate(
         end: place after the last one to look at; ``end + 17`` must not be above ``filled``.
         filled: bytes of it that are valid.
         origin: file position of place 0.
-        file_size: where the log ends.
+        file_size: length of the log in bytes.
         lowest: lowest offset that the batch may have.
         highest: highest offset that the batch may have.
     """
@@ -78,7 +78,7 @@ class Resynced:
 
     Attributes:
         position: position of the next valid batch, -1 if none was found.
-        complete: whether the search reached a batch or the end of the log. If not, a batch may follow all the same.
+        complete: true if the search reached a batch or the end of the log. If not, a batch may still follow.
         checksummed: bytes that were checksummed.
     """
 
@@ -88,7 +88,7 @@ class Resynced:
 
 
 def search_budget(file_size: int) -> int:
-    """How many bytes all searches in a log of ``file_size`` bytes may checksum together."""
+    """Return the number of bytes that all searches in a log of ``file_size`` bytes may checksum together."""
     return CHECKSUM_AT_MOST * file_size + _SPARE_BYTES
 
 
@@ -106,7 +106,7 @@ def find_batch(
 
     Args:
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
-        position: where to begin.
+        position: position where the search begins.
         file_size: bytes of the log.
         lowest: lowest offset that the batch may have.
         highest: highest offset that the batch may have.
@@ -116,8 +116,8 @@ def find_batch(
     Raises:
         OSError: ``read_into`` has raised it.
     """
-    left = search_budget(file_size) if budget is None else budget
-    allowed = left
+    budget_left = search_budget(file_size) if budget is None else budget
+    allowed = budget_left
     window: Any = np.empty(window_bytes, np.uint8)
     origin = position
     while origin + SMALLEST_BYTES <= file_size:
@@ -128,24 +128,24 @@ def find_batch(
         end = filled - (SMALLEST_BYTES if final else HEADER) + 1
         place = 0
         while True:
-            found = int(next_candidate(window, place, end, filled, origin, file_size, lowest, highest))
-            if found < 0:
+            candidate = int(next_candidate(window, place, end, filled, origin, file_size, lowest, highest))
+            if candidate < 0:
                 break
-            size = huge_size(window[found:])
-            left -= size
-            if left < 0:
+            size = huge_size(window[candidate:])
+            budget_left -= size
+            if budget_left < 0:
                 return Resynced(_NONE, complete=False, checksummed=allowed)
-            if _is_valid(read_into, window[found:filled], origin + found, size):
-                return Resynced(origin + found, complete=True, checksummed=allowed - left)
-            place = found + 1
+            if _is_valid(read_into, window[candidate:filled], origin + candidate, size):
+                return Resynced(origin + candidate, complete=True, checksummed=allowed - budget_left)
+            place = candidate + 1
         if final:
             break
         origin += end
-    return Resynced(_NONE, complete=True, checksummed=allowed - left)
+    return Resynced(_NONE, complete=True, checksummed=allowed - budget_left)
 
 
 def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int) -> int:
-    """Position after a run of batches with right checksums. Their offsets are not checked.
+    """Return the position after a run of batches with right checksums. Their offsets are not checked.
 
     Args:
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``.
@@ -166,17 +166,17 @@ def checksummed_end(read_into: ReadInto, position: int, end: int, file_size: int
         if place + HEADER > filled:
             origin, place = position, 0
             filled = fill(read_into, front.data, origin, file_size)
-        said = batch_front(front[place:filled].data)
-        if said is None or not said.fits(file_size - position):
+        front_facts = batch_front(front[place:filled].data)
+        if front_facts is None or not front_facts.fits(file_size - position):
             break
-        if not _is_valid(read_into, front[place:filled], position, said.size):
+        if not _is_valid(read_into, front[place:filled], position, front_facts.size):
             break
-        position += said.size
+        position += front_facts.size
     return position
 
 
 def _is_valid(read_into: ReadInto, front: Any, position: int, size: int) -> bool:
-    """Whether a batch is whole and its checksum is right. A batch that is not whole in ``front`` is read again."""
+    """Return whether a batch is whole and its checksum is right, reading it again if ``front`` has only a part."""
     if size > len(front):
         front = np.empty(min(size, WINDOW_BYTES), np.uint8)
         if fill(read_into, front.data, position, position + len(front)) < len(front):

@@ -48,12 +48,12 @@ DAMAGE_TEXT: dict[int, str] = {
 
 
 def no_ids() -> Int64s:
-    """An empty list of ids or positions, int64[0]."""
+    """Return an empty list of ids or positions, int64[0]."""
     return np.empty(0, np.int64)
 
 
 def no_pairs() -> Int64s:
-    """An empty list of pairs, int64[0, 2]."""
+    """Return an empty list of pairs, int64[0, 2]."""
     return np.empty((0, 2), np.int64)
 
 
@@ -65,9 +65,9 @@ class ScanInputs(Struct, frozen=True):
         file_size: bytes of its ``.log`` to scan; it may be less than the size of the file.
         now_ms: current time in milliseconds, for markers with a delete horizon.
         high_watermark: offsets at or above it are not replicated; ``INT64_MAX`` if it does not matter.
-        check_crc: whether every CRC is checked.
-        digests_crc: whether the digest of headers covers the CRCs. Not so where what stays of a batch is known, but
-            not its bytes.
+        check_crc: true if every CRC is checked.
+        digests_crc: true if the digest of headers covers the CRCs; false if it is known what stays of a batch, but not
+            its bytes.
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         carried: sorted ids of producers whose open transaction has a kept batch in an earlier segment.
         keep_positions: sorted positions of emptied batches that stay.
@@ -93,7 +93,7 @@ class ScanInputs(Struct, frozen=True):
 
 
 class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1641 - has no hash
-    """What a scan found: counts and bounds, not one row per batch.
+    """Result of a scan: counts and bounds, not one row per batch.
 
     The file consists of ``valid_bytes`` bytes of valid batches and a rest, which is damaged or empty.
 
@@ -102,7 +102,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
         file_size: bytes that were to be scanned.
         valid_bytes: bytes of the valid batches, from position 0.
         damage: kind (``classes.D_*``) of the first damage, 0 none.
-        damage_text: what was expected and found at position ``valid_bytes``, or empty.
+        damage_text: expected and actual content at position ``valid_bytes``, or empty.
         old_batches: number of v0 and v1 messages; each, plain or a wrapper, counts as one batch with one record.
         old_position: position of the first of them, -1 none.
         batches: number of valid batches.
@@ -114,7 +114,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
         headers: digest over each batch's position and header, 32 hex digits.
         decisions: digest over each batch's class (int64 sum).
         rows: int64[P, ROW_SIZE], one per producer id, sorted by id.
-        tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
+        tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS].
         entry_flags: uint8[E], what became of each entry of the transaction index.
         epochs: int64[M, EPOCH_SIZE], one row per batch whose leader epoch is another than that of the batch before it
             that has one; see ``classes``. Before the first batch the last offset is the segment's ``base_offset - 1``.
@@ -164,12 +164,12 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
 
     @property
     def is_whole(self) -> bool:
-        """Whether every byte belongs to a valid batch, of whatever format."""
+        """True if every byte belongs to a valid batch, of whatever format."""
         return self.damage == 0 and self.valid_bytes == self.file_size
 
     @property
     def old_format(self) -> bool:
-        """Whether there are messages of v0 or v1."""
+        """True if there are messages of v0 or v1."""
         return self.old_batches > 0
 
 
@@ -223,10 +223,10 @@ def fill(read_into: ReadInto, buffer: memoryview, position: int, end: int) -> in
     """Fill a buffer as far as the file goes.
 
     Args:
-        read_into: reads the file; it may give fewer bytes than were asked for.
-        buffer: uint8[W].
-        position: in the file, of the first byte.
-        end: in the file, where reading ends.
+        read_into: reads the file; it may return fewer bytes than requested.
+        buffer: buffer to fill, uint8[W].
+        position: position in the file of the first byte.
+        end: position in the file where reading ends.
 
     Returns:
         The bytes of the buffer that are valid: fewer than its size only where the file, or what counts of it, ends.
@@ -250,7 +250,7 @@ def scan_segment(
     """Scan one ``.log``.
 
     Args:
-        inputs: what is known of the segment.
+        inputs: facts about the segment and the pass.
         read_into: fills a buffer from a file position; returns bytes read, 0 at the end. It may raise ``OSError``. What
             it gives at once is looked at before it is asked again.
         on_window: called for each window of batches with (window, end place, starts, classes) before the window is
@@ -327,10 +327,10 @@ def scan_segment(
         if status == c.NEED_BYTES and not at_end:
             continue
         break
-    left = inputs.file_size - int(state[c.S_ORIGIN] + state[c.S_PLACE])
-    if status == c.NEED_BYTES and left > 0:
+    unread = inputs.file_size - int(state[c.S_ORIGIN] + state[c.S_PLACE])
+    if status == c.NEED_BYTES and unread > 0:
         zeros = filled > state[c.S_PLACE] and not window[int(state[c.S_PLACE]) : filled].any()
-        state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = (c.D_ZEROS, 0) if zeros else (c.D_TORN, left)
+        state[c.S_DAMAGE], state[c.S_DAMAGE_FOUND] = (c.D_ZEROS, 0) if zeros else (c.D_TORN, unread)
     if state[c.S_DAMAGE]:
         damage_text = DAMAGE_TEXT[int(state[c.S_DAMAGE])].format(found=int(state[c.S_DAMAGE_FOUND]))
     return _summary(inputs, state, tables, tallies, entry_flags, damage_text)
@@ -340,7 +340,7 @@ class WholeWindows:
     """A scan of windows that somebody else has read: its checksums, and the digest of its headers.
 
     Args:
-        inputs: what is known of the segment.
+        inputs: facts about the segment and the pass.
         read_into: reads the rest of a batch that passes the window, see ``scan_segment``.
     """
 
@@ -379,7 +379,7 @@ class WholeWindows:
         )  # fmt: skip
 
     def _huge(self, window: Uint8s, end: int) -> None:
-        """The last batch passes the window."""
+        """Handle the last batch, which is larger than the window."""
         state, place = self._state, int(self._state[c.S_PLACE])
         front: Uint8s = window[place:].copy()
         position = int(state[c.S_ORIGIN]) + place
@@ -394,10 +394,10 @@ class WholeWindows:
         self._scan(window, len(window))
 
     def summary(self) -> SegmentSummary:
-        """The result; behind the first damage nothing was scanned."""
+        """Return the result; nothing behind the first damage was scanned."""
         damage = int(self._state[c.S_DAMAGE])
-        found = int(self._state[c.S_DAMAGE_FOUND])
-        text = DAMAGE_TEXT[damage].format(found=found) if damage else ""
+        detail = int(self._state[c.S_DAMAGE_FOUND])
+        text = DAMAGE_TEXT[damage].format(found=detail) if damage else ""
         return _summary(self._inputs, self._state, self._tables, self._tallies, self._entry_flags, text)
 
 
@@ -424,8 +424,8 @@ def _scan_filled(window: Uint8s, filled: int, state: Int64s, array: Int64s, tabl
 
 def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s, entry_flags: Uint8s,
              damage_text: str) -> SegmentSummary:  # fmt: skip
-    found = state.tolist()
-    rows = tables.rows[: found[c.S_ROWS]]
+    values = state.tolist()
+    rows = tables.rows[: values[c.S_ROWS]]
     if not len(rows):
         rows = rows.copy()
     else:
@@ -433,32 +433,32 @@ def _summary(inputs: ScanInputs, state: Int64s, tables: _Tables, tallies: Int64s
         rows[:, c.P_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
         rows[:, c.P_FREE_MARKERS] += rows[:, c.P_PLAIN_MARKERS]
         rows[:, c.P_PLAIN_MARKERS] = 0
-    lanes = (found[c.S_HEADERS_1] & (2**64 - 1), found[c.S_HEADERS_2] & (2**64 - 1))
+    lanes = (values[c.S_HEADERS_1] & (2**64 - 1), values[c.S_HEADERS_2] & (2**64 - 1))
     return SegmentSummary(
         base_offset=inputs.base_offset,
         file_size=inputs.file_size,
-        valid_bytes=found[c.S_ORIGIN] + found[c.S_PLACE],
-        damage=found[c.S_DAMAGE],
+        valid_bytes=values[c.S_ORIGIN] + values[c.S_PLACE],
+        damage=values[c.S_DAMAGE],
         damage_text=damage_text,
-        old_batches=found[c.S_OLD_BATCHES],
-        old_position=found[c.S_OLD_POSITION] if found[c.S_OLD_BATCHES] else -1,
-        batches=found[c.S_BATCHES],
-        first_offset=found[c.S_FIRST_OFFSET],
-        last_offset=found[c.S_LAST_OFFSET],
-        max_timestamp=found[c.S_MAX_TIMESTAMP],
-        offset_of_max=found[c.S_OFFSET_OF_MAX],
-        min_timestamp=found[c.S_MIN_TIMESTAMP],
+        old_batches=values[c.S_OLD_BATCHES],
+        old_position=values[c.S_OLD_POSITION] if values[c.S_OLD_BATCHES] else -1,
+        batches=values[c.S_BATCHES],
+        first_offset=values[c.S_FIRST_OFFSET],
+        last_offset=values[c.S_LAST_OFFSET],
+        max_timestamp=values[c.S_MAX_TIMESTAMP],
+        offset_of_max=values[c.S_OFFSET_OF_MAX],
+        min_timestamp=values[c.S_MIN_TIMESTAMP],
         headers=f"{lanes[0]:016x}{lanes[1]:016x}",
-        decisions=found[c.S_DECISIONS],
+        decisions=values[c.S_DECISIONS],
         rows=rows,
         tallies=tallies,
         entry_flags=entry_flags,
-        epochs=tables.epochs[: found[c.S_EPOCHS]].copy(),
-        stamped=found[c.S_STAMPED],
-        largest_batch=found[c.S_LARGEST_BATCH],
-        aborts_unindexed=found[c.S_ABORTS_UNINDEXED],
-        min_unreplicated=found[c.S_MIN_UNREPLICATED],
-        last_position=found[c.S_LAST_POSITION],
-        last_size=found[c.S_LAST_SIZE],
-        last_class=found[c.S_LAST_CLASS],
+        epochs=tables.epochs[: values[c.S_EPOCHS]].copy(),
+        stamped=values[c.S_STAMPED],
+        largest_batch=values[c.S_LARGEST_BATCH],
+        aborts_unindexed=values[c.S_ABORTS_UNINDEXED],
+        min_unreplicated=values[c.S_MIN_UNREPLICATED],
+        last_position=values[c.S_LAST_POSITION],
+        last_size=values[c.S_LAST_SIZE],
+        last_class=values[c.S_LAST_CLASS],
     )

@@ -95,7 +95,7 @@ def _count_plain(rows: Any, row: int) -> None:
 
 @inlined_by_numba
 def _control_type(buf: Any, place: int, end: int) -> int:
-    """Control type of the first record of a control batch: ABORT, COMMIT, OTHER, or MALFORMED if it cannot be read."""
+    """Return the type of a control batch's first record: ABORT, COMMIT, OTHER, or MALFORMED if it is unreadable."""
     for skipped in range(4):  # record length, (attributes,) timestamp delta, offset delta, key length
         length = 0
         while place < end and buf[place] >= 128 and length < 10:
@@ -112,7 +112,7 @@ def _control_type(buf: Any, place: int, end: int) -> int:
 
 @inlined_by_numba
 def _coordinator_epoch(buf: Any, end: int) -> Any:
-    """Coordinator epoch of an end-transaction marker: the four bytes before the record's header count (0)."""
+    """Return the coordinator epoch of an end-transaction marker: four bytes before the record's header count (0)."""
     return be32(buf, end - 5)
 
 
@@ -142,7 +142,7 @@ def _find_pair(sorted_pairs: Any, wanted: int) -> int:
 
 @inlined_by_numba
 def _slot_shift(mask: int) -> Any:
-    """Number of bits by which a product is shifted, so that its highest bits are the number of a slot."""
+    """Return the number of bits by which a product is shifted, so that its highest bits are a slot's number."""
     shift = 64
     while mask > 0:
         mask >>= 1
@@ -152,7 +152,7 @@ def _slot_shift(mask: int) -> Any:
 
 @inlined_by_numba
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any, carried: Any, protected: Any) -> Any:
-    """Index of a producer's row; a new producer gets a new row. -1 when the table is full."""
+    """Return the index of a producer's row; a new producer gets a new row. -1 if the table is full."""
     mask = slots.shape[0] - 1
     slot = np.int64((np.uint64(producer_id) * MULTIPLIER) >> _slot_shift(mask))
     while slots[slot] >= 0:
@@ -225,7 +225,7 @@ def _data_batch(rows: Any, row: int, epoch: int, base_offset: int, last_offset: 
 
 @inlined_by_numba
 def _marker_class(rows: Any, row: int, epoch: int, stamped: bool, stamp: int, now_ms: int) -> int:
-    """Class of a marker whose transaction has no data left."""
+    """Return the class of a marker whose transaction has no data left."""
     if rows[row, c.P_PROTECTED_EPOCH] == epoch:
         return c.MARKER_EPOCH
     if stamped:
@@ -275,7 +275,7 @@ def _end_marker(rows: Any, row: int, abort: bool, offset: int, position: int, si
 
 @inlined_by_numba
 def _length_word(length: int, leader_epoch: int) -> Any:
-    """Batch length and leader epoch as the word that ``le64`` reads at their place in a batch."""
+    """Return batch length and leader epoch as the word that ``le64`` loads from their place in a batch."""
     return swapped((np.uint64(length) << np.uint64(32)) | (np.uint64(leader_epoch) & np.uint64(0xFFFFFFFF)))
 
 
@@ -301,7 +301,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         inputs: int64[INPUT_SIZE], fixed for the segment.
         rows: int64[R, ROW_SIZE], one row per producer id met.
         slots: int32[2**k], hash slots into ``rows``, -1 empty.
-        tallies: int64[CLASS_COUNT, TALLY_COLUMNS].
+        tallies: batches and bytes by class, int64[CLASS_COUNT, TALLY_COLUMNS], in and out.
         entries: int64[E, 2] (producer id, offset of the abort marker) of the transaction index, by offset.
         entry_flags: uint8[E], what became of each entry.
         carried: int64[C], sorted ids of producers whose open transaction has a kept batch in an earlier segment.
@@ -666,13 +666,13 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
 
 @kernel("long, bytes, long, long")
 def crc_piece(crc: int, buf: Any, start: int, end: int) -> Any:
-    """CRC-32C of one piece of a batch larger than the window, continuing from ``crc``."""
+    """Return the CRC-32C of one piece of a batch larger than the window, continuing from ``crc``."""
     return crc32c_update(crc, buf, start, end)
 
 
 @kernel("long, long, long")
 def decision_delta(position: int, old_class: int, new_class: int) -> Any:
-    """The number to add to the digest of decisions when the class of the batch at ``position`` changes."""
+    """Return the number to add to the digest of decisions if the class of the batch at ``position`` changes."""
     return np.int64(decision_word(position, new_class) - decision_word(position, old_class))
 
 
@@ -681,7 +681,7 @@ def insert_rows(slots: Any, producer_ids: Any) -> None:
     """Enter the rows 0..n-1 into empty hash slots.
 
     Args:
-        slots: int32[2**k], all -1.
+        slots: hash slots, int32[2**k], all -1.
         producer_ids: int64[n], the producer id of each row.
     """
     mask = slots.shape[0] - 1

@@ -56,7 +56,7 @@ _FIRST_ENTRIES = 256
 
 @inlined
 def _row_of(producer_id: int, slots: Any, rows: Any, state: Any) -> Any:
-    """Index of a producer's row; a new producer gets a new row. -1 when the table is full."""
+    """Return the index of a producer's row; a new producer gets a new row. -1 if the table is full."""
     mask = np.uint64(slots.shape[0] - 1)
     slot = np.int64(mix(np.uint64(producer_id)) & mask)
     while slots[slot] >= 0:
@@ -101,7 +101,7 @@ def _unlink(rows: Any, row: int, state: Any) -> None:
 
 @inlined
 def _note_next(entries: Any, state: Any, producer_id: int, base_offset: int) -> None:
-    """A transaction begins: the next one for the entries of other producers that wait for it.
+    """Enter the begin of a transaction as the next one of other producers' entries that wait for it.
 
     ``T_WAITING`` is the first entry that waits, ``T_WAITS`` the producer id of all that wait, -1 if they have several:
     a producer that aborts again and again does not look at its own entries each time.
@@ -248,7 +248,7 @@ class SegmentTransactions:
 
 
 class TransactionReplay:
-    """Replays segments in offset order. Memory grows with the producer ids and with the aborted transactions.
+    """A replay of segments in offset order. Memory grows with the producer ids and the aborted transactions.
 
     Args:
         next_offset: offset at which the log starts; if the first batch is above it, that counts as a gap.

@@ -30,7 +30,7 @@ def unpack_frames(window: Any, packed: Any, first: Any, after: Any, out: Any) ->
         packed: int64[P, PACKED_COLUMNS or more]; ``P_START`` and ``P_END`` are set.
         first: row to begin with.
         after: row after the last.
-        out: uint8[V + SLACK], out.
+        out: the unpacked frames, uint8[V + SLACK], out.
 
     Returns:
         The first row that was not unpacked: it has no room behind the others, is of another codec, or is left to the

@@ -18,7 +18,7 @@ def zigzag(buf: Any, place: Any, end: Any, most: Any) -> Any:
     """Read one number.
 
     Args:
-        buf: uint8[W].
+        buf: bytes that are read, uint8[W].
         place: place of its first byte.
         end: bytes of the buffer that are valid.
         most: largest number of bytes: 5 for 32 bits, 10 for 64 bits.

@@ -1,21 +1,21 @@
-"""Who is told that a run waits for the compiler. This module is light: it loads neither the compiler nor a kernel."""
+"""Notify a run that it waits for the compiler. This module is light: it loads neither the compiler nor a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-_told: Callable[[], None] | None = None
+_listener: Callable[[], None] | None = None
 
 
-def tell(told: Callable[[], None] | None) -> None:
-    """This function is told once, in the thread that waits; None: nobody."""
-    global _told  # noqa: PLW0603
-    _told = told
+def tell(listener: Callable[[], None] | None) -> None:
+    """Set the function that is called once, in the thread that waits; None: no function."""
+    global _listener  # noqa: PLW0603
+    _listener = listener
 
 
 def compiling() -> None:
-    """A kernel that was found in no cache is compiled now, while its caller waits."""
-    told = _told
+    """Notify the listener that a kernel is compiled now, because no cache has it, while its caller waits."""
+    listener = _listener
     tell(None)
-    if told is not None:
-        told()
+    if listener is not None:
+        listener()

@@ -1,4 +1,4 @@
-"""Compiles every kernel ahead of its first call, into a folder that all users may read: ``krepair warm``."""
+"""Compile every kernel ahead of its first call, into a folder that all users may read: ``krepair warm``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES: Final = {
     "word rows": numba.uint64[:, ::1],
     "batches": from_dtype(BATCH)[::1],
 }
-"""The words of ``jit.kernel``; with ``fixed`` before it an array is only read."""
+"""Word of ``jit.kernel`` -> type; ``fixed`` in front of it means an array that is only read."""
 _FIXED: Final = "fixed "
 
 
@@ -43,8 +43,8 @@ class Warmed:
 
     Attributes:
         folder: path of the folder with the machine code.
-        kernels: number of kernels.
-        compiled: how many of them were compiled now; the others came from a cache.
+        kernels: number of all kernels.
+        compiled: number of kernels that were compiled now; the others came from a cache.
         payload_bytes: bytes of all files.
         processors: level of the processors on which the code runs, or the name of this processor.
     """
@@ -57,28 +57,28 @@ class Warmed:
 
 
 def types_of(takes: str) -> tuple[Any, ...]:
-    """The types of numba for what a kernel takes."""
+    """Return numba's types for the arguments of a kernel."""
     return tuple(map(_type_of, takes.split(", ")))
 
 
 def _type_of(word: str) -> Any:
-    found = _TYPES[word.removeprefix(_FIXED)]
-    return found.copy(readonly=True) if word.startswith(_FIXED) else found
+    plain = _TYPES[word.removeprefix(_FIXED)]
+    return plain.copy(readonly=True) if word.startswith(_FIXED) else plain
 
 
 def all_kernels() -> list[tuple[str, str]]:
-    """Each kernel by name, with what it takes; twice, if it takes two."""
-    for found in pkgutil.iter_modules(kernels.__path__):
-        importlib.import_module(f"{kernels.__name__}.{found.name}")
+    """Return the name of each kernel with its argument types; a kernel with two sets of types appears twice."""
+    for module in pkgutil.iter_modules(kernels.__path__):
+        importlib.import_module(f"{kernels.__name__}.{module.name}")
     return [(name, takes) for name, kernel in KERNELS.items() for takes in kernel.takes]
 
 
-def warm(path: str, told: Callable[[int], None]) -> Warmed:
+def warm(path: str, on_compile: Callable[[int], None]) -> Warmed:
     """Put machine code of every kernel into a folder that all users may read, in as many processes as there are cores.
 
     Args:
         path: path of the folder.
-        told: called with the number of kernels that have to be compiled, if there are any.
+        on_compile: called with the number of kernels that have to be compiled, if there are any.
 
     Raises:
         OSError: the folder cannot be made, or somebody else may write there too.
@@ -86,7 +86,7 @@ def warm(path: str, told: Callable[[int], None]) -> Warmed:
     folder = CACHE.keep_for_everybody(path)
     wanted = all_kernels()
     missing = [row for row in wanted if not _kept(*row)]
-    _compile_all(missing, told)
+    _compile_all(missing, on_compile)
     payload_bytes = sum(os.stat(os.path.join(folder, _file(*row))).st_size for row in wanted)
     return Warmed(folder, len(wanted), len(missing), payload_bytes, PROCESSORS)
 
@@ -96,7 +96,7 @@ def _file(name: str, takes: str) -> str:
 
 
 def _kept(name: str, takes: str) -> bool:
-    """Whether some cache has this kernel; then it is put into the folder too."""
+    """Return whether some cache has this kernel, after saving it to the folder too."""
     file = _file(name, takes)
     payload = CACHE.load(file)
     if payload is not None:
@@ -104,7 +104,7 @@ def _kept(name: str, takes: str) -> bool:
     return payload is not None
 
 
-def _compile_all(missing: list[tuple[str, str]], told: Callable[[int], None]) -> None:
+def _compile_all(missing: list[tuple[str, str]], on_compile: Callable[[int], None]) -> None:
     """Compile kernels, those of one module in one process, since they call the same functions."""
     by_module: dict[str, list[tuple[str, str]]] = {}
     for name, takes in missing:
@@ -112,7 +112,7 @@ def _compile_all(missing: list[tuple[str, str]], told: Callable[[int], None]) ->
     jobs = sorted(by_module.values(), key=_size, reverse=True)
     if not jobs:
         return
-    told(len(missing))
+    on_compile(len(missing))
     # Children are forked, since they need all that is loaded by now. No thread runs yet.
     with ProcessPoolExecutor(
         min(len(jobs), len(os.sched_getaffinity(0))), multiprocessing.get_context("fork")
@@ -121,7 +121,7 @@ def _compile_all(missing: list[tuple[str, str]], told: Callable[[int], None]) ->
 
 
 def _size(rows: list[tuple[str, str]]) -> int:
-    """About what it costs to compile kernels: the longest job has to begin first."""
+    """Estimate the cost of compiling kernels: the longest job has to begin first."""
     return sum(len(KERNELS[name].py_func.__code__.co_code) for name, _ in rows)
 
 

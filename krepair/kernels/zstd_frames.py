@@ -1,4 +1,4 @@
-"""How much zstd frames can give, many in one call.
+"""Bound the output of zstd frames, many in one call.
 
 Only the headers of a frame and of its blocks are read, nothing is unpacked. The library unpacks, and gets the size that
 a frame can give as its limit: so no frame takes more memory than its blocks allow, whatever it claims.
@@ -32,7 +32,7 @@ _PACKED: Final = 2
 
 @kernel("bytes, long, long")
 def _front(buf: Any, start: Any, end: Any) -> Any:
-    """(place of the first block, content size that is claimed, 0: none); place -1: a frame of another kind."""
+    """Return (place of the first block, claimed content size or 0); place -1: a frame of another kind."""
     flags = np.int64(byte_at(buf, start + 4))
     single = flags & _SINGLE != 0
     at = np.int64(start + 5 if single else start + 6)
@@ -54,7 +54,7 @@ def _front(buf: Any, start: Any, end: Any) -> Any:
 
 @kernel("bytes, long, long")
 def _most_of(buf: Any, start: Any, end: Any) -> Any:
-    """The most bytes that one frame can give; -1 if it is not alone, not whole, not usual or too large."""
+    """Return an upper bound of a frame's output; -1 if it is not alone, not whole, unusual or too large."""
     at, claimed = np.int64(-1), np.int64(0)
     if end - start >= _SHORTEST and le64(buf, start) & np.uint64(0xFFFFFFFF) == _MAGIC:
         at, claimed = _front(buf, start, end)
@@ -79,7 +79,7 @@ def most_of_zstd(window: Any, packed: Any, first: Any, after: Any, most: Any) ->
 
     Args:
         window: uint8[W + SLACK] with the batches.
-        packed: int64[P, PACKED_COLUMNS].
+        packed: noted compressed batches, int64[P, PACKED_COLUMNS].
         first: row to begin with.
         after: row after the last.
         most: int64[P], out: bytes; -1 for what has to be read in pieces, or is broken.

@@ -49,7 +49,7 @@ def with_lines(data: bytes, lines: Iterable[ChangedLine]) -> bytes | None:
 
     Args:
         data: content of the file on the disk.
-        lines: changed entries.
+        lines: entries that are changed.
 
     Returns:
         The new content; None if the file is damaged, or if an entry differs from the plan's old value.

@@ -1,9 +1,10 @@
-"""The four offset checkpoints of the root: which lines are wrong, and how they are mended.
+"""Find wrong entries of the four offset checkpoints of the root, and repair them.
 
-A mended line never makes a broker keep less. A high watermark or a recovery point past the log end is lowered to the
-log end. A log start or a cleaner offset past the log end is removed; then the start of the log counts. Lines that
-cannot be read are removed without a replacement, because their content is not known. A line of a partition that is not
-there stays: somebody may have moved the partition away, to bring it back. Of a deleted one, a broker removes it.
+A repair never makes a broker keep less. A high watermark or a recovery point past the log end is lowered to the log
+end. A log start or a cleaner offset past the log end is removed; then the start of the log counts. Entries that cannot
+be read are removed without a replacement, because their content is not known. An entry of a partition that does not
+exist here stays: somebody may have moved the partition away, to bring it back. A broker removes the entry of a deleted
+one.
 
 Source: ``OffsetCheckpointFile.scala``, ``LogManager.scala``, ``LogCleanerManager.scala`` (2.2.1, 3.9.0), and starts of
 brokers 2.2.1, 3.9.2 and 4.3.1 on damaged files.
@@ -32,7 +33,7 @@ Key = tuple[str, int]
 
 
 class PastEnd(StrEnum):
-    """How an offset past the log end is mended."""
+    """The repair of an offset past the log end."""
 
     LOWER = "lowered to the log end"
     DROP = "dropped, so that the start of the log counts"
@@ -40,15 +41,15 @@ class PastEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKind:
-    """One of the four files.
+    """One of the four offset checkpoints.
 
     Attributes:
         name: name of the file.
         rule: code of its finding.
         word: meaning of its offsets, in a word.
-        past_end: how an offset past the log end is mended.
+        past_end: repair of an offset past the log end.
         missing: the value that a broker uses if a line is missing.
-        of_each: whether a broker writes a line for each partition.
+        of_each: true if a broker writes an entry for each partition.
     """
 
     name: str
@@ -95,7 +96,7 @@ KIND_OF = {kind.name: kind for kind in KINDS}
 
 
 class LineReason(StrEnum):
-    """Why a line is changed or removed."""
+    """Reason for changing or removing an entry."""
 
     NO_TOPIC = "no topic has that name"
     NEGATIVE = "a negative offset"
@@ -104,15 +105,15 @@ class LineReason(StrEnum):
 
 
 class LineDecision(NamedTuple):
-    """One line that is changed or removed.
+    """One entry that is changed or removed.
 
     Attributes:
-        reason: why.
-        topic: topic in the line.
-        partition: partition number in the line.
-        offset: offset in the line.
+        reason: fault of the entry.
+        topic: topic in the entry.
+        partition: partition number in the entry.
+        offset: offset in the entry.
         end: log end offset, -1 if it does not matter.
-        becomes: the new offset, None if the line is removed.
+        becomes: the new offset, None if the entry is removed.
     """
 
     reason: LineReason
@@ -124,24 +125,24 @@ class LineDecision(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The decision as one line of text: what was found, and what is done."""
+        """The decision in one line: the fault, and the repair."""
         end = f" {self.end}" if self.end >= 0 else ""
         becomes = "the line is removed" if self.becomes is None else f"becomes {self.becomes}"
         return f"{shown(self.topic)}-{self.partition} at {self.offset}: {self.reason.value}{end}; {becomes}"
 
 
 class MendedOffsets(NamedTuple):
-    """One mended checkpoint.
+    """One checkpoint after its repair.
 
     Attributes:
-        kind: which of the four files.
+        kind: kind of the checkpoint file.
         before: entries of the old file.
         entries: entries of the new file.
-        decisions: the lines that are changed or removed.
-        damage: what is wrong with the file itself.
-        without: partitions of the log directory without a line, if the file is damaged and should have a line for each.
-        needed: whether the file has to be replaced.
-        away: partitions of lines that are not in the log directory, in the order of the file.
+        decisions: entries that are changed or removed.
+        damage: faults of the file itself.
+        without: partitions of the log directory without an entry, if the file is damaged and should have one for each.
+        needed: true if the file has to be replaced.
+        away: partitions of entries that are not in the log directory, in the order of the file.
     """
 
     kind: CheckpointKind
@@ -160,36 +161,36 @@ class MendedOffsets(NamedTuple):
 
     @property
     def past_end(self) -> tuple[LineDecision, ...]:
-        """The lines past the log end."""
-        return tuple(one for one in self.decisions if one.reason is LineReason.PAST_END)
+        """Entries past the log end."""
+        return tuple(decision for decision in self.decisions if decision.reason is LineReason.PAST_END)
 
     @property
     def others(self) -> tuple[LineDecision, ...]:
-        """The other lines that are changed or removed."""
-        return tuple(one for one in self.decisions if one.reason is not LineReason.PAST_END)
+        """The other entries that are changed or removed."""
+        return tuple(decision for decision in self.decisions if decision.reason is not LineReason.PAST_END)
 
 
 def mend_offsets(
-    kind: CheckpointKind, found: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
+    kind: CheckpointKind, file: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
 ) -> MendedOffsets:
-    """Mend one file. The function is pure; a mended file, mended again, stays the same.
+    """Repair one checkpoint. A repaired file, repaired again, stays the same.
 
     Args:
-        kind: which of the four files.
-        found: it, decoded.
-        ends: log end offset by partition, for all partitions that are there. If it is None, it is not known, and no
-            line of the partition counts as past the log end; nor does one of a partition that is not there.
+        kind: kind of the checkpoint file.
+        found: decoded content of the file.
+        ends: log end offset by partition, for all partitions of the log directory; None if it is not known. No entry of
+            such a partition, or of one that is not here, counts as past the log end.
     """
     with many_values():
-        return _mend(kind, found, ends)
+        return _mend(kind, file, ends)
 
 
 def _mend(
-    kind: CheckpointKind, found: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
+    kind: CheckpointKind, file: Checkpoint[CheckpointEntry], ends: Mapping[Key, int | None]
 ) -> MendedOffsets:
     kept: dict[Key, CheckpointEntry] = {}
     decisions: list[LineDecision] = []
-    for entry in found.entries:
+    for entry in file.entries:
         if entry[:2] not in ends and not TOPIC_NAME.fullmatch(entry.topic):
             decisions.append(LineDecision(LineReason.NO_TOPIC, *entry, -1, None))
             continue
@@ -201,21 +202,21 @@ def _mend(
         if other is None:
             kept[key] = new
         else:
-            low, high = sorted((other, new), key=lambda one: one.offset)
+            low, high = sorted((other, new), key=lambda candidate: candidate.offset)
             kept[key] = low
             decisions.append(
                 LineDecision(LineReason.REPEATED, high.topic, high.partition, high.offset, -1, None)
             )
     entries = tuple(kept.values())
-    without = tuple(sorted(set(ends) - set(kept))) if found.damage and kind.of_each else ()
-    needed = bool(found.damage) or entries != found.entries
+    without = tuple(sorted(set(ends) - set(kept))) if file.damage and kind.of_each else ()
+    needed = bool(file.damage) or entries != file.entries
     away = tuple(key for key in kept if key not in ends)
     return MendedOffsets(
         kind,
-        found.entries,
+        file.entries,
         entries,
         tuple(decisions),
-        found.damage,
+        file.damage,
         without,
         needed,
         away,

@@ -45,7 +45,7 @@ class Bound:
     """Compaction range of a partition, determined before any key is read.
 
     Attributes:
-        span: cleanable range.
+        span: cleanable range of offsets.
         protected: sorted pairs (producer id, epoch) whose transaction markers stay.
         drop_unstamped: for each segment in range, True if tombstones and markers without a delete horizon may go.
         transactions: True if the log has any transaction markers; data may be aborted then.
@@ -188,12 +188,12 @@ def tombstone_horizons(
     span: SpanDecision,
     policy: MarkerPolicy,
 ) -> tuple[TombstoneHorizon, ...]:
-    """Count, for each choice of the horizon, the tombstones that go and stay; each key's last record counts.
+    """Return how many tombstones each choice of the horizon removes and keeps; each key's last record counts.
 
     Args:
         segments: facts of all segments of the partition, before compaction.
         tallies: tallies of the segments in the cleanable range.
-        span: cleanable range.
+        span: cleanable range of offsets.
         policy: inputs that do not come from the log.
     """
     horizons = []

@@ -78,7 +78,7 @@ def keeps_end_of(segments: Sequence[SegmentFacts], span: SpanDecision, policy: M
 
     Args:
         segments: all segments of the partition, ascending.
-        span: cleanable range.
+        span: cleanable range of offsets.
         policy: inputs that do not come from the log.
     """
     return not policy.ends_in_records or not any(
@@ -94,7 +94,7 @@ def why_not_loaded(segments: Sequence[SegmentFacts], groups: Sequence[GroupDecis
 
     Args:
         segments: all segments of the partition, ascending.
-        groups: new segments, ascending.
+        groups: new segments, ascending by offset.
     """
     with_producer = next((segment for segment in segments if len(segment.summary.rows)), None)
     if with_producer is not None:

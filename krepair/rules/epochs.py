@@ -151,7 +151,7 @@ class MergedEpochs(NamedTuple):
     @property
     def may_be_late(self) -> tuple[int, ...]:
         """Epochs that may have started earlier, because only their first remaining batch is known."""
-        return tuple(one.epoch for one in self.decisions if one.reason is EpochReason.LOG_LATE)
+        return tuple(decision.epoch for decision in self.decisions if decision.reason is EpochReason.LOG_LATE)
 
 
 class SeenEpochs(NamedTuple):
@@ -220,7 +220,7 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
     """
     rises = _from_log_start(log)
     rising = [rise.epoch for rise in rises]
-    doubted = {one.rise.epoch: one.rise for one in reversed(log.doubted)}
+    doubted = {doubt.rise.epoch: doubt.rise for doubt in reversed(log.doubted)}
     history = _History()
     lines = recorded.entries
     if len(lines) > _MANY:
@@ -237,13 +237,14 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
         else:
             history.assign(decision)
     _add_from_log(rises, log, history, with_zero=writes_epoch_zero(version))
-    entries = tuple(EpochEntry(one.epoch, one.start) for one in history.kept if one.start is not None)
+    entries = tuple(EpochEntry(entry.epoch, entry.start) for entry in history.kept if entry.start is not None)
     everything = sorted(
-        [*history.gone, *history.kept], key=lambda one: (one.epoch, one.start is None, one.recorded or 0)
+        [*history.gone, *history.kept],
+        key=lambda entry: (entry.epoch, entry.start is None, entry.recorded or 0),
     )
     if recorded.intact and _only_epoch_zero_is_new(entries, recorded.entries):
         entries = recorded.entries
-        everything = [one for one in everything if one.epoch != 0]
+        everything = [decision for decision in everything if decision.epoch != 0]
     return MergedEpochs(entries, tuple(everything), bool(recorded.damage) or entries != recorded.entries)
 
 
@@ -333,7 +334,7 @@ class _History:
         return at < len(self._epochs) and self._epochs[at] == epoch
 
     def _drop(self, start: int, end: int, reason: EpochReason) -> None:
-        self.gone.extend(_dropped(one, reason) for one in self.kept[start:end])
+        self.gone.extend(_dropped(entry, reason) for entry in self.kept[start:end])
         del self.kept[start:end]
         del self._epochs[start:end]
 
@@ -345,15 +346,15 @@ def _start(decision: EpochDecision) -> int:
 
 def _add_from_log(rises: Sequence[Rise], log: LogEpochs, history: _History, *, with_zero: bool) -> None:
     """Add the epochs of the log that no line has."""
-    left = [rise for rise in rises if not history.has(rise.epoch)]
-    if left and left[0].epoch == 0 and not with_zero:
-        zero = left.pop(0)
+    missing = [rise for rise in rises if not history.has(rise.epoch)]
+    if missing and missing[0].epoch == 0 and not with_zero:
+        zero = missing.pop(0)
         history.gone.append(EpochDecision(EpochReason.EPOCH_ZERO, 0, None, zero.first_offset, None))
     added = True
     while added:  # an added epoch may replace the line that contradicted others
-        before = len(left)
-        left = [rise for rise in left if not _added(rise, log, history)]
-        added = len(left) < before
+        before = len(missing)
+        missing = [rise for rise in missing if not _added(rise, log, history)]
+        added = len(missing) < before
 
 
 def _added(rise: Rise, log: LogEpochs, history: _History) -> bool:

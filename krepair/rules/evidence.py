@@ -84,7 +84,7 @@ class Way(Struct, frozen=True, tag_field="kind", tag="evidence"):
     Attributes:
         option: option as the operator types it.
         when: situation in which it is the right option.
-        goes: what may go with it.
+        goes: bytes that may go with it.
         rests: assumption on which it rests.
     """
 
@@ -233,7 +233,7 @@ class Having(NamedTuple):
         right: brokers that have all of it and whose replicas are right.
         unsure: brokers that may have it: their log covers it but is not called right, may have holes, or was not read
             to its end.
-        lacking: all other brokers.
+        lacking: brokers that lack the records.
     """
 
     right: tuple[int, ...] = ()
@@ -247,7 +247,7 @@ def who_has(
     """Sort the other replicas by whether they have what goes.
 
     Args:
-        gone: range that goes.
+        gone: range of offsets that is removed.
         others: columns of the other replicas.
         called_right: brokers whose replicas the comparison calls right.
         own_tail: offset from which this replica's history differs from others', -1 if it does not.
@@ -280,8 +280,8 @@ def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
     """Return the sentences that the plan says about a removed range.
 
     Args:
-        folder: ``topic-partition``.
-        gone: range that goes.
+        folder: partition folder, ``topic-partition``.
+        gone: range of offsets that is removed.
         having: brokers that have it.
     """
     return (_what_goes(folder, gone), *_who_has_it(gone, having), *_advice(gone, having))

@@ -59,7 +59,7 @@ class GoneEnd(NamedTuple):
 
 def wrong_consent(text: str, gone: Iterable[GoneEnd]) -> str:
     """Return why a consent for this finding is meaningless; empty if it names a missing tail."""
-    offered = [one.consent for one in gone if one.consent]
+    offered = [missing.consent for missing in gone if missing.consent]
     if text in offered:
         return ""
     known = (

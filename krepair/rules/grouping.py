@@ -18,7 +18,7 @@ _CLOSING_ENTRY = 1
 
 
 def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
-    """Bound the number of entries in an index of a log of ``log_bytes`` bytes.
+    """Return an upper bound of the entries in an index of a log of ``log_bytes`` bytes.
 
     Between two entries there are more than ``interval_bytes`` bytes of log. One more entry closes the time index.
     """
@@ -26,11 +26,11 @@ def index_entries_at_most(log_bytes: int, interval_bytes: int) -> int:
 
 
 def index_bytes_at_most(log_bytes: int, interval_bytes: int, aborted: int = 0) -> int:
-    """Bound the size in bytes of ``.index``, ``.timeindex`` and ``.txnindex`` together.
+    """Return an upper bound of the bytes of ``.index``, ``.timeindex`` and ``.txnindex`` together.
 
     Args:
         log_bytes: size of the log in bytes.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: value of the setting ``index.interval.bytes``.
         aborted: number of entries of the ``.txnindex``.
     """
     entry_bytes = TIME_INDEX_ENTRY_BYTES + OFFSET_INDEX_ENTRY_BYTES

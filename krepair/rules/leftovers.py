@@ -1,8 +1,8 @@
-"""Decides what to do with files that a broker left in a partition folder. Pure: the files were read before.
+"""Decide what to do with files that a broker left in a partition folder. Pure: the files were read before.
 
 A ``.swap`` holds data. Every broker finishes it at its next start: the swap becomes the segment, and the segments whose
 base offset is within it are deleted. If two broker versions would end with different records, or if a broker would lose
-records, krepair decides nothing. It shows both sides, and a person decides. Files that the next start would delete are
+records, krepair decides nothing: it shows both sides, and a person decides. Files that the next start would delete are
 removed, unless a swap beside them is left to a person.
 
 Source: Log.removeTempFilesAndCollectSwapFiles and completeSwapOperations (2.2.1), LogLoader.load (3.0 and later); the
@@ -31,14 +31,14 @@ _LEFT_BEHIND: Final[tuple[tuple[Literal["deleted", "cleaned"], str], ...]] = (
 
 
 class LiveSegment(NamedTuple):
-    """A segment without a suffix.
+    """A segment whose files have no suffix.
 
     Attributes:
-        base_offset: its base offset.
+        base_offset: base offset of the segment.
         end_offset: the offset after its last valid batch.
         log_bytes: size of its ``.log``.
         batches: number of valid batches.
-        damaged: whether a part of it is not valid.
+        damaged: true if a part of its log is not valid.
     """
 
     base_offset: int
@@ -49,14 +49,14 @@ class LiveSegment(NamedTuple):
 
 
 class PendingSwap(NamedTuple):
-    """A ``.log.swap``.
+    """A ``.log.swap`` that no broker has finished.
 
     Attributes:
-        base_offset: its base offset.
+        base_offset: base offset of the swap.
         end_offset: the offset after its last batch; the base offset if it has none.
         log_bytes: size of the file.
         batches: number of valid batches.
-        problem: what is wrong with it, or empty.
+        problem: fault of the file, or empty.
         missing: number of its batches that are in no segment without a suffix; 0 if that was not counted.
     """
 
@@ -77,7 +77,7 @@ class Completion(NamedTuple):
     """A swap that becomes a segment.
 
     Attributes:
-        swap: the swap.
+        swap: the swap that is completed.
         replaces: the segments that it replaces, ascending.
     """
 
@@ -86,13 +86,13 @@ class Completion(NamedTuple):
 
 
 class SwapDecision(NamedTuple):
-    """The decision on the swaps of a partition.
+    """Decision on the swaps of a partition.
 
     Attributes:
         completions: swaps that are completed, ascending.
-        void: swaps that every broker deletes without a loss of records, ascending.
-        left: why nothing is done, or empty.
-        sides: of each swap its name, and for the reviewer what it holds and what the segments that it would replace do.
+        void: swaps that every broker deletes without losing records, ascending.
+        left: reason for doing nothing, or empty.
+        sides: (name of a swap, its contents beside those of the segments that it would replace), for the reviewer.
     """
 
     completions: tuple[Completion, ...] = ()
@@ -105,9 +105,9 @@ class Removal(NamedTuple):
     """A file that the next start would delete.
 
     Attributes:
-        kind: what it is.
-        file: it.
-        why: one line.
+        kind: kind of the leftover.
+        file: the file that is removed.
+        why: reason in one line.
     """
 
     kind: Literal["void swap", "index swap", "deleted", "cleaned", "orphan"]
@@ -124,7 +124,7 @@ def decide_swaps(
         swaps: swaps of the partition, ascending by base offset.
         live: segments without a suffix, ascending by base offset.
         cleaned: base offsets of the ``.cleaned`` files.
-        version: version of the broker that will start next, None if not known.
+        version: version of the broker that will start next, None if it is not known.
     """
     if not swaps:
         return SwapDecision()
@@ -132,20 +132,20 @@ def decide_swaps(
     void = [swap for swap in swaps if lowest is not None and swap.base_offset >= lowest]
     valid = [swap for swap in swaps if swap not in void]
     completions = tuple(Completion(swap, _in_range(swap, live)) for swap in valid)
-    left = next((text for swap in void if (text := _why_not_thrown_away(swap, lowest or 0))), "")
-    left = left or _why_left(completions, live, version)
+    reason = next((text for swap in void if (text := _why_not_thrown_away(swap, lowest or 0))), "")
+    reason = reason or _why_left(completions, live, version)
     sides = tuple((swap.name, _side(Completion(swap, _in_range(swap, live)), live)) for swap in swaps)
-    if left:
-        return SwapDecision(left=left, sides=sides)
+    if reason:
+        return SwapDecision(left=reason, sides=sides)
     return SwapDecision(completions, tuple(void), sides=sides)
 
 
 def _in_range(swap: PendingSwap, live: Sequence[LiveSegment]) -> tuple[LiveSegment, ...]:
-    return tuple(one for one in live if swap.base_offset <= one.base_offset < swap.end_offset)
+    return tuple(segment for segment in live if swap.base_offset <= segment.base_offset < swap.end_offset)
 
 
-def _side(one: Completion, live: Sequence[LiveSegment]) -> str:
-    swap, replaced = one
+def _side(completion: Completion, live: Sequence[LiveSegment]) -> str:
+    swap, replaced = completion
     text = (
         f"{swap.log_bytes} bytes, {_batches(swap.batches)}, ends at {swap.end_offset}"
         f"{f', {swap.problem}' if swap.problem else ''}"
@@ -171,21 +171,21 @@ def _log_end(live: Sequence[LiveSegment]) -> str:
 
 
 def _why_not_thrown_away(swap: PendingSwap, cleaned: int) -> str:
-    """Why a void swap must not be removed, or empty: each of its batches has to be in a segment without a suffix."""
-    what = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
+    """Return why a void swap must stay, or an empty string if other segments have each of its batches."""
+    fact = f"{swap.name}: the .cleaned at {cleaned} makes every broker delete this swap"
     if swap.problem:
         by_hand = "by hand, move it out of the folder and keep it: then a start is safe"
-        return f"{what}, but krepair cannot compare it with the segments: {swap.problem}; {by_hand}"
+        return f"{fact}, but krepair cannot compare it with the segments: {swap.problem}; {by_hand}"
     if not swap.missing:
         return ""
     batches = f"{swap.missing:,} of its {_batches(swap.batches)}"
-    return f"{what}, but no segment has {batches}: the swap may hold the only copy"
+    return f"{fact}, but no segment has {batches}: the swap may hold the only copy"
 
 
 def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], version: Version) -> str:
-    """Why swaps are not completed, or empty."""
-    for one in completions:
-        text = _why_one_is_left(one, live)
+    """Return why swaps are not completed, or an empty string."""
+    for completion in completions:
+        text = _why_one_is_left(completion, live)
         if text:
             return text
     for first, second in pairwise(completions):
@@ -194,12 +194,12 @@ def _why_left(completions: Sequence[Completion], live: Sequence[LiveSegment], ve
     return _why_versions_differ(completions, live, version)
 
 
-def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
-    swap, replaced = one
+def _why_one_is_left(completion: Completion, live: Sequence[LiveSegment]) -> str:
+    swap, replaced = completion
     if swap.problem:
         return (
-            f"{swap.name}: {swap.problem}; a broker before 3.0 truncates a swap where it is damaged and makes its "
-            "indexes anew, a later one uses both as they are, and each deletes the segments that it replaces; "
+            f"{swap.name}: {swap.problem}; a broker before 3.0 truncates a swap where it is damaged and rebuilds its "
+            "indexes, a later one uses both as they are, and each deletes the segments that it replaces; "
             f"{_by_hand(swap, live)}"
         )
     if not swap.batches:
@@ -217,7 +217,7 @@ def _why_one_is_left(one: Completion, live: Sequence[LiveSegment]) -> str:
 def _by_hand(swap: PendingSwap, live: Sequence[LiveSegment]) -> str:
     """Return what a person can do about a swap that cannot be read, and whether a start is safe then."""
     base = swap.base_offset
-    if any(one.base_offset == base and not one.damaged for one in live):
+    if any(segment.base_offset == base and not segment.damaged for segment in live):
         return (
             f"no start is safe with it. Segment {base} is still whole, which a cleaner deletes first, so the swap has "
             f"nothing that the segments lack: by hand, move the {offset_name(base)}.*.swap files out of the folder and "
@@ -235,21 +235,21 @@ def _why_versions_differ(
 ) -> str:
     if not completions:
         return ""
-    replaced = {segment.base_offset for one in completions for segment in one.replaces}
+    replaced = {segment.base_offset for completion in completions for segment in completion.replaces}
     first, last = completions[0].swap, completions[-1].swap
-    for one in completions:
+    for completion in completions:
         over = next(
             (
                 segment
                 for segment in live
-                if segment.base_offset < one.swap.base_offset < segment.end_offset
+                if segment.base_offset < completion.swap.base_offset < segment.end_offset
                 and segment.base_offset not in replaced
             ),
             None,
         )
         if over is not None:
             return (
-                f"{one.swap.name}: segment {over.base_offset} begins below the swap and ends inside it, at "
+                f"{completion.swap.name}: segment {over.base_offset} begins below the swap and ends inside it, at "
                 f"{over.end_offset}; a broker before 3.0 deletes that segment, a later one keeps both"
             )
     between = [
@@ -267,17 +267,17 @@ def _why_versions_differ(
 
 
 def no_brokers_name(leftovers: Sequence[Leftover], specials: Sequence[Special]) -> str:
-    """The first name in a folder that no broker would give a leftover, and what to do; empty if there is none.
+    """Return the first name that no broker would give a leftover, and what to do; an empty string without one.
 
     Args:
-        leftovers: of the folder.
-        specials: names in it that are no regular files.
+        leftovers: leftovers in the folder.
+        specials: names in the folder that are not regular files.
     """
     for leftover in leftovers:
         name = parse_file_name(leftover.file.name)
         if not leftover.file.name.isprintable():
             return f"{shown_path(leftover.file.name)}: not a name that a plan can hold; remove it by hand"
-        # a cleaner swaps logs and their indexes alone
+        # A cleaner swaps only logs and their indexes.
         snapshot = leftover.kind == "swap" and name.kind is FileKind.SNAPSHOT
         if snapshot or (leftover.kind in {"swap", "cleaned"} and not name.is_canonical):
             return f"{leftover.file.name}: no broker names a file so; move it out of the folder by hand"
@@ -294,16 +294,17 @@ def decide_removals(
     decision: SwapDecision,
     version: Version,
 ) -> Iterator[Removal]:
-    """Decide which leftovers of one partition go, in the order in which they go.
+    """Decide which leftovers of one partition are removed, and in which order.
 
-    Void swaps are first: as long as the ``.cleaned`` is there, every broker throws them away.
+    Void swaps come first: while the ``.cleaned`` exists, every broker throws them away; without it a broker would
+    finish them.
 
     Args:
-        leftovers: of the folder.
+        leftovers: leftovers in the folder.
         orphan_indexes: indexes without a log.
         log_swaps: base offsets of the ``.log.swap`` files.
-        decision: on these.
-        version: version of the broker that will start next, None if not known.
+        decision: decision on the swaps.
+        version: version of the broker that will start next, None if it is not known.
     """
     void = {swap.base_offset for swap in decision.void}
     for leftover in leftovers:

@@ -229,7 +229,7 @@ def _rescan(
 def _correct(
     inside: Sequence[SegmentFacts], ids: Int64s, needs: ProducerNeeds, last_data: Mapping[int, int]
 ) -> list[_Corrected]:
-    """Correct the classes for transactions that cross segments, and for batches that active producers need.
+    """Update the classes for transactions that cross segments, and for batches that active producers need.
 
     Args:
         inside: facts of the segments in the cleanable range.

@@ -1,4 +1,4 @@
-"""What a broker's recovery of an unclean log directory would leave, as far as it concerns several files. Pure.
+"""Predict what a broker's recovery of an unclean log directory leaves, as far as it concerns several files. Pure.
 
 Source: ``Log.recoverLog``, ``LogSegment.recover`` (2.2.1), ``LogLoader.recoverLog`` (3.9.2, 4.3.1),
 ``LeaderEpochFileCache.assign`` and ``truncateFromEnd``; KAFKA-9065 (fixed in 2.4) for the topics of coordinators.
@@ -38,11 +38,11 @@ _FEW: Final = 3
 
 
 def floor_of(bases: Sequence[int], point: int) -> int | None:
-    """Base offset of the first segment that an unclean start recovers; None for a log without segments.
+    """Return the base offset of the first segment that an unclean start recovers; None without segments.
 
     Args:
         bases: base offsets of all segments, ascending.
-        point: the recovery point. If it is past the log end, the last segment is still recovered.
+        point: recovery point. If it is past the log end, the last segment is still recovered.
     """
     if not bases:
         return None
@@ -52,13 +52,13 @@ def floor_of(bases: Sequence[int], point: int) -> int | None:
 def epochs_after_recovery(
     recorded: Sequence[EpochEntry], rises: Iterable[Rise], log_end: int, *, with_zero: bool
 ) -> tuple[EpochEntry, ...]:
-    """The leader epochs after a recovery, which appends every epoch that is higher than the last one.
+    """Return the leader epochs after a recovery, which appends every epoch higher than the last one.
 
     Args:
         recorded: entries of the file, in its order.
-        rises: rises of the epoch in the segments that are recovered, ascending.
+        rises: starts of epochs in the segments that are recovered, ascending.
         log_end: offset after the last batch. Every start drops entries past it.
-        with_zero: whether the broker version takes epoch 0 from the log.
+        with_zero: true if the broker version takes epoch 0 from the log.
 
     Returns:
         The entries after the recovery; ``recorded`` if the segments have no higher epoch.
@@ -76,7 +76,7 @@ def epochs_after_recovery(
 
 
 def why_not_rolled(topic: str, version: Version) -> str:
-    """Why the log of a topic does not get a new active segment, or empty.
+    """Return why the log of a topic gets no new active segment, or an empty string.
 
     Up to 2.3 a coordinator that loads its topic reads up to the log end. It loops forever if the cleaner has removed
     the last batches before an empty active segment (KAFKA-9065). The cleaner does not touch the active segment.
@@ -88,15 +88,15 @@ def why_not_rolled(topic: str, version: Version) -> str:
 
 
 class PointLine(NamedTuple):
-    """What is known of a partition and of its line in the recovery point checkpoint, before a log is read.
+    """Facts about a partition and its recovery point entry that are known before a log is read.
 
     Attributes:
-        special: (name, kind) of a file of a segment that is no regular file, None if all are.
-        untouched: why the files of the partition are left as they are, or empty.
-        first: the fix after which they are not any more, or empty.
-        marked: folders (``-delete``, ``-future``) whose line is the same.
-        is_file: whether the checkpoint is a regular file, or missing.
-        damaged: whether it is damaged; two lines of a partition are damage too.
+        special: (name, kind) of a segment file that is not a regular file, None if all are.
+        untouched: reason for leaving the partition's files as they are, or empty.
+        first: fix that removes this reason, or empty.
+        marked: folders (``-delete``, ``-future``) that share the entry.
+        is_file: true if the checkpoint is a regular file, or missing.
+        damaged: true if the checkpoint is damaged; two entries of a partition are damage too.
     """
 
     special: tuple[str, str] | None
@@ -108,7 +108,7 @@ class PointLine(NamedTuple):
 
 
 def why_point_stays(line: PointLine) -> LeftAlone | None:
-    """Why a recovery point is not raised, whatever the log holds; None if it may be."""
+    """Return why a recovery point must not advance, whatever the log holds; None if it may."""
     if line.special is not None:
         name, kind = line.special
         text = f"{name}: a regular file was expected, found a {kind}"
@@ -127,18 +127,18 @@ def why_point_stays(line: PointLine) -> LeftAlone | None:
 
 
 def left_to(code: str, why: str, fix: str = "") -> LeftAlone:
-    """A partition that stays as it is, and the fix that comes first."""
+    """Return the reason for skipping a partition, with the command of the fix that comes first."""
     return LeftAlone(code, why, Next.of("plan", LOG_DIR, "--fix", fix, out=PLAN) if fix else NOTHING)
 
 
 def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | None:
-    """Why the range is left alone for its damage; None if it has none but a torn tail.
+    """Return why damage prevents the recovery of these logs; None if they have none but a torn tail.
 
     Args:
-        damages: of the logs that a start would recover.
-        unmapped: why it is not known to its end, or empty.
+        damages: damage of the logs that a start would recover.
+        unmapped: reason why a log is not known to its end, or empty.
     """
-    other = next((one for one in damages if not one.torn), None)
+    other = next((damage for damage in damages if not damage.torn), None)
     if unmapped:
         return left_to("damage", unmapped)
     if other is not None:
@@ -150,10 +150,10 @@ def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | N
 
 
 def why_ends_differ(segments: Sequence[SegmentFacts], point: int, log_start: int) -> LeftAlone | None:
-    """What speaks against the end of a log; None if nothing does.
+    """Return why the end of a log is in doubt, or None.
 
     Args:
-        segments: that a start would recover, as they will be.
+        segments: segments that a start would recover, as they will be.
         point: the recovery point, 0 if there is none.
         log_start: offset of the log-start checkpoint, 0 if there is none.
     """
@@ -171,11 +171,11 @@ def why_ends_differ(segments: Sequence[SegmentFacts], point: int, log_start: int
 
 
 class EpochsAfter(NamedTuple):
-    """What a recovery leaves of the leader epochs.
+    """Leader epochs after a recovery.
 
     Attributes:
-        left: why the partition is left alone, or None.
-        entries: after the recovery; None if the file stays as it is.
+        left: reason for skipping the partition, or None.
+        entries: entries after the recovery; None if the file stays as it is.
     """
 
     left: LeftAlone | None = None
@@ -185,23 +185,23 @@ class EpochsAfter(NamedTuple):
 def choose_epochs(
     recorded: Recorded, log: LogEpochs, segments: Sequence[SegmentFacts], version: Version, wrong: str
 ) -> EpochsAfter:
-    """The leader epochs after a recovery, or why they cannot be told without ``--fix epochs``.
+    """Return the leader epochs after a recovery, or why they are unknown without ``--fix epochs``.
 
     Args:
-        recorded: the file as it is.
+        recorded: entries of the file as it is.
         log: epochs of the segments that are recovered.
-        segments: these, as they will be.
-        version: of the broker that is to start.
-        wrong: why the file could not be read, or empty.
+        segments: segments that are recovered, as they will be.
+        version: version of the broker that will start.
+        wrong: reason why the file could not be read, or empty.
     """
     merged = merge_epochs(recorded, log, version)
     contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
-    if wrong or clears_history([one.summary for one in segments]):
+    if wrong or clears_history([segment.summary for segment in segments]):
         return EpochsAfter(
             left_to("epochs", wrong or "older messages follow newer ones, which clears its epochs")
         )
     if recorded.damage or contradicted:
-        if any(isinstance(one, UnknownVersion) for one in recorded.damage):
+        if any(isinstance(fault, UnknownVersion) for fault in recorded.damage):
             return EpochsAfter(left_to("epochs", f"{LEADER_EPOCH_CHECKPOINT}: {recorded.damage[0].text}"))
         text = f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "; ".join(contradicted[:_FEW])
         return EpochsAfter(left_to("epochs", text, "epochs,recovery"))

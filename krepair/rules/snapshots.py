@@ -94,9 +94,9 @@ class SeenSnapshots(NamedTuple):
     """Facts about the snapshots of one partition.
 
     Attributes:
-        files: all snapshots, ascending.
+        files: all snapshots, ascending by offset.
         bases: base offsets of the segments.
-        log_start: log start offset.
+        log_start: log start offset of the partition.
         log_end: offset after the last valid batch, -1 if unknown.
         judged: judgement on which of the snapshots may stay.
         data: content of the correct snapshot at the log end; None if nothing is wrong.
@@ -125,7 +125,7 @@ class SeenSnapshots(NamedTuple):
     def rewritten(self) -> tuple[Forgotten, ...]:
         """Snapshots with stale open transactions that stay, with these transactions ended."""
         wrong = {file.name for file, _ in self.judged.wrong}
-        return tuple(one for one in self.forgotten if one.file.name not in wrong)
+        return tuple(forgotten for forgotten in self.forgotten if forgotten.file.name not in wrong)
 
     @property
     def makes(self) -> bool:

@@ -1,6 +1,7 @@
-"""What becomes of damaged logs: which bytes go, which segments are set aside, and what waits for a consent. Pure.
+"""Decide what happens to damaged logs: which bytes and segments are removed, and what waits for a consent. Pure.
 
-A torn tail is cut. Anything else goes only by a consent that names it: cut out alone, or cut off as a broker would.
+A torn tail is cut. Other damage is removed only by a consent that names it: cut out alone, or cut off as a broker
+would.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class TailLog(NamedTuple):
     """One log of a partition.
 
     Attributes:
-        base_offset: of its segment.
-        size: bytes of the file.
-        names: of the file (hard links).
+        base_offset: base offset of the segment.
+        size: length of the file in bytes.
+        names: number of hard links of the file.
     """
 
     base_offset: int
@@ -33,12 +34,12 @@ class TailLog(NamedTuple):
 
 
 class LogCut(NamedTuple):
-    """What goes from one log.
+    """The bytes that are removed from one log.
 
     Attributes:
-        log: the log.
-        damages: that it is freed of, ascending.
-        as_broker: whether everything from the damage on goes, and all later segments.
+        log: the log that is cut.
+        damages: damaged ranges that are removed, ascending.
+        as_broker: true if everything from the damage on is removed, and all later segments.
     """
 
     log: TailLog
@@ -47,43 +48,43 @@ class LogCut(NamedTuple):
 
     @property
     def bounds(self) -> tuple[tuple[int, int], ...]:
-        """(start, end) of the bytes that go, one for each damage."""
+        """(start, end) of the removed bytes, one for each damage."""
         if self.as_broker:
             return ((self.damages[0].range.start, self.log.size),)
-        return tuple((one.range.start, one.range.end) for one in self.damages)
+        return tuple((damage.range.start, damage.range.end) for damage in self.damages)
 
     @property
     def at_end(self) -> bool:
-        """Whether the log is only made shorter."""
+        """True if the log only becomes shorter."""
         return len(self.bounds) == 1 and self.bounds[0][1] == self.log.size
 
     @property
     def losses(self) -> tuple[Loss, ...]:
-        """What each costs."""
-        return tuple(one.broker if self.as_broker else one.excised for one in self.damages)
+        """The cost of each damage."""
+        return tuple(damage.broker if self.as_broker else damage.excised for damage in self.damages)
 
     @property
     def reason(self) -> str:
-        """For the reviewer."""
+        """One line for the reviewer: what is removed, and why it may be."""
         text = self.damages[0].range.text
         if len(self.damages) > 1:
             text += f" (and {len(self.damages) - 1} more)"
-        if all(one.padding for one in self.damages):
+        if all(damage.padding for damage in self.damages):
             return f"space that was allocated ahead: {text}"
-        if all(one.torn for one in self.damages):
+        if all(damage.torn for damage in self.damages):
             return f"torn tail: {text}"
         way = "damage at the end" if self.at_end else "only the damage"
         return f"{'as a broker would' if self.as_broker else way}, by consent: {text}"
 
 
 class TailChoice(NamedTuple):
-    """What is decided about the damage of one partition.
+    """Decision on the damage of one partition.
 
     Attributes:
-        cuts: ascending.
-        aside: base offsets of segments that are set aside behind a cut, in the order in which they go: from the end.
-        notes: for the reviewer.
-        left: what is left for want of a consent, None if nothing is.
+        cuts: cuts of its logs, ascending.
+        aside: base offsets of segments behind a cut that are moved out, in order of removal: from the end.
+        notes: lines for the reviewer.
+        left: damage that stays because a consent is missing, or None.
     """
 
     cuts: tuple[LogCut, ...] = ()
@@ -93,13 +94,13 @@ class TailChoice(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """Where a partition's log ends after the cuts, and what other files say of it.
+    """End of a partition's log after the cuts, and other files that refer to it.
 
     Attributes:
         end: offset after the last batch.
-        points: name -> offset, of the lines of the root's checkpoints.
-        snapshots: offset -> file name, of producer snapshots that stay.
-        log_start: records below it were deleted.
+        points: name -> offset in the root's checkpoint entries.
+        snapshots: offset -> file name of the producer snapshots that stay.
+        log_start: log start offset; records below it were deleted.
     """
 
     end: int
@@ -111,13 +112,13 @@ class LogEnd(NamedTuple):
 def choose_cuts(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str], way: TailWay
 ) -> TailChoice:
-    """Which bytes go.
+    """Choose the bytes that are removed.
 
     Args:
-        damages: of the partition, ascending.
-        logs: all of its logs, ascending.
-        consents: as typed after ``--accept-data-loss``.
-        way: cut out only the damage, or cut off as a broker would.
+        damages: damage of the partition, ascending.
+        logs: all logs of the partition, ascending.
+        consents: values of ``--accept-data-loss``.
+        way: ``excise`` cuts out only the damage, ``broker`` cuts off as a broker would.
     """
     notes, cuts = list(_told(damages, consents)), []
     ways = _as_broker if way == "broker" else _excised
@@ -137,7 +138,7 @@ def choose_cuts(
 
 
 def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) -> LeftAlone | None:
-    whole = next((one for one in damages if one.unended >= 0), None)
+    whole = next((damage for damage in damages if damage.unended >= 0), None)
     if whole is not None and way == "excise":
         consent = ("--accept-data-loss", whole.consent)
         return LeftAlone(
@@ -146,37 +147,37 @@ def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) 
             Next.of("plan", LOG_DIR, "--fix", "tail=broker", *consent, out=PLAN),
             damaged=True,
         )
-    missing = [one.consent for one in damages if one.consent and one.consent not in consents]
+    missing = [damage.consent for damage in damages if damage.consent and damage.consent not in consents]
     if not missing:
         return None
     more = f" and {len(missing) - _FEW} more" if len(missing) > _FEW else ""
-    asked = (word for consent in missing[:_FEW] for word in ("--accept-data-loss", consent))
+    words = (word for consent in missing[:_FEW] for word in ("--accept-data-loss", consent))
     return LeftAlone(
         "damage",
         f"damage that is not a torn tail waits for a consent: {', '.join(missing[:_FEW])}{more}",
-        Next.of("plan", LOG_DIR, "--fix", "tail", *asked, out=PLAN),
+        Next.of("plan", LOG_DIR, "--fix", "tail", *words, out=PLAN),
         damaged=True,
     )
 
 
 def _told(damages: Sequence[Damaged], consents: Collection[str]) -> Iterator[str]:
-    told = [one for one in damages if not one.harmless]
-    for one in told[:_SHOWN_AT_MOST]:
-        where = f"{log_name(one.base_offset)} at position {one.range.start}"
-        given = "consent given: " if one.consent in consents else ""
-        yield f"{given}{where}: {one.rule}: {one.range.text}; {one.price}"
-    if len(told) > _SHOWN_AT_MOST:
-        yield f"{len(told) - _SHOWN_AT_MOST} more damaged ranges; krepair check names them all"
+    harmful = [damage for damage in damages if not damage.harmless]
+    for damage in harmful[:_SHOWN_AT_MOST]:
+        where = f"{log_name(damage.base_offset)} at position {damage.range.start}"
+        consented = "consent given: " if damage.consent in consents else ""
+        yield f"{consented}{where}: {damage.rule}: {damage.range.text}; {damage.price}"
+    if len(harmful) > _SHOWN_AT_MOST:
+        yield f"{len(harmful) - _SHOWN_AT_MOST} more damaged ranges; krepair check names them all"
 
 
 def _excised(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
-    """Per segment: all of its damaged ranges, or none, since what stays has to be valid from end to end."""
+    """Yield one cut for each segment: all of its damage or none, because what stays must be valid to its end."""
     for log in logs:
-        ranges = tuple(one for one in damages if one.base_offset == log.base_offset)
-        missing = [one for one in ranges if not one.harmless and one.consent not in consents]
-        if any(one.unended >= 0 for one in ranges):
+        ranges = tuple(damage for damage in damages if damage.base_offset == log.base_offset)
+        missing = [damage for damage in ranges if not damage.harmless and damage.consent not in consents]
+        if any(damage.unended >= 0 for damage in ranges):
             continue
         if ranges and not missing:
             yield LogCut(log, ranges)
@@ -195,41 +196,45 @@ def _excised(
 def _as_broker(
     damages: Sequence[Damaged], logs: Sequence[TailLog], consents: Collection[str]
 ) -> Iterator[LogCut | str]:
-    """Everything from the first damage that is consented to; damage before it would make the broker cut there."""
-    first = next((one for one in damages if one.consent in consents or one.torn), None)
+    """Yield one cut from the first consented damage on, unless damage before it would make the broker cut there."""
+    first = next((damage for damage in damages if damage.consent in consents or damage.torn), None)
     if first is None:
         return
-    here = [one for one in damages if one.base_offset == first.base_offset]
+    here = [damage for damage in damages if damage.base_offset == first.base_offset]
     if here[0] is not first:
         where = f"position {here[0].range.start} ({here[0].consent or here[0].rule})"
         yield f"{log_name(first.base_offset)}: nothing is cut yet: its first damage is at {where}"
         return
-    log = next(one for one in logs if one.base_offset == first.base_offset)
+    log = next(log for log in logs if log.base_offset == first.base_offset)
     yield LogCut(log, (first,), as_broker=True)
 
 
-def wrong_consent(text: str, found: Mapping[str, Sequence[Damaged]]) -> str:
-    """Why a consent means nothing, with those that would; empty if it names a damage that is there.
+def wrong_consent(text: str, damages_by_folder: Mapping[str, Sequence[Damaged]]) -> str:
+    """Return why a consent names no damage, with those that do; an empty string if it names one.
 
     Args:
-        text: as typed after ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``.
-        found: damage by partition folder, of every partition that is looked at.
+        text: value of ``--accept-data-loss``: ``RULE:TOPIC-PARTITION:OFFSET``.
+        damages_by_folder: partition folder -> damage, for every partition that the plan examines.
     """
     rule, folder, offset = parts_of_consent(text)
-    if folder not in found:
+    if folder not in damages_by_folder:
         return f"--accept-data-loss {text}: {folder} is not among the partitions that this plan looks at"
-    offered = [one for one in found[folder] if one.consent]
-    if text in {one.consent for one in offered}:
+    offered = [damage for damage in damages_by_folder[folder] if damage.consent]
+    if text in {damage.consent for damage in offered}:
         return ""
     if not offered:
         return f"--accept-data-loss {text}: {folder} has no damage that needs a consent"
-    lines = "; ".join(f"type --accept-data-loss {one.consent} ({one.price})" for one in offered[:_FEW])
-    wrong = "is not a first lost offset" if rule in {one.rule for one in offered} else "is not its damage"
+    lines = "; ".join(
+        f"type --accept-data-loss {damage.consent} ({damage.price})" for damage in offered[:_FEW]
+    )
+    wrong = (
+        "is not a first lost offset" if rule in {damage.rule for damage in offered} else "is not its damage"
+    )
     return f"--accept-data-loss {text}: {rule} at offset {offset} {wrong} in {folder}: {lines}"
 
 
 def parts_of_consent(text: str) -> tuple[str, str, str]:
-    """Rule, folder and offset of a consent as it is typed. A topic's name may have colons, in none of the other two."""
+    """Return rule, folder and offset of a consent. A topic's name may have colons, the other two have none."""
     rule, _, rest = text.partition(":")
     folder, _, offset = rest.rpartition(":")
     return rule, folder, offset
@@ -238,13 +243,13 @@ def parts_of_consent(text: str) -> tuple[str, str, str]:
 def notes_on_end(
     choice: TailChoice, ends: LogEnd | None, asked: Collection[str], *, writers: bool
 ) -> Iterator[str]:
-    """What a reviewer has to know of what follows from the cuts.
+    """Yield what reviewers must know about the consequences of the cuts.
 
     Args:
-        choice: what is cut.
-        ends: where the log ends then; None where no cut changes that.
-        asked: fixes of the plan.
-        writers: whether producers with ids write to the partition.
+        choice: decision on the damage.
+        ends: new end of the log; None if no cut changes it.
+        asked: names of the plan's fixes.
+        writers: true if producers with ids write to the partition.
     """
     if ends is not None:
         past = [
@@ -266,7 +271,7 @@ def notes_on_end(
                 else f"the next start deletes every segment here and begins at {ends.log_start}"
             )
             yield f"the log start {ends.log_start} lies above the new log end {ends.end}: {becomes}"
-    if writers and any(not one.harmless for cut in choice.cuts for one in cut.damages):
+    if writers and any(not damage.harmless for cut in choice.cuts for damage in cut.damages):
         yield (
             "producers write to it: if a marker was among the lost bytes, its transaction never ends and "
             "read_committed consumers wait there; krepair check tells (KR103)"

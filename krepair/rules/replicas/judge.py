@@ -85,7 +85,7 @@ class ReplicaGroup:
         ]
 
     def catch_ups(self) -> list[CatchUp]:
-        """List which replicas may lead which others."""
+        """Return which replicas may lead which others."""
         return [
             CatchUp(
                 follower=index,

@@ -63,8 +63,8 @@ class KeyFinding(Struct, frozen=True, kw_only=True):
     Attributes:
         kind: kind of disagreement, see ``model``.
         broker: broker whose replica is wrong or in doubt; for ``leader-decides``, the one that is behind.
-        leader: for ``leader-decides``, the broker that does harm as leader; else -1.
-        count: number of keys.
+        leader: broker that does harm as leader, for ``leader-decides``; else -1.
+        count: number of different keys.
         first: lowest offset of the keys' records.
         examples: (first half of the hash, second half, offset, brokers that have the record, brokers that lack it),
             with the lowest offsets.
@@ -191,7 +191,7 @@ def judge_keys(
 
 
 class _Judge:
-    """Judge of pairs of replicas: what one has and the other lacks."""
+    """A judge of pairs of replicas: finds what one has and the other lacks."""
 
     def __init__(
         self, table: KeyTable, replicas: Sequence[Replica], forks: dict[tuple[int, int], int]

@@ -129,9 +129,9 @@ class Disagreement(Struct, frozen=True, kw_only=True):
         count: number of records or keys, at least 1.
         text: what was found and what it means, in one line.
         would_tell: evidence that would decide an undecidable case; else empty.
-        keys: first keys concerned.
-        may_lead: for ``leader-decides``, brokers that do no harm as leader, one of which must lead; else empty.
-        must_not_lead: for ``leader-decides``, brokers that do harm as leader; else empty.
+        keys: first of the keys concerned.
+        may_lead: brokers that do no harm as leader, one of which must lead, for ``leader-decides``; else empty.
+        must_not_lead: brokers that do harm as leader, for ``leader-decides``; else empty.
     """
 
     kind: str

@@ -142,8 +142,8 @@ class ReplicaHeaders(Struct, frozen=True, kw_only=True):
         transactions: transactions, see ``krepair.derive.transactions``; for some segments only those that no other
             segment changes.
         events: events of the other transactions of some segments; empty for a whole log.
-        runs: for a reading for evidence, part by part: (producer id, offset of the first and of the last data batch) of
-            data without a marker of the producer in between, ascending by the first offset.
+        runs: for a reading for evidence, part by part: (producer id, first and last offset of data batches) of data
+            without a marker of the producer in between, ascending by the first offset.
         index_aborts: (producer id, first offset, marker offset) of all ``.txnindex`` files.
         borders: (offset after the last batch, base offset of the next segment) of each segment but the last.
         highest_hole: highest offset within the log that has no record, -1 for none.
@@ -192,7 +192,7 @@ class Replica:
 
     Attributes:
         state: state of the replica's folder, with the log end offset.
-        headers: what the headers of its log say.
+        headers: facts from the headers of its log.
         at_rest: True if it did not change while it was read.
         from_facts: True if it was read from a facts file.
     """
