@@ -399,7 +399,7 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                   "log begins at or below its first offset and holds no batch of that producer from there on",
          danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted; a "
                 "broker before 2.4 may not start at all (KR803)",
-         lost_if_wrong="read_committed consumers no longer wait for a transaction of which the log has no record",
+         lost_if_wrong="read_committed consumers no longer wait for a transaction that has no record in the log",
          source="ProducerStateManager.loadFromSnapshot, Cleaner.checkBatchRetention (2.2.1, 3.9), KAFKA-8443; seen on "
                 "2.2.1, 2.8.2, 3.9.2, 4.3.1"),
     Rule("KR506", SLOW, "Very many producer ids",
@@ -468,8 +468,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
          source="LogManager.getOrCreateLog, ReplicaManager (3.9); KIP-858; seen on 3.9.2"),
     # -- replicas that disagree
     Rule("KR650", DATA_LOSS, "Tombstone missed: a replica still has values that were deleted", command=COMPARE,
-         evidence="keys with a last value on this replica, of which another replica has cleaned away value and "
-                  "tombstone, or still has the tombstone",
+         evidence="keys whose last record here is a value, while another replica has the tombstone, or has cleaned "
+                  "away value and tombstone",
          danger="as leader this replica serves deleted keys again; no broker notices, since followers are compared by "
                 "leader epochs only",
          source=f"Cleaner.shouldRetainRecord, AbstractFetcherThread.truncateOnFetchResponse (3.9.2); {_RAN}"),
