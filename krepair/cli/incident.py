@@ -76,10 +76,10 @@ class Incident(NamedTuple):
 
     def _head(self) -> str:
         from krepair.cli.views.writers import markdown
-        from krepair.plan.short import Around, short_page
+        from krepair.plan.short import PageContext, short_page
 
         title = f"{_FIRST}{self.plan.plan_id}"
-        page = replace(short_page(self.plan, Around(path=self.path)), title="The plan")
+        page = replace(short_page(self.plan, PageContext(path=self.path)), title="The plan")
         return f"{title}\n\n#{markdown(page)}"
 
     def _run(

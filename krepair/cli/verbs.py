@@ -29,7 +29,7 @@ from krepair.options import Options
 if TYPE_CHECKING:
     from krepair.engine.progress import Progress
     from krepair.plan.model import Plan
-    from krepair.plan.short import Observed
+    from krepair.plan.short import DiskObservation
     from krepair.plan.view import View
 
 _IN_SECTIONS: Final = ("text", "md")
@@ -166,7 +166,7 @@ def show(plan: PlanArgument, *, options: Options) -> None:
     sys.stdout.buffer.write(_text(read, plan, options.output_format, observed, options.section).encode())
 
 
-def _observed(read: Plan) -> Observed | str:
+def _observed(read: Plan) -> DiskObservation | str:
     """Observe the disk again for a plan; a plan of another host is shown without that."""
     if read.host != socket.gethostname():
         return f"not looked at: this host is not {read.host}"
@@ -175,14 +175,14 @@ def _observed(read: Plan) -> Observed | str:
     return observe_again(read)
 
 
-def _view(read: Plan, path: str, observed: Observed | str, part: str = "") -> View:
+def _view(read: Plan, path: str, observed: DiskObservation | str, part: str = "") -> View:
     from krepair.ops.show import show_view
 
     page = show_view(read, path, observed=observed)
     return page.only(part) if part else page
 
 
-def _text(read: Plan, path: str, output_format: str, observed: Observed | str, part: str) -> str:
+def _text(read: Plan, path: str, output_format: str, observed: DiskObservation | str, part: str) -> str:
     if output_format == "html":
         from krepair.cli.views.page import plan_page
 

@@ -36,7 +36,7 @@ from krepair.ops.log_dirs_given import check_named, read_log_dirs
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
-from krepair.plan.fit import lacks_of_start
+from krepair.plan.fit import shortage_at_start
 from krepair.plan.space import files_at_most
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
@@ -182,7 +182,7 @@ def _is_tight(report: LogDirReport) -> bool:
     logs = sum(partition.log_bytes for partition in parts)
     files = sum(files_at_most(partition.segments) for partition in parts)
     needs_bytes, needs_files = max(logs, report.start_needs_bytes), max(files, report.start_needs_files)
-    return any(lacks_of_start(needs_bytes, needs_files, report.free_bytes, report.free_files))
+    return any(shortage_at_start(needs_bytes, needs_files, report.free_bytes, report.free_files))
 
 
 def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:

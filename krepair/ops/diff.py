@@ -18,7 +18,7 @@ from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
 from krepair.plan.planfile import spelled_out
 from krepair.plan.view import asked_horizon, expected_text, horizon_text, size_text
-from krepair.rules.reasons import told_of
+from krepair.rules.reasons import reason_text
 
 PlaceOf = Literal["both", "first", "second"]
 
@@ -415,7 +415,7 @@ _FIELDS: Final = {
 
 
 def _of_reason(code: str) -> Told:
-    known = told_of(code)
+    known = reason_text(code)
     return Told(f"{code}, {known.text}" if known else code, _tally)
 
 

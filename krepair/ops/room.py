@@ -32,16 +32,25 @@ from krepair.next_command import NOTHING, PLAN, Next, by_id
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.ready import is_root, targets_of
-from krepair.ops.show import around_of, options_of, plan_command
+from krepair.ops.show import options_of, page_context_of, plan_command
 from krepair.options import Options
 from krepair.plan.facts import fix_names
-from krepair.plan.fit import Lack, decided, fit_of, fits_whole, lack_of, room_in, whole_needs, why_not_begun
+from krepair.plan.fit import (
+    Shortage,
+    fit_of,
+    fits_whole,
+    room_in,
+    shortage_of,
+    whole_needs,
+    why_not_begun,
+    with_undo_decided,
+)
 from krepair.plan.keep import AUTO
 from krepair.plan.model import Change, PartitionPlan, Plan, Preview, Room
 from krepair.plan.render import plan_view
 from krepair.plan.risks import OTHERS_FIRST
-from krepair.plan.short import Observed
-from krepair.plan.space import OnTop, without_undo
+from krepair.plan.short import DiskObservation
+from krepair.plan.space import ExtraSpace, without_undo
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text
 from krepair.rules.gone_ends import GoneEnd
 from krepair.start.needs import needed_at_most
@@ -73,17 +82,17 @@ def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
     return room_in(view.path, settled_space(view.path), *needed_at_most(view))
 
 
-def _looked_at(plan: Plan) -> tuple[VolumeSpace, Lack | None]:
+def _looked_at(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
     """What is free, and why a plan does not fit there; None if it does.
 
     Raises:
         OSError: the disk cannot be asked.
     """
     space = read_space(plan.log_dir)
-    lack = lack_of(plan, space)
+    lack = shortage_of(plan, space)
     if lack is not None and space.gives_back_later:
         space = settled_space(plan.log_dir)
-        lack = lack_of(plan, space)
+        lack = shortage_of(plan, space)
     return space, lack
 
 
@@ -129,12 +138,12 @@ def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
 
 
 def _way_out(
-    plan: Plan, lack: Lack, space: VolumeSpace, options: Options
+    plan: Plan, lack: Shortage, space: VolumeSpace, options: Options
 ) -> tuple[tuple[str, ...], tuple[Next, ...]]:
     """What to do where a plan does not fit: lines, and the commands to type."""
     again = plan_command(plan, keep=AUTO, at=options)
     root = f"Root may use {bytes_text(space.reserve_bytes)} more here"
-    if lack_of(plan, space, for_root=True) is None:
+    if shortage_of(plan, space, for_root=True) is None:
         return (f"{root}: run apply as root.",), (Next.of("apply", PLAN, when="as root"),)
     if plan.policy.keep != AUTO:
         room = room_of(read_log_dir(plan.log_dir))
@@ -147,9 +156,9 @@ def _way_out(
             gone = len(without_undo(other))
             undo = f"{count_text(gone, 'change')} of {len(_changes(other)):,} would have no undo"
             return (f"With --keep auto it fits: {undo}.",), (again,)
-        if lack_of(other, space, for_root=True) is None:
+        if shortage_of(other, space, for_root=True) is None:
             return (f"{root}, and with --keep auto it fits: run apply of that plan as root.",), (again,)
-        lack = lack_of(other, space) or lack
+        lack = shortage_of(other, space) or lack
     could = removable(plan.log_dir, but=plan.plan_id)
     least, every = _amount(lack.bytes, lack.files), _amount(lack.all_bytes, lack.all_files)
     short = f"At least {least} more have to be free here"
@@ -168,7 +177,7 @@ def _amount(size: int, files: int) -> str:
 def _freeing(plan: Plan, room: Room) -> Plan:
     """The same changes with ``--keep auto``."""
     other = replace(plan, policy=replace(plan.policy, keep=AUTO, room=room))
-    return replace(other, partitions=decided(other))
+    return replace(other, partitions=with_undo_decided(other))
 
 
 def _changes(plan: Plan) -> list[Change]:
@@ -188,15 +197,15 @@ def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
     """
     options = options or Options()
     place = options.words("scratch")
-    around = around_of(plan, path, place)._replace(
+    context = page_context_of(plan, path, place)._replace(
         observed=observe(plan, options),
         unmended=not_mended(plan),
         doubt=_of_another_broker(plan, options),
     )
-    return plan_view(plan, around)
+    return plan_view(plan, context)
 
 
-def observe(plan: Plan, options: Options) -> Observed | str:
+def observe(plan: Plan, options: Options) -> DiskObservation | str:
     """Look at the disk; nothing is read but its figures.
 
     Returns:
@@ -207,10 +216,12 @@ def observe(plan: Plan, options: Options) -> Observed | str:
     try:
         space, lack = _looked_at(plan)
         room = room_in(plan.log_dir, space)
-        if lack is not None and lack_of(plan, space, for_root=True) is not None:
+        if lack is not None and shortage_of(plan, space, for_root=True) is not None:
             more, commands = _way_out(plan, lack, space, options)
             lines = (f"It needs {lack.text}.", *more)
-            return Observed(room.free_bytes, fit_of(plan, room).needs.peak, lines, commands, fits=False)
+            return DiskObservation(
+                room.free_bytes, fit_of(plan, room).needs.peak, lines, commands, fits=False
+            )
     except (OSError, RefusedError):
         return "the disk cannot be looked at here"
     if lack is not None:  # it fits with what only root may use
@@ -218,15 +229,17 @@ def observe(plan: Plan, options: Options) -> Observed | str:
     needs = whole_needs(plan)
     # What df shows, where that is enough; a broker that is root has its reserve, too.
     free_bytes = space.free_bytes if needs.peak <= space.free_bytes else room.free_bytes
-    return Observed(free_bytes, needs.peak, _figures(space, needs), root_bytes=_of_root(space, room, needs))
+    return DiskObservation(
+        free_bytes, needs.peak, _figures(space, needs), root_bytes=_of_root(space, room, needs)
+    )
 
 
-def _of_root(space: VolumeSpace, room: Room, needs: OnTop) -> int:
+def _of_root(space: VolumeSpace, room: Room, needs: ExtraSpace) -> int:
     """What root has beside the free bytes, where the plan fits with it alone; else 0."""
     return space.reserve_bytes if needs.peak > room.free_bytes else 0
 
 
-def _figures(space: VolumeSpace, needs: OnTop) -> tuple[str, ...]:
+def _figures(space: VolumeSpace, needs: ExtraSpace) -> tuple[str, ...]:
     inodes = "" if space.free_inodes < 0 else f", and room for {count_text(space.free_inodes, 'file')}"
     root = f" ({size_text(space.reserve_bytes)} more for root alone)" if space.reserve_bytes else ""
     return (
@@ -235,7 +248,7 @@ def _figures(space: VolumeSpace, needs: OnTop) -> tuple[str, ...]:
     )
 
 
-def observe_again(plan: Plan) -> Observed | str:
+def observe_again(plan: Plan) -> DiskObservation | str:
     """As ``observe``, of a plan that is shown again; not where apply has begun it, or never will."""
     if isinstance(plan.preview, Preview):
         return "not looked at: this is a preview"

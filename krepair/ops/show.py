@@ -1,4 +1,4 @@
-"""``krepair show``: what is around a plan, and the commands that make it again, in whole or in part."""
+"""``krepair show``: the context of a plan, and the commands that make it again, in whole or in part."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from krepair.options import Options
 from krepair.plan.model import Plan, Preview
 from krepair.plan.render import plan_view
 from krepair.plan.review import review
-from krepair.plan.short import Around, Observed
+from krepair.plan.short import DiskObservation, PageContext
 from krepair.plan.view import View
 from krepair.rules.evidence import WITH_CLUSTER
 
 
-def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
-    """What the plan alone says of what is around it: commands that make it again, and the review.
+def page_context_of(plan: Plan, path: str, place: Sequence[str] = ()) -> PageContext:
+    """Return the context that the plan alone gives: commands that make it again, and the review.
 
     Args:
         plan: any plan.
@@ -28,7 +28,7 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
         place: words for where the work is done, which the next commands need too.
     """
     preview = isinstance(plan.preview, Preview)
-    return Around(
+    return PageContext(
         path=operand(path),
         place=tuple(place),
         same=plan_command(plan).more(place),
@@ -39,7 +39,7 @@ def around_of(plan: Plan, path: str, place: Sequence[str] = ()) -> Around:
     )
 
 
-def show_view(plan: Plan, path: str, observed: Observed | str = "not looked at here") -> View:
+def show_view(plan: Plan, path: str, observed: DiskObservation | str = "not looked at here") -> View:
     """The page of a plan, and what the review says against it.
 
     Args:
@@ -47,7 +47,7 @@ def show_view(plan: Plan, path: str, observed: Observed | str = "not looked at h
         path: of its file.
         observed: what its disk says, or why it was not looked at.
     """
-    return plan_view(plan, around_of(plan, path)._replace(observed=observed))
+    return plan_view(plan, page_context_of(plan, path)._replace(observed=observed))
 
 
 # -- ``apply --expect DIGEST``: only the plan that was approved is carried out

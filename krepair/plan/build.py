@@ -12,7 +12,7 @@ from krepair.formats.words import all_printable
 from krepair.logdir.values import LogDir
 from krepair.plan.changes import trusted_after
 from krepair.plan.document import for_the_reader
-from krepair.plan.fit import decided
+from krepair.plan.fit import with_undo_decided
 from krepair.plan.keep import INPLACE
 from krepair.plan.model import (
     Commit,
@@ -97,7 +97,8 @@ def build_plan(
     plan = _encodable(plan)
     if policy.keep != INPLACE:
         figured = [
-            with_figures(partition, policy) if partition.changes else partition for partition in decided(plan)
+            with_figures(partition, policy) if partition.changes else partition
+            for partition in with_undo_decided(plan)
         ]
         freed = sum(partition.freed_at_apply for partition in figured)
         plan = msgspec.structs.replace(plan, partitions=tuple(figured), freed_at_apply=freed)

@@ -98,7 +98,7 @@ def for_the_reader(partition: PartitionPlan) -> PartitionPlan:
     )
 
 
-def parted(plan: Plan) -> tuple[Plan, tuple[Unchanged, ...]]:
+def split_unchanged(plan: Plan) -> tuple[Plan, tuple[Unchanged, ...]]:
     """Return the plan without the partitions that only the reader needs, and those partitions in groups."""
     whole: list[PartitionPlan] = []
     alike: dict[Unchanged, list[str]] = {}
@@ -130,7 +130,7 @@ def _shared_by(partition: PartitionPlan) -> Unchanged:
     return Unchanged(**fields)
 
 
-def joined(document: PlanDocument) -> Plan:
+def join_unchanged(document: PlanDocument) -> Plan:
     """Return the plan that a document stores, with all partitions by topic and number."""
     fields = {name: getattr(document, name) for name in Plan.__struct_fields__}
     if not isinstance(document.unchanged, UnsetType):

@@ -22,14 +22,14 @@ from krepair.plan.planfile import kept_sizes
 from krepair.plan.space import (
     COPY_FIGURES,
     NOTHING,
-    OnTop,
+    ExtraSpace,
     apply_order,
     as_freed,
-    on_top,
+    changes_extra_space,
+    extra_space,
     parts_of,
-    parts_on_top,
     plan_copy_bytes,
-    root_on_top,
+    root_extra_space,
 )
 from krepair.plan.view import bytes_text, bytes_words
 
@@ -63,7 +63,7 @@ def room_in(path: str, space: VolumeSpace, start_bytes: int = 0, start_files: in
     )
 
 
-def _bytes_for(room: Room, need: OnTop) -> int:
+def _bytes_for(room: Room, need: ExtraSpace) -> int:
     """Return the bytes that are free for a need. The reserve counts only if the need gives back all that it takes."""
     return room.free_bytes + (room.reserve_bytes if need.after <= 0 else 0)
 
@@ -83,11 +83,11 @@ class Fit(NamedTuple):
         needs: need of all partitions that fit, with the root and the copy of the plan.
     """
 
-    begin: OnTop
+    begin: ExtraSpace
     lacks: int
     lacks_files: int
     left: tuple[str, ...]
-    needs: OnTop
+    needs: ExtraSpace
 
 
 def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
@@ -105,17 +105,17 @@ def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
     block = plan.policy.block_bytes
     size, sizes = kept_sizes(plan)
     size += COPY_FIGURES + (sum(sizes.values()) if as_it_is else 0)
-    root = root_on_top(plan)
+    root = root_extra_space(plan)
     files = _files_in(room)
-    top = OnTop(root.peak, root.peak, root.files + 1, root.files + 1)
+    top = ExtraSpace(root.peak, root.peak, root.files + 1, root.files + 1)
     spare = _NO_LIMIT  # least bytes that stay free at any moment of the partitions included so far
-    begin: tuple[int, int, OnTop] | None = None
+    begin: tuple[int, int, ExtraSpace] | None = None
     unfit = []
     for partition in apply_order(plan):
-        need = on_top(partition, plan.policy)
+        need = extra_space(partition, plan.policy)
         more = 0 if as_it_is else sizes[partition.folder]
         grows = _whole(size + more, block) - _whole(size, block)
-        now = OnTop(top.after + need.peak + _whole(size + more, block), 0, top.files_after + need.files)
+        now = ExtraSpace(top.after + need.peak + _whole(size + more, block), 0, top.files_after + need.files)
         has = _bytes_for(room, need)
         lacks, lacks_files = max(now.peak - has, grows - spare, 0), max(now.files - files, 0)
         if begin is None or (lacks, lacks_files, now.peak) < (*begin[:2], begin[2].peak):
@@ -128,9 +128,9 @@ def fit_of(plan: Plan, room: Room, *, as_it_is: bool = False) -> Fit:
             size += more
     copy = _whole(size, block)
     if begin is None:
-        now = OnTop(top.peak + copy, 0, top.files)
+        now = ExtraSpace(top.peak + copy, 0, top.files)
         begin = max(now.peak - room.free_bytes, 0), max(now.files - files, 0), now
-    needs = OnTop(top.peak + copy, top.after + copy, top.files, top.files_after)
+    needs = ExtraSpace(top.peak + copy, top.after + copy, top.files, top.files_after)
     if len(unfit) < len(plan.changing):
         return Fit(begin[2], 0, 0, tuple(unfit), needs)
     return Fit(begin[2], begin[0], begin[1], tuple(unfit), needs)
@@ -149,7 +149,7 @@ def _whole(size: int, block: int) -> int:
 # -- --keep auto
 
 
-def decided(plan: Plan) -> tuple[PartitionPlan, ...]:
+def with_undo_decided(plan: Plan) -> tuple[PartitionPlan, ...]:
     """Return the partitions of a plan with ``undo`` set for each change, as its policy says.
 
     With ``--keep auto`` originals are kept as long as everything kept, everything later (as if it were freed) and the
@@ -172,22 +172,22 @@ def decided(plan: Plan) -> tuple[PartitionPlan, ...]:
     freed = replace(plan, partitions=tuple(map(as_freed, plan.partitions)))
     unfit = frozenset(fit_of(freed, room).left)
     order = [partition for partition in apply_order(freed) if partition.folder not in unfit]
-    laters = [NOTHING]
+    needs_after = [NOTHING]
     for partition in reversed(order):
-        laters.append(on_top(partition, policy).then(laters[-1]))
+        needs_after.append(extra_space(partition, policy).then(needs_after[-1]))
     made = {partition.folder: partition for partition in freed.partitions}
     without_unfit = tuple(
         replace(partition, changes=()) if partition.folder in unfit else partition
         for partition in freed.partitions
     )
     copy = plan_copy_bytes(replace(freed, partitions=without_unfit))
-    root = root_on_top(plan)
-    top = OnTop(0, copy + root.peak + room.start_bytes, 0, root.files + 1 + _start_files(room))
-    for partition, later in zip(order, laters[-2::-1], strict=True):
-        free = OnTop(room.free_bytes - top.after, 0, _files_in(room) - top.files_after)
+    root = root_extra_space(plan)
+    top = ExtraSpace(0, copy + root.peak + room.start_bytes, 0, root.files + 1 + _start_files(room))
+    for partition, later in zip(order, needs_after[-2::-1], strict=True):
+        free = ExtraSpace(room.free_bytes - top.after, 0, _files_in(room) - top.files_after)
         kept = _keeping_what_fits(partition, policy, free, later)
         made[partition.folder] = kept
-        top = top.then(on_top(kept, policy))
+        top = top.then(extra_space(kept, policy))
     return tuple(made[partition.folder] for partition in plan.partitions)
 
 
@@ -195,7 +195,9 @@ def _start_files(room: Room) -> int:
     return 0 if isinstance(room.start_files, UnsetType) else room.start_files
 
 
-def _keeping_what_fits(partition: PartitionPlan, policy: Policy, free: OnTop, later: OnTop) -> PartitionPlan:
+def _keeping_what_fits(
+    partition: PartitionPlan, policy: Policy, free: ExtraSpace, later: ExtraSpace
+) -> PartitionPlan:
     """Free the originals of the first groups, just enough to keep the rest of the partition; or of all groups.
 
     Args:
@@ -249,7 +251,7 @@ def root_without(root: RootPlan | None, gone: Iterable[PartitionPlan]) -> RootPl
     return replace(root, changes=tuple(changes), files=files) if changes else None
 
 
-class Lack(NamedTuple):
+class Shortage(NamedTuple):
     """Shortage of space: why a plan does not fit.
 
     Attributes:
@@ -267,7 +269,7 @@ class Lack(NamedTuple):
     all_files: int
 
 
-def lack_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Lack | None:
+def shortage_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Shortage | None:
     """Return why a plan does not fit; None if it does.
 
     With originals kept in place, everything is staged before the first change, so all of it has to fit.
@@ -299,13 +301,13 @@ def lack_of(plan: Plan, space: VolumeSpace, *, for_root: bool = False) -> Lack |
         else ""
     )
     text = " and ".join(filter(None, (bytes_wanted, files_wanted)))
-    return Lack(text, least.lacks, least.lacks_files, lacks, lacks_files)
+    return Shortage(text, least.lacks, least.lacks_files, lacks, lacks_files)
 
 
-def whole_needs(plan: Plan) -> OnTop:
+def whole_needs(plan: Plan) -> ExtraSpace:
     """Return the need of the whole plan, whether it fits or not."""
-    top, copy = parts_on_top(plan), plan_copy_bytes(plan)
-    return OnTop(top.peak + copy, top.after + copy, top.files + 1, top.files_after + 1)
+    top, copy = changes_extra_space(plan), plan_copy_bytes(plan)
+    return ExtraSpace(top.peak + copy, top.after + copy, top.files + 1, top.files_after + 1)
 
 
 def _all_of(space: VolumeSpace) -> int:
@@ -327,7 +329,7 @@ def why_not_begun(plan: Plan, partition: PartitionPlan, space: VolumeSpace) -> s
     Originals that ``--keep auto`` keeps must leave room for the next start, and must not use root's reserve.
     """
     policy = plan.policy
-    need, room = on_top(partition, policy), room_in(plan.log_dir, space)
+    need, room = extra_space(partition, policy), room_in(plan.log_dir, space)
     keeps = any(change.by_itself and not is_freed_by_apply(change) for change in partition.changes)
     bytes_needed, files_needed = need.peak, need.files
     if keeps and isinstance(policy.room, Room):
@@ -345,7 +347,9 @@ def why_not_begun(plan: Plan, partition: PartitionPlan, space: VolumeSpace) -> s
 # -- the next start
 
 
-def lacks_of_start(bytes_needed: int, files_needed: int, free_bytes: int, free_files: int) -> tuple[int, int]:
+def shortage_at_start(
+    bytes_needed: int, files_needed: int, free_bytes: int, free_files: int
+) -> tuple[int, int]:
     """Return bytes and files that the next start lacks; free space is -1 if it is unknown or unlimited."""
     return (
         max(bytes_needed - free_bytes, 0) if free_bytes >= 0 else 0,

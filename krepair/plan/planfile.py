@@ -29,7 +29,7 @@ from krepair.formats.filenames import private_folder, root_private_folder
 from krepair.logdir.reading import is_there, kind_of, why
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.plan.changes import lines_of
-from krepair.plan.document import PlanDocument, Unchanged, joined, parted
+from krepair.plan.document import PlanDocument, Unchanged, join_unchanged, split_unchanged
 from krepair.plan.model import FORMAT_VERSION, FileFingerprint, Plan
 
 MAX_PLAN_BYTES: Final = 1 << 30
@@ -79,14 +79,14 @@ def dumps(plan: Plan) -> bytes:
     """Return the canonical bytes of a plan."""
     if plan.format_version == _IN_FULL:
         return in_full(plan)
-    return _written(*parted(plan))
+    return _written(*split_unchanged(plan))
 
 
 def kept_copy(plan: Plan) -> bytes:
     """Return the canonical bytes of the copy for undo: head, root, and the partitions that change."""
     if plan.format_version == _IN_FULL:
         return in_full(plan)
-    return _written(parted(plan)[0])
+    return _written(split_unchanged(plan)[0])
 
 
 def kept_sizes(plan: Plan) -> tuple[int, dict[str, int]]:
@@ -173,7 +173,7 @@ def _digest_of_unchanged(unchanged: Sequence[Unchanged]) -> str | UnsetType:
 def seal(plan: Plan) -> Plan:
     """Return the plan with computed ``digest`` and ``plan_id``."""
     if plan.format_version != _IN_FULL:
-        unchanged = _digest_of_unchanged(parted(plan)[1])
+        unchanged = _digest_of_unchanged(split_unchanged(plan)[1])
         plan = msgspec.structs.replace(plan, unchanged_digest=unchanged)
     digest = digest_of(plan)
     return msgspec.structs.replace(plan, digest=digest, plan_id=digest[:PLAN_ID_DIGITS])
@@ -201,7 +201,7 @@ def loads(data: bytes, name: str) -> Plan:
             plan = of_full(msgspec.json.decode(data))
         else:
             document = _decoder.decode(data)
-            plan, is_whole = joined(document), document.unchanged is not UNSET
+            plan, is_whole = join_unchanged(document), document.unchanged is not UNSET
     except UnicodeDecodeError:
         raise StalePlanError(
             f"{name}: a plan that was edited or damaged: byte {_not_utf8(data)} is no UTF-8 text",
@@ -212,7 +212,7 @@ def loads(data: bytes, name: str) -> Plan:
             f"{name}: a plan that was edited or damaged: {_one_line(error)}", next_command=_MAKE_ANEW
         ) from None
     _check_digest(plan, data, name)
-    if is_whole and plan.unchanged_digest != _digest_of_unchanged(parted(plan)[1]):
+    if is_whole and plan.unchanged_digest != _digest_of_unchanged(split_unchanged(plan)[1]):
         raise StalePlanError(
             f"{name}: the plan was edited: its partitions without changes are not those that it was made with",
             next_command=_MAKE_ANEW,

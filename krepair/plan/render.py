@@ -31,8 +31,8 @@ from krepair.plan.risks import OTHERS_FIRST, consents_of
 from krepair.plan.short import (
     NOTHING_KNOWN,
     UNTIL,
-    Around,
-    Observed,
+    DiskObservation,
+    PageContext,
     changes_of,
     earlier_than_asked,
     later_bytes,
@@ -64,7 +64,7 @@ from krepair.plan.view import (
     table_of,
 )
 from krepair.rules.evidence import BY_TIME, DESCRIBE, NONE
-from krepair.rules.reasons import Reason, told_of
+from krepair.rules.reasons import Reason, reason_text
 
 _FEW_PARTITIONS: Final = 5
 _MOST_LISTED: Final = 200
@@ -97,11 +97,11 @@ _FILES: Final = (
 )
 
 
-def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
+def plan_view(plan: Plan, context: PageContext = NOTHING_KNOWN) -> View:
     """Return the page of a plan.
 
     Args:
-        around: context of the plan: path, free space, objections.
+        context: context of the plan: path, free space, objections.
     """
     sections = (
         _what_happens(plan),
@@ -109,20 +109,20 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
         _partitions_section(plan.changing),
         _records(plan),
         _left_alone_section(plan),
-        around.unmended,
+        context.unmended,
         _notes_section(plan),
         _reasons(plan),
-        _horizons(plan, around.with_later_horizon),
-        _how_it_was_made(plan, around),
+        _horizons(plan, context.with_later_horizon),
+        _how_it_was_made(plan, context),
         _settings_section(plan),
-        replicas_section(plan, around.with_evidence),
-        _space_and_time(plan, around),
+        replicas_section(plan, context.with_evidence),
+        _space_and_time(plan, context),
         _commit_and_undo(plan),
-        *_refusals(plan, around),
+        *_refusals(plan, context),
         _consents(plan),
         _risks(plan),
     )
-    short = short_page(plan, around)
+    short = short_page(plan, context)
     order = list(PARTS)
     full = sorted(
         (section for section in sections if not section.empty), key=lambda section: order.index(section.part)
@@ -130,7 +130,7 @@ def plan_view(plan: Plan, around: Around = NOTHING_KNOWN) -> View:
     return View(title=short.title, sections=(*short.sections, *full))
 
 
-def _how_it_was_made(plan: Plan, around: Around) -> Section:
+def _how_it_was_made(plan: Plan, context: PageContext) -> Section:
     policy = plan.policy
     rows = [
         ("cluster id, broker id", f"{plan.cluster_id or '-'}, {plan.broker_id or '-'}"),
@@ -143,14 +143,14 @@ def _how_it_was_made(plan: Plan, around: Around) -> Section:
     return Section(
         title="How it was made",
         table=table_of(NAMES_AND_VALUES, rows),
-        commands=(around.same,) if around.same else (),
+        commands=(context.same,) if context.same else (),
         part="settings",
     )
 
 
-def _space_and_time(plan: Plan, around: Around) -> Section:
-    changing, disk, room = plan.changing, around.observed, plan.policy.room
-    lines = list(disk.lines) if isinstance(disk, Observed) and disk.fits else []
+def _space_and_time(plan: Plan, context: PageContext) -> Section:
+    changing, disk, room = plan.changing, context.observed, plan.policy.room
+    lines = list(disk.lines) if isinstance(disk, DiskObservation) and disk.fits else []
     rows = []
     if changes_of(plan):
         rows += [
@@ -185,7 +185,7 @@ def _more_or_less(count: int) -> str:
     return f"up to {size_text(-count)} less than now" if count < 0 else f"{size_text(count)} more than now"
 
 
-def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
+def _refusals(plan: Plan, context: PageContext) -> Iterator[Section]:
     """Yield why apply would refuse the plan, if the short page has no room for all of it."""
     if isinstance(plan.preview, Preview):
         yield Section(
@@ -197,7 +197,7 @@ def _refusals(plan: Plan, around: Around) -> Iterator[Section]:
             part="risks",
         )
     rows = tuple(
-        (objection.code, objection.where or "plan", objection.text) for objection in around.objections
+        (objection.code, objection.where or "plan", objection.text) for objection in context.objections
     )
     yield Section(
         title="The review objects: apply will refuse this plan",
@@ -271,7 +271,7 @@ def _reasons(plan: Plan) -> Section:
     tallies = add_tallies(tally for partition in plan.partitions for tally in partition.reasons)
     rows = []
     for tally in tallies:
-        known = told_of(tally.reason)
+        known = reason_text(tally.reason)
         rows.append(
             (
                 tally.reason,

@@ -43,7 +43,7 @@ from krepair.plan.view import (
     wrapped,
 )
 from krepair.rules.evidence import DESCRIBE
-from krepair.rules.reasons import LAG, Reason, Verdict, told_of
+from krepair.rules.reasons import LAG, Reason, Verdict, reason_text
 
 ROWS: Final = 24
 WIDTH: Final = 80
@@ -66,7 +66,7 @@ _TOLD_ELSEWHERE: Final = frozenset({ASSUMED, "keep-until-verified", *KEEPING.val
 """Codes of risks that another row already states: a consent, freed space, changes without undo."""
 
 
-class Observed(NamedTuple):
+class DiskObservation(NamedTuple):
     """Findings about the disk of a log directory, as far as they concern a plan.
 
     Attributes:
@@ -86,7 +86,7 @@ class Observed(NamedTuple):
     root_bytes: int = 0
 
 
-class Around(NamedTuple):
+class PageContext(NamedTuple):
     """Context of a plan's page. Unknown facts are empty.
 
     Attributes:
@@ -108,18 +108,20 @@ class Around(NamedTuple):
     with_evidence: Next = NOTHING
     with_later_horizon: Next = NOTHING
     after_stop: Next = NOTHING
-    observed: Observed | str = "not looked at"
+    observed: DiskObservation | str = "not looked at"
     objections: tuple[Objection, ...] = ()
     unmended: Section = Section(title="", part="partitions")
     doubt: str = ""
 
     @property
-    def lack(self) -> Observed | None:
+    def lack(self) -> DiskObservation | None:
         """Findings about the disk if the plan does not fit on it."""
-        return self.observed if isinstance(self.observed, Observed) and not self.observed.fits else None
+        return (
+            self.observed if isinstance(self.observed, DiskObservation) and not self.observed.fits else None
+        )
 
 
-NOTHING_KNOWN = Around()
+NOTHING_KNOWN = PageContext()
 
 
 class _Row(NamedTuple):
@@ -148,17 +150,17 @@ def changes_of(plan: Plan) -> list[Change]:
     return [*of_root, *(change for partition in plan.partitions for change in partition.changes)]
 
 
-def short_page(plan: Plan, around: Around) -> View:
+def short_page(plan: Plan, context: PageContext) -> View:
     """Build the short page."""
     kind = "Preview" if is_preview(plan) else "Plan"
     title = f"{kind} {plan.plan_id} of {plan.log_dir} on {plan.host}"
-    steps = [step for step in next_of(plan, around) if step.commands]
-    last = _last(plan, around)
+    steps = [step for step in next_of(plan, context) if step.commands]
+    last = _last(plan, context)
     # A terminal breaks a long command at any letter.
     fixed = sum(-(-len(f"  {command}") // WIDTH) for step in steps for command in step.commands)
     fixed += sum(map(_rows_of, (visible(title), last, *(line for step in steps for line in step.lines))))
-    printable = [row._replace(text=visible(row.text)) for row in _rows(plan, around)]
-    rows = _fitted(printable, ROWS - fixed, _show(around))
+    printable = [row._replace(text=visible(row.text)) for row in _rows(plan, context)]
+    rows = _fitted(printable, ROWS - fixed, _show(context))
     return View(
         title=title,
         sections=(
@@ -226,44 +228,44 @@ def _counted(rows: Sequence[_Row], show: str) -> list[_Row]:
 # -- the rows, in their order
 
 
-def _rows(plan: Plan, around: Around) -> Iterator[_Row]:
+def _rows(plan: Plan, context: PageContext) -> Iterator[_Row]:
     changes = changes_of(plan)
     yield _Row("Digest", plan.digest)
-    if around.same:
-        yield _Row("Made by", typable(around.same), 4, f"see {_show(around)} --section settings")
-    yield from _refusals(plan, around)
+    if context.same:
+        yield _Row("Made by", typable(context.same), 4, f"see {_show(context)} --section settings")
+    yield from _refusals(plan, context)
     yield from _what_goes(plan, changes)
     for horizon, sentence in earlier_than_asked(plan).items():
         yield _Row("Horizon", sentence, 2, horizon)
     if changes:
-        yield from _space_and_time(plan, around)
+        yield from _space_and_time(plan, context)
     for consent in consents_of(plan):
         yield _Row("Consent", _consent_text(consent))
     yield from _risks(plan)
     yield from _proofs(plan)
-    yield from _left(plan, around)
-    yield from _what_more(plan, around)
-    yield from _ways_back(around, changes)
+    yield from _left(plan, context)
+    yield from _what_more(plan, context)
+    yield from _ways_back(context, changes)
     *parts, last = PARTS
     names = f"{', '.join(parts)} or {last}"
-    yield _Row("Details", f"{_show(around)} --section NAME, where NAME is {names}", _LAST, _show(around))
+    yield _Row("Details", f"{_show(context)} --section NAME, where NAME is {names}", _LAST, _show(context))
 
 
-def _show(around: Around) -> str:
-    return typable(Next.of("show", around.path))
+def _show(context: PageContext) -> str:
+    return typable(Next.of("show", context.path))
 
 
-def _refusals(plan: Plan, around: Around) -> Iterator[_Row]:
-    if around.objections:
-        first, more = around.objections[0], len(around.objections) - 1
+def _refusals(plan: Plan, context: PageContext) -> Iterator[_Row]:
+    if context.objections:
+        first, more = context.objections[0], len(context.objections) - 1
         others = f", and {more:,} more" if more else ""
         yield _Row(
             "Refused", f"apply will refuse it: the review objects ({first.code}{others}): {first.text}"
         )
     if is_preview(plan):
         yield _Row("Preview", "apply refuses it; after the stop make the plan, without --preview")
-    if around.doubt:
-        yield _Row("Doubt", f"{around.doubt}. Is the right file in --config?")
+    if context.doubt:
+        yield _Row("Doubt", f"{context.doubt}. Is the right file in --config?")
 
 
 def _what_goes(plan: Plan, changes: Sequence[Change]) -> Iterator[_Row]:
@@ -294,7 +296,7 @@ def _batches_that_go(plan: Plan) -> Iterator[str]:
         return
     markers = emptied = 0
     for tally in add_tallies(tally for partition in plan.changing for tally in partition.reasons):
-        known = told_of(tally.reason)
+        known = reason_text(tally.reason)
         if tally.reason in _MARKERS_GO:
             markers += tally.batches
         elif known and known.verdict is Verdict.DROP:
@@ -354,8 +356,8 @@ def _what_stays(plan: Plan) -> dict[str, str]:
     return stays
 
 
-def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
-    disk = around.observed
+def _space_and_time(plan: Plan, context: PageContext) -> Iterator[_Row]:
+    disk = context.observed
     if isinstance(disk, str):
         looks = f"{disk}; apply looks first"
         yield _Row(
@@ -363,7 +365,7 @@ def _space_and_time(plan: Plan, around: Around) -> Iterator[_Row]:
         )
     elif disk.fits:
         yield _Row(
-            "Fits", _fits_text(plan, disk, around), _STAYS if disk.root_bytes or _without_room(plan) else 2
+            "Fits", _fits_text(plan, disk, context), _STAYS if disk.root_bytes or _without_room(plan) else 2
         )
     else:
         yield _Row("Fits", "It does NOT fit on the disk: apply will refuse it.")
@@ -379,7 +381,7 @@ def _without_room(plan: Plan) -> int:
     return sum(partition.code == NO_ROOM for partition in plan.partitions)
 
 
-def _fits_text(plan: Plan, disk: Observed, around: Around) -> str:
+def _fits_text(plan: Plan, disk: DiskObservation, context: PageContext) -> str:
     free = f"{size_text(max(disk.free_bytes, 0))} are free"
     if disk.root_bytes:
         free += f" for users, {size_text(disk.root_bytes)} for root: run apply as root"
@@ -389,7 +391,7 @@ def _fits_text(plan: Plan, disk: Observed, around: Around) -> str:
         return f"{'yes, for root' if disk.root_bytes else 'yes'}: {needs}"
     fitting = len(plan.changing)
     kept = any(isinstance(change.undo, KeepOriginal) for change in changes_of(plan))
-    again = f": type {typable(around.same)}" if around.same else ""
+    again = f": type {typable(context.same)}" if context.same else ""
     rest = f"the rest after {'purge' if kept else 'apply'}{again}"
     return f"{fitting:,} of {count_text(fitting + waiting, 'partition')} now; {needs}; {rest}"
 
@@ -443,7 +445,7 @@ def _proofs(plan: Plan) -> Iterator[_Row]:
         yield _Row("Proof", f"{_partitions(count)}: {why}{others}", 3)
 
 
-def _left(plan: Plan, around: Around) -> Iterator[_Row]:
+def _left(plan: Plan, context: PageContext) -> Iterator[_Row]:
     skipped: dict[str, list[str]] = {}
     for partition in plan.partitions:
         if partition.status == "left alone":
@@ -452,7 +454,7 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
         codes = "; ".join(f"{code}: {few(folders)}" for code, folders in skipped.items())
         count = sum(map(len, skipped.values()))
         stay = f"{_partitions(count)} {'stays as it is' if count == 1 else 'stay as they are'}"
-        where = _show(around) + " --section partitions"
+        where = _show(context) + " --section partitions"
         yield _Row("Skipped", f"{stay} ({codes})", _STAYS, f"{stay}: {where}")
     held = [
         partition
@@ -462,7 +464,7 @@ def _left(plan: Plan, around: Around) -> Iterator[_Row]:
     if held and held[0].span is not None:
         more = f"; and {len(held) - 1:,} more such partitions" if len(held) > 1 else ""
         yield _Row("Held", f"{held[0].folder}: {held[0].span.limit_text}{more}")
-    for line in around.unmended.lines:
+    for line in context.unmended.lines:
         yield _Row("Besides", line, section="partitions", codes=(line.partition(" ")[0],))
 
 
@@ -503,19 +505,19 @@ def later_bytes(plan: Plan) -> int:
     return gain
 
 
-def _what_more(plan: Plan, around: Around) -> Iterator[_Row]:
+def _what_more(plan: Plan, context: PageContext) -> Iterator[_Row]:
     left_out, later = left_out_bytes(plan), later_bytes(plan)
     if left_out:
         yield _Row("Evidence", f"{size_text(left_out)} more with --cluster FILE: krepair explain evidence", 4)
     if later > 0:
         text = f"{size_text(later)} more with a later --delete-horizon"
-        yield _Row("Later", f"{text}: {_show(around)} --section horizons", 7, text)
+        yield _Row("Later", f"{text}: {_show(context)} --section horizons", 7, text)
 
 
-def _ways_back(around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
+def _ways_back(context: PageContext, changes: Sequence[Change]) -> Iterator[_Row]:
     if not changes:
         return
-    if around.lack is None:
+    if context.lack is None:
         yield _Row("Why", _if_not_applied(changes), 6)
     freed = list(filter(is_freed_by_apply, changes))
     never = [change for change in changes if isinstance(change.undo, NotReversible)]
@@ -523,8 +525,8 @@ def _ways_back(around: Around, changes: Sequence[Change]) -> Iterator[_Row]:
         yield _Row("No undo", f"{_of_all(freed, changes)}: apply frees the originals once all is verified")
     if never:
         yield _Row("No undo", f"{_of_all(never, changes)}: {never[0].undo.why}")  # type: ignore[union-attr]
-    if len(freed) + len(never) < len(changes) and around.lack is None:
-        undo = typable(Next.of("undo", around.path))
+    if len(freed) + len(never) < len(changes) and context.lack is None:
+        undo = typable(Next.of("undo", context.path))
         yield _Row("Undo", f"{undo}, until purge; {_AFTER_A_START}", 1, undo)
 
 
@@ -553,36 +555,36 @@ def _if_not_applied(changes: Sequence[Change]) -> str:
 # -- the next steps
 
 
-def next_of(plan: Plan, around: Around) -> tuple[Section, ...]:
+def next_of(plan: Plan, context: PageContext) -> tuple[Section, ...]:
     """Return the next commands for the reader of the plan, step by step."""
     if is_preview(plan):
-        diff = Next.of("diff", around.path, PLAN)
-        return (_step("After the stop:", (around.after_stop, diff)),)
-    if around.lack is not None:
-        return (_step("Next (apply would refuse this plan):", around.lack.commands),)
-    if around.objections:
-        return (_step("Next:", (Next.of("show", around.path, "--section", "risks"),)),)
+        diff = Next.of("diff", context.path, PLAN)
+        return (_step("After the stop:", (context.after_stop, diff)),)
+    if context.lack is not None:
+        return (_step("Next (apply would refuse this plan):", context.lack.commands),)
+    if context.objections:
+        return (_step("Next:", (Next.of("show", context.path, "--section", "risks"),)),)
     changes = changes_of(plan)
     if changes:
-        disk = around.observed
-        for_root = isinstance(disk, Observed) and disk.root_bytes
+        disk = context.observed
+        for_root = isinstance(disk, DiskObservation) and disk.root_bytes
         who = "as root" if for_root else "as the broker's user or as root"
         first = _step(
             f"Next, with the broker stopped, {who}:",
-            (Next.of(verb, around.path, *around.place) for verb in ("apply", "verify")),
+            (Next.of(verb, context.path, *context.place) for verb in ("apply", "verify")),
         )
         if not any(isinstance(change.undo, KeepOriginal) for change in changes):
             return (first,)
         purge = _step(
             "Then start the broker. When it is healthy, remove the originals (no undo then):",
-            (Next.of("purge", around.path),),
+            (Next.of("purge", context.path),),
         )
         return first, purge
-    if left_out_bytes(plan) and around.with_evidence:
-        return (_step("Next, after this broker has stopped:", (DESCRIBE, around.with_evidence)),)
-    if around.unmended.commands or not later_bytes(plan):
-        return (_step("Next:", around.unmended.commands),)
-    return (_step("If no consumer and no replica is further behind:", (around.with_later_horizon,)),)
+    if left_out_bytes(plan) and context.with_evidence:
+        return (_step("Next, after this broker has stopped:", (DESCRIBE, context.with_evidence)),)
+    if context.unmended.commands or not later_bytes(plan):
+        return (_step("Next:", context.unmended.commands),)
+    return (_step("If no consumer and no replica is further behind:", (context.with_later_horizon,)),)
 
 
 def _step(when: str, commands: Iterable[Next]) -> Section:
@@ -590,7 +592,7 @@ def _step(when: str, commands: Iterable[Next]) -> Section:
     return Section(title="", lines=(when,), commands=tuple(filter(None, commands)))
 
 
-def _last(plan: Plan, around: Around) -> str:
+def _last(plan: Plan, context: PageContext) -> str:
     """Return the whole plan in one sentence."""
     changes = changes_of(plan)
     if not changes:
@@ -600,7 +602,7 @@ def _last(plan: Plan, around: Around) -> str:
         parts.append(f"{count_text(len(plan.root.changes), 'checkpoint')} of the root")
     parts += [_records_that_go(plan), _in_the_end(plan)]
     sentence = f"Plan: {', '.join(parts)}; "
-    if around.objections or is_preview(plan) or around.lack is not None:
+    if context.objections or is_preview(plan) or context.lack is not None:
         return f"{sentence}apply will refuse it."
     kept = [isinstance(change.undo, KeepOriginal) for change in changes]
     if not any(kept):

@@ -110,7 +110,7 @@ def _entries(change: Change, leaves: int, touches: int) -> int:
     return ROUNDING_BYTES * (leaves + bool(change.log_effect.ranges))
 
 
-class OnTop(NamedTuple):
+class ExtraSpace(NamedTuple):
     """Extra space that a series of changes needs, compared with the state before the first of them.
 
     Attributes:
@@ -125,9 +125,9 @@ class OnTop(NamedTuple):
     files: int = 0
     files_after: int = 0
 
-    def then(self, other: OnTop) -> OnTop:
+    def then(self, other: ExtraSpace) -> ExtraSpace:
         """Return the need of these changes followed by others."""
-        return OnTop(
+        return ExtraSpace(
             max(self.peak, self.after + other.peak),
             self.after + other.after,
             max(self.files, self.files_after + other.files),
@@ -135,7 +135,7 @@ class OnTop(NamedTuple):
         )
 
 
-NOTHING: Final = OnTop(0, 0)
+NOTHING: Final = ExtraSpace(0, 0)
 
 
 def freed_at_apply(change: Change, space: Space) -> int:
@@ -143,18 +143,18 @@ def freed_at_apply(change: Change, space: Space) -> int:
     return (space.back if is_freed_by_apply(change) else -space.kept_anew) - space.made
 
 
-class OwnGroup(NamedTuple):
+class SeparateGroup(NamedTuple):
     """A change that is staged, verified and freed by itself: its need, and what freeing its originals gives back."""
 
     change: Change
-    needs: OnTop
+    needs: ExtraSpace
     back: int
     files_back: int
 
-    def freed(self) -> OnTop:
+    def freed(self) -> ExtraSpace:
         """Return its need if apply frees its originals."""
         peak, after, files, files_after = self.needs
-        return OnTop(peak, after - self.back, files, files_after - self.files_back)
+        return ExtraSpace(peak, after - self.back, files, files_after - self.files_back)
 
 
 class Parts(NamedTuple):
@@ -167,10 +167,10 @@ class Parts(NamedTuple):
         end_if_kept: what is freed then if all originals are kept.
     """
 
-    begin: OnTop
-    groups: list[OwnGroup]
-    end: OnTop
-    end_if_kept: OnTop
+    begin: ExtraSpace
+    groups: list[SeparateGroup]
+    end: ExtraSpace
+    end_if_kept: ExtraSpace
 
 
 def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
@@ -188,8 +188,8 @@ def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
     for change, space in zip(partition.changes, spaces, strict=True):
         new = space.files + (len(set(change.touches) & on_disk.sizes.keys()) if linked else 0)
         if change.by_itself:
-            needs = OnTop(space.peak, space.peak, new, new)
-            groups.append(OwnGroup(change, needs, space.back, space.files_back))
+            needs = ExtraSpace(space.peak, space.peak, new, new)
+            groups.append(SeparateGroup(change, needs, space.back, space.files_back))
         else:
             begin += space.peak
             files += new
@@ -197,10 +197,10 @@ def parts_of(partition: PartitionPlan, policy: Policy) -> Parts:
                 back += space.back
                 files_back += space.files_back
     return Parts(
-        begin=OnTop(begin, begin, files, files),
+        begin=ExtraSpace(begin, begin, files, files),
         groups=groups,
-        end=OnTop(0, -back, 0, -files_back),
-        end_if_kept=OnTop(0, -lowered, 0, -files_lowered),
+        end=ExtraSpace(0, -back, 0, -files_back),
+        end_if_kept=ExtraSpace(0, -lowered, 0, -files_lowered),
     )
 
 
@@ -212,7 +212,7 @@ def _journal_bytes(partition: PartitionPlan, touched: int) -> int:
     )
 
 
-def on_top(partition: PartitionPlan, policy: Policy) -> OnTop:
+def extra_space(partition: PartitionPlan, policy: Policy) -> ExtraSpace:
     """Return the extra space that the changes of one partition, or of the root, need.
 
     Changes that cannot be staged by themselves are staged before the first group, and freed after the last one.
@@ -226,11 +226,11 @@ def on_top(partition: PartitionPlan, policy: Policy) -> OnTop:
     return together.then(parts.end)
 
 
-def on_top_of_all(partitions: Iterable[PartitionPlan], policy: Policy) -> OnTop:
+def extra_space_of_all(partitions: Iterable[PartitionPlan], policy: Policy) -> ExtraSpace:
     """Return the extra space that partitions need if they are changed one after the other, in this order."""
     together = NOTHING
     for partition in partitions:
-        together = together.then(on_top(partition, policy))
+        together = together.then(extra_space(partition, policy))
     return together
 
 
@@ -253,7 +253,7 @@ def apply_order(plan: Plan) -> list[PartitionPlan]:
     changing = [partition for partition in plan.partitions if partition.changes]
     if plan.policy.keep == INPLACE:
         return sorted(changing, key=_most_for_least)
-    needs = {each.folder: on_top(as_freed(each), plan.policy) for each in changing}
+    needs = {each.folder: extra_space(as_freed(each), plan.policy) for each in changing}
     return sorted(changing, key=lambda each: (*_fits_first(needs[each.folder]), _name(each)))
 
 
@@ -267,7 +267,7 @@ def _most_for_least(partition: PartitionPlan) -> tuple[float, tuple[str, int]]:
     return -partition.freed_at_purge / max(partition.peak_extra_bytes, 1), _name(partition)
 
 
-def _fits_first(need: OnTop) -> tuple[bool, int, int]:
+def _fits_first(need: ExtraSpace) -> tuple[bool, int, int]:
     if need.after <= 0:
         return False, need.peak, need.after
     return True, need.after - need.peak, need.after
@@ -280,14 +280,14 @@ def _name(partition: PartitionPlan) -> tuple[str, int]:
 # -- the whole plan
 
 
-def root_on_top(plan: Plan) -> OnTop:
+def root_extra_space(plan: Plan) -> ExtraSpace:
     """Return the need of the root's files. They change before and after all partitions, and are always kept."""
     if plan.root is None:
         return NOTHING
     root = PartitionPlan(
         topic="", partition=0, folder="", status="change", files=plan.root.files, changes=plan.root.changes
     )
-    return on_top(root, plan.policy)
+    return extra_space(root, plan.policy)
 
 
 def plan_copy_bytes(plan: Plan) -> int:
@@ -302,17 +302,17 @@ def plan_copy_bytes(plan: Plan) -> int:
     return -(-(len(kept_copy(bare)) + COPY_FIGURES) // block) * block
 
 
-def parts_on_top(plan: Plan) -> OnTop:
+def changes_extra_space(plan: Plan) -> ExtraSpace:
     """Return the need while the root and the partitions are changed, without the copy of the plan."""
-    root = root_on_top(plan)
-    return OnTop(root.peak, root.peak, root.files, root.files).then(
-        on_top_of_all(apply_order(plan), plan.policy)
+    root = root_extra_space(plan)
+    return ExtraSpace(root.peak, root.peak, root.files, root.files).then(
+        extra_space_of_all(apply_order(plan), plan.policy)
     )
 
 
 def plan_peak_bytes(plan: Plan) -> int:
     """Return the extra bytes that applying the whole plan needs. Its own ``peak_extra_bytes`` is ignored."""
-    return parts_on_top(plan).peak + plan_copy_bytes(plan)
+    return changes_extra_space(plan).peak + plan_copy_bytes(plan)
 
 
 def free_after_apply(plan: Plan) -> int:
@@ -324,7 +324,7 @@ def free_after_apply(plan: Plan) -> int:
     changes = [change for partition in plan.partitions for change in partition.changes]
     if plan.root is None and all(map(is_freed_by_apply, changes)):
         return plan.freed_at_apply
-    return -(parts_on_top(plan).after + plan_copy_bytes(plan))
+    return -(changes_extra_space(plan).after + plan_copy_bytes(plan))
 
 
 def without_undo(plan: Plan) -> list[Change]:
@@ -363,7 +363,7 @@ def with_figures(partition: PartitionPlan, policy: Policy) -> PartitionPlan:
         log_bytes_after=partition.log_bytes_before - sum(space.log_shrinks for _, space in spaces),
         freed_at_apply=sum(freed_at_apply(change, space) for change, space in spaces),
         freed_at_purge=sum(space.back - space.made for _, space in spaces),
-        peak_extra_bytes=on_top(partition, policy).peak,
+        peak_extra_bytes=extra_space(partition, policy).peak,
         reasons=add_tallies(
             tally for change in partition.changes for source in change.decides_on for tally in source.reasons
         ),

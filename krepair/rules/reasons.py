@@ -121,6 +121,6 @@ REASONS: dict[Reason, ReasonText] = {
 _CODES: Final = frozenset(Reason)
 
 
-def told_of(code: str) -> ReasonText | None:
+def reason_text(code: str) -> ReasonText | None:
     """Look up the row of a code; None if no reason has it."""
     return REASONS[Reason(code)] if code in _CODES else None

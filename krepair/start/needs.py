@@ -25,7 +25,7 @@ from krepair.formats.broker_version import Version
 from krepair.formats.words import count_text
 from krepair.logdir.space import VolumeSpace, read_space
 from krepair.logdir.values import FileRef, LogDir, Partition
-from krepair.plan.fit import lacks_of_start
+from krepair.plan.fit import shortage_at_start
 from krepair.rules.grouping import index_entries_at_most
 from krepair.start.line import ForecastLine
 from krepair.start.refusal import MAPS_INDEXES_LAZILY, Cause
@@ -221,7 +221,7 @@ class StartSpace(NamedTuple):
     @property
     def lacks(self) -> tuple[int, int]:
         """Bytes and inodes that are missing, each 0 if there are enough."""
-        return lacks_of_start(self.needs_bytes, self.needs_files, self.free_bytes, self.free_files)
+        return shortage_at_start(self.needs_bytes, self.needs_files, self.free_bytes, self.free_files)
 
 
 def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:

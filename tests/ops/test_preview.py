@@ -24,7 +24,7 @@ from krepair.ops.verify import verify_plan
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
 from krepair.plan.render import plan_view
-from krepair.plan.short import Around
+from krepair.plan.short import PageContext
 from tests.flips import flip
 from tests.ops.scene import BLOAT, TV2, Scene, outcomes, part, scene, tree
 from tests.pages import facts
@@ -245,7 +245,7 @@ def test_a_preview_is_a_plan_file_that_says_what_it_is(tmp_path: Path) -> None:
     assert loads(dumps(found), "it") == found
     assert isinstance(found.preview, Preview)
     assert "This is a preview: apply refuses it" in markdown(plan_view(found))
-    page = plan_view(found, Around(path="P"))
+    page = plan_view(found, PageContext(path="P"))
     assert page.title.startswith("Preview ")
     assert facts(page.sections[0])["Preview"].startswith("apply refuses it")
     commands = [str(command) for section in page.sections for command in section.commands]

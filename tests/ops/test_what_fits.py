@@ -21,7 +21,7 @@ from krepair.plan.fit import NO_ROOM, whole_needs
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED
 from krepair.plan.model import ChangeLines, Plan, Room
 from krepair.plan.planfile import dumps, loads
-from krepair.plan.short import Observed
+from krepair.plan.short import DiskObservation
 from krepair.plan.space import plan_copy_bytes
 from tests.builders import NOW_MS
 from tests.ops.disk_scene import MIB, open_dir
@@ -83,7 +83,7 @@ def test_where_space_is_short_what_fits_is_the_plan_and_no_line_of_the_root_is_w
     assert lines == {one.folder for one in plan.changing}
     assert loads(dumps(plan), "p") == plan
     seen = observe(plan, options(keep))
-    assert isinstance(seen, Observed)
+    assert isinstance(seen, DiskObservation)
     assert seen.fits
     assert make_plan(str(unclean), options(keep)) == plan
     before = visible(look(unclean))
@@ -109,7 +109,7 @@ def test_where_nothing_fits_the_plan_is_whole_and_is_refused(
     plan = make_plan(str(unclean), options())
     assert (waiting(plan), len(plan.changing)) == ([], PARTITIONS)
     seen = observe(plan, options())
-    assert isinstance(seen, Observed)
+    assert isinstance(seen, DiskObservation)
     assert not seen.fits
     with pytest.raises(RefusedError, match="the plan needs"):
         apply(plan, options())
@@ -135,7 +135,7 @@ def sweep(log_dir: Path, keep: str, leave: Callable[[int], None], whole: int) ->
         leave(whole * step // (STEPS - 1))
         plan = make_plan(str(log_dir), options(keep))
         found = observe(plan, options(keep))
-        assert isinstance(found, Observed)
+        assert isinstance(found, DiskObservation)
         if not found.fits:
             with pytest.raises(RefusedError):
                 apply(plan, options(keep))
@@ -210,7 +210,7 @@ def test_what_xfs_gives_back_later_is_counted(open_dir: Path) -> None:
         need = whole_needs(plan := make_plan(str(log_dir), options())).peak
         assert read_space(str(log_dir)).free_bytes < need <= before
         found = observe(plan, options())
-        assert isinstance(found, Observed)
+        assert isinstance(found, DiskObservation)
         assert found.fits
         assert apply(plan, options()).exit_code == ExitCode.DONE
 

@@ -9,7 +9,7 @@ from krepair.formats.broker_version import version_of
 from krepair.plan.build import build_plan
 from krepair.plan.model import Evidence, KeepOriginal, PartitionPlan, Risk
 from krepair.plan.planfile import dumps, seal
-from krepair.plan.space import apply_order, on_top_of_all, plan_copy_bytes
+from krepair.plan.space import apply_order, extra_space_of_all, plan_copy_bytes
 from tests.plan.plans import COMMIT, FACTS, FOLDER, good_plan, left_alone, nothing, partition, policy
 
 
@@ -175,7 +175,7 @@ def test_the_peak_of_groups_that_make_room_is_that_of_the_largest_and_not_their_
     def peak(*parts: PartitionPlan, keep: str) -> int:
         given = good_plan(*parts)
         plan = build_plan(FACTS, replace(given.policy, keep=keep), parts, given.commit)
-        return on_top_of_all(apply_order(plan), plan.policy).peak
+        return extra_space_of_all(apply_order(plan), plan.policy).peak
 
     assert peak(*three, keep="until-verified") < peak(*three, keep="inplace")
     assert peak(*three, keep="until-verified") <= peak(one, keep="until-verified")

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from krepair.formats.filenames import SEGMENT_SUFFIXES
 from krepair.logdir.space import VolumeSpace
 from krepair.plan.build import build_plan
-from krepair.plan.fit import fit_of, lack_of, lacks_of_start, root_without, without_room
+from krepair.plan.fit import fit_of, root_without, shortage_at_start, shortage_of, without_room
 from krepair.plan.keep import AUTO, INPLACE, UNTIL_VERIFIED, is_freed_by_apply
 from krepair.plan.model import ChangeLines, FileFingerprint, KeepOriginal, PartitionPlan, Plan, Room, RootPlan
 from krepair.plan.planfile import kept_copy
-from krepair.plan.space import on_top, plan_copy_bytes
+from krepair.plan.space import extra_space, plan_copy_bytes
 from krepair.rules.checkpoint_lines import ChangedLine
 from tests.plan.parts import MIB, part
 from tests.plan.plans import COMMIT, FACTS, fingerprint, policy
@@ -32,7 +32,7 @@ def room(free: int = PLENTY, files: int = PLENTY) -> Room:
 
 
 def part_files(part_of: PartitionPlan, keep: str) -> int:
-    return on_top(planned(part_of, keep=keep).partitions[0], policy(keep=keep)).files
+    return extra_space(planned(part_of, keep=keep).partitions[0], policy(keep=keep)).files
 
 
 STAY = 5
@@ -145,7 +145,7 @@ def test_why_a_plan_does_not_fit_names_bytes_or_files_or_both() -> None:
     plan = replace(planned(*PARTS, keep=INPLACE), log_dir="/")
 
     def text(free: int, files: int) -> str:
-        lack = lack_of(plan, VolumeSpace(free, files, 4096, mounted_read_only=False))
+        lack = shortage_of(plan, VolumeSpace(free, files, 4096, mounted_read_only=False))
         return "" if lack is None else lack.text
 
     assert text(PLENTY, PLENTY) == text(PLENTY, -1) == ""
@@ -166,4 +166,4 @@ def test_why_a_plan_does_not_fit_names_bytes_or_files_or_both() -> None:
 def test_a_start_lacks_bytes_and_files(
     needs: tuple[int, int], free: tuple[int, int], lacks: tuple[int, int]
 ) -> None:
-    assert lacks_of_start(*needs, *free) == lacks
+    assert shortage_at_start(*needs, *free) == lacks

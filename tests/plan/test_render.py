@@ -13,7 +13,7 @@ from krepair.cli.views.writers import markdown
 from krepair.formats.words import time_text
 from krepair.plan.planfile import dumps
 from krepair.plan.render import plan_view
-from krepair.plan.short import Around
+from krepair.plan.short import PageContext
 from krepair.plan.view import Section, Table, View, bytes_text, share_text, visible
 from tests.pages import titled as section
 from tests.plan.plans import fingerprint, good_plan, left_alone, nothing, partition, removed_file
@@ -32,7 +32,7 @@ def test_a_plan_without_a_change_says_so_and_offers_nothing_to_apply():
 
 def test_markdown_has_all_that_a_change_ticket_needs():
     plan = good_plan()
-    text = markdown(plan_view(plan, Around(path="my plan.json")))
+    text = markdown(plan_view(plan, PageContext(path="my plan.json")))
     for words in (
         f"# Plan {plan.plan_id}",
         "| Frees | 24.0 KiB after purge; until then it takes up to 56.0 KiB |",
@@ -195,7 +195,7 @@ def test_a_file_that_goes_says_so_in_every_view():
 
 
 def test_no_block_of_commands_frees_or_takes_back_what_it_has_made():
-    page = plan_view(good_plan(), Around(path="p.krplan"))
+    page = plan_view(good_plan(), PageContext(path="p.krplan"))
     blocks = [tuple(map(str, section.commands)) for section in page.sections if section.commands]
     assert blocks == [
         ("krepair apply p.krplan", "krepair verify p.krplan"),

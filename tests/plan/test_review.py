@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError
 from krepair.plan.change_review import REVIEWS
-from krepair.plan.document import PlanDocument, joined
+from krepair.plan.document import PlanDocument, join_unchanged
 from krepair.plan.facts import setting
 from krepair.plan.model import (
     ChangeLines,
@@ -234,7 +234,7 @@ def test_the_review_of_any_number_ends_without_an_error(value: int, path: tuple[
     for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = value
-    plan = joined(msgspec.convert(document, PlanDocument))
+    plan = join_unchanged(msgspec.convert(document, PlanDocument))
     assert all(objection.text for objection in review(plan))
 
 

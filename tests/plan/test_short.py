@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from krepair.cli.views.page import plan_page
 from krepair.cli.views.writers import markdown, on_screen, plain
 from krepair.next_command import Next
-from krepair.ops.show import around_of, show_view
+from krepair.ops.show import page_context_of, show_view
 from krepair.plan.model import (
     Evidence,
     FreeWhenVerified,
@@ -26,7 +26,7 @@ from krepair.plan.model import (
 from krepair.plan.planfile import seal
 from krepair.plan.render import plan_view
 from krepair.plan.risks import consents_of
-from krepair.plan.short import Observed
+from krepair.plan.short import DiskObservation
 from krepair.plan.view import PARTS, View, wrapped
 from tests.cli.page_reader import PageReader
 from tests.pages import facts, words_of
@@ -63,8 +63,8 @@ def everything(count: int, topic: str = "__consumer_offsets") -> Plan:
 
 
 def short(plan: Plan, path: str = "offsets.krplan") -> View:
-    seen = Observed(free_bytes=1 << 33, needed_bytes=1 << 25)
-    return plan_view(plan, around_of(plan, path)._replace(observed=seen)).short
+    seen = DiskObservation(free_bytes=1 << 33, needed_bytes=1 << 25)
+    return plan_view(plan, page_context_of(plan, path)._replace(observed=seen)).short
 
 
 def rows_of(page: str, width: int = 80) -> int:
@@ -164,14 +164,14 @@ def test_what_has_no_undo_is_told_with_the_first_partitions() -> None:
 
 def test_what_is_refused_says_so_in_the_last_line_and_never_says_apply() -> None:
     plan = good_plan(numbered(0))
-    full = Observed(
+    full = DiskObservation(
         0,
         1 << 30,
         ("It needs 1 GiB, nothing is free.",),
         (Next.read("krepair plan X --keep auto"),),
         fits=False,
     )
-    lacks = plan_view(plan, around_of(plan, "p")._replace(observed=full)).short
+    lacks = plan_view(plan, page_context_of(plan, "p")._replace(observed=full)).short
     preview = short(seal(replace(plan, preview=Preview(unknown=("all",)))))
     for page in (lacks, preview):
         assert page.sections[-1].lines[0].endswith("apply will refuse it.")
@@ -192,8 +192,8 @@ def test_what_to_do_where_a_plan_does_not_fit_is_never_cut() -> None:
         "Then type it.",
     )
     plan = good_plan(*map(changing, range(60)), others=OTHERS)
-    full = Observed(0, 1 << 30, lines, (Next.read("krepair plan X --keep auto"),), fits=False)
-    page = plan_view(plan, around_of(plan, "p")._replace(observed=full)).short
+    full = DiskObservation(0, 1 << 30, lines, (Next.read("krepair plan X --keep auto"),), fits=False)
+    page = plan_view(plan, page_context_of(plan, "p")._replace(observed=full)).short
     assert facts(page.sections[0])["Space"] == " ".join(lines)
     assert rows_of(on_screen(page, 80)) <= 25
 
@@ -233,8 +233,8 @@ def test_the_steps_after_a_plan_are_apply_verify_the_start_and_purge() -> None:
 
 def test_why_the_disk_was_not_looked_at_is_said_and_that_apply_looks() -> None:
     plan = good_plan(changing(0))
-    around = around_of(plan, "p")._replace(observed="not looked at: this host is not broker-1")
-    row = facts(plan_view(plan, around).sections[0])["Fits"]
+    context = page_context_of(plan, "p")._replace(observed="not looked at: this host is not broker-1")
+    row = facts(plan_view(plan, context).sections[0])["Fits"]
     assert row.startswith("not looked at: this host is not broker-1; apply looks first.")
 
 

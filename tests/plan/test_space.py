@@ -18,8 +18,8 @@ from krepair.plan.render import plan_view
 from krepair.plan.review import review
 from krepair.plan.space import (
     apply_order,
-    on_top,
-    parts_on_top,
+    changes_extra_space,
+    extra_space,
     plan_copy_bytes,
     plan_peak_bytes,
     space_of,
@@ -135,9 +135,9 @@ def test_no_moment_of_apply_needs_more_than_is_free_and_undo_reaches_all_that_is
     plan = planned(*parts, free=free, start=start)
     lacks, left = fit(plan)
     if not left:
-        assert parts_on_top(plan).peak + plan_copy_bytes(plan) <= free
+        assert changes_extra_space(plan).peak + plan_copy_bytes(plan) <= free
         if without_undo(plan) and len(without_undo(plan)) < sum(len(one.changes) for one in plan.changing):
-            after = sum(on_top(one, plan.policy).after for one in plan.changing) + plan_copy_bytes(plan)
+            after = sum(extra_space(one, plan.policy).after for one in plan.changing) + plan_copy_bytes(plan)
             assert after + start <= free
     for text in freed(plan):
         # Undo takes the last one first, and stops at what is freed.

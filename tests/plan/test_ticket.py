@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from krepair.cli.views.writers import markdown
 from krepair.next_command import Next
 from krepair.plan.render import plan_view
-from krepair.plan.short import Around
+from krepair.plan.short import PageContext
 from krepair.plan.view import Section, Table
 from tests.plan.plans import good_plan, left_alone, nothing, partition
 
@@ -141,7 +141,7 @@ def test_a_plan_that_changes_nothing_names_what_a_later_horizon_would_free_and_t
     later = replace(newest, name="unlimited", log_bytes_after=1_000, chosen=False)
     here = replace(next_pass, log_bytes_after=937_000_000, chosen=True)
     command = Next.read("krepair plan /data/kafka --delete-horizon 2023-11-15T22:13:20.000Z --out PLAN")
-    page = plan_view(good_plan(nothing(horizons=(here, later))), Around(with_later_horizon=command))
+    page = plan_view(good_plan(nothing(horizons=(here, later))), PageContext(with_later_horizon=command))
     assert page.short.sections[-1].lines == ("This plan changes nothing.",)
     assert page.short.sections[1].commands == (command,)
     told = next(one for one in page.sections if one.title == "What each delete horizon would give")

@@ -20,7 +20,7 @@ from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary, RuleSummary
 from krepair.ops.show import is_with_evidence
 from krepair.options import Options
-from krepair.plan.fit import lacks_of_start
+from krepair.plan.fit import shortage_at_start
 from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.view import Cell, Section, View, bytes_words, share_text, size_text, table_of
 from krepair.rules.evidence import DESCRIBE
@@ -464,7 +464,7 @@ def _start_files(dirs: Sequence[LogDirReport]) -> str:
 
 
 def _lacks_files(report: LogDirReport) -> int:
-    return lacks_of_start(0, report.start_needs_files, 0, report.free_files)[1]
+    return shortage_at_start(0, report.start_needs_files, 0, report.free_files)[1]
 
 
 def held_text(dirs: Sequence[LogDirReport]) -> str:
