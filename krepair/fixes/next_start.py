@@ -15,19 +15,18 @@ from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.logs import LogPart, parts_after
 from krepair.fixes.producers_at_end import read_snapshot_file
-from krepair.fixes.survey import NEXT_START, Sight, Survey, indexes_of
+from krepair.fixes.survey import NEXT_START, Sight, Survey, indexes_of, next_start_of
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
 from krepair.formats.broker_version import VersionNumber, version_text
-from krepair.formats.filenames import INDEX, INDEX_KINDS, TIME_INDEX, FileKind, parse_file_name
+from krepair.formats.filenames import INDEX, INDEX_KINDS, TIME_INDEX, FileKind, parse_file_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.loading.behaviour import JUDGED_VERSIONS, Broker, behaviour_of
 from krepair.loading.next_start import LoadedLog, NextStart
 from krepair.logdir.reading import opened_for_reading
 from krepair.logdir.values import FileRef, LogDir, Partition, Segment, Snapshot
 from krepair.plan.changes import names_removed
-from krepair.plan.model import Change
-from krepair.rules.model import SegmentFacts
+from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.rules.recovery import floor_of
 from krepair.rules.snapshots import expiry_of
 
@@ -95,38 +94,36 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
     )
 
 
-def failing_starts(context: Context, proposed: Mapping[str, Sequence[Change]]) -> dict[str, str]:
-    """Return the partitions whose next start fails after the proposed changes and does not fail now, and how.
-
-    Args:
-        context: of the log directory.
-        proposed: folder -> changes, of partitions whose logs are known.
-    """
+def why_not_started(context: Context) -> dict[str, LeftAlone]:
+    """Return by partition folder why its changes must not be made: with them a start fails that does not fail now."""
     chosen: list[tuple[str, bool, _Files]] = []
-    for folder, changes in proposed.items():
-        survey = context.surveys[folder]
-        if _can_be_simulated(survey):
-            for after in (False, True):
-                made = [*survey.changes, *changes] if after else []
-                copy = Survey(survey.partition, survey.settings, log=survey.log, changes=made)
-                chosen.append((folder, after, _Files(context.view, copy)))
+    for folder, survey in context.surveys.items():
+        fails = any(one.failure for one in next_start_of(survey).by_version.values())
+        by_consent = any(one.consents for one in survey.changes)
+        if survey.changes and (fails or by_consent) and _can_be_simulated(survey):
+            as_found = Survey(survey.partition, survey.settings, log=survey.log)
+            chosen += [
+                (folder, False, _Files(context.view, as_found)),
+                (folder, True, _Files(context.view, survey)),
+            ]
     if not chosen:
         return {}
     from krepair.loading.simulate import simulate_start
 
     brokers = _brokers(context, _versions(context))
     items = [files.item(context.options.now_ms, brokers, whole=True) for _, _, files in chosen]
-    found: dict[tuple[str, bool], Mapping[VersionNumber, LoadedLog]] = {}
+    starts: dict[tuple[str, bool], Mapping[VersionNumber, LoadedLog]] = {}
     for index, result in context.engine.map(simulate_start, items):
         folder, after, _ = chosen[index]
-        found[folder, after] = {} if isinstance(result, Failed) else result
-    worse: dict[str, str] = {}
-    for folder in proposed:
-        before = found.get((folder, False), {})
-        for version, loaded in sorted(found.get((folder, True), {}).items()):
-            if loaded.failure and not before[version].failure:
+        starts[folder, after] = {} if isinstance(result, Failed) else result
+    more = "" if context.version else "; give --broker-version, if it is a later one"
+    worse: dict[str, LeftAlone] = {}
+    for folder in dict.fromkeys(folder for folder, _, _ in chosen):
+        before = starts.get((folder, False), {})
+        for version, loaded in sorted(starts.get((folder, True), {}).items(), reverse=True):
+            if loaded.failure and version in before and not before[version].failure:
                 text = f"{version_text(version)} would not start any more: {loaded.file}: {loaded.failure}"
-                worse.setdefault(folder, text)
+                worse[folder] = LeftAlone("fails-to-start", f"with these changes {text}{more}", damaged=True)
     return worse
 
 
@@ -238,6 +235,8 @@ class _Files:
         empty = survey.log is None and aborts is not None and not aborts.size
         if aborts and not self._is_made(aborts) and not empty and segment.base_offset not in known:
             return True
+        if is_last and _is_too_long(survey, segment):
+            return True
         if whole:
             return _index_is_wrong(self._view, survey, segment)
         if any(file is None or file.size % size for file, size in _sizes(segment) if not self._is_made(file)):
@@ -294,7 +293,10 @@ class _Files:
         if not whole and facts is not None and facts.summary.batches:
             summary = facts.summary
             sound = (summary.valid_bytes, summary.last_offset, summary.last_position)
-        made = bool(part.without) or any(self._is_made(file) for file, _ in _sizes(segment))
+        makes_index, makes_times = (
+            bool(part.without) or segment_name(segment.base_offset, suffix) in self._made
+            for suffix in (INDEX, TIME_INDEX)
+        )
         return SegmentFiles(
             segment.base_offset,
             segment.log,
@@ -302,7 +304,7 @@ class _Files:
             segment.time_index,
             None if self._is_made(segment.txn_index) else segment.txn_index,
             without=part.without,
-            makes_indexes=made,
+            made=(makes_index, makes_times),
             sound=sound,
         )
 
@@ -397,6 +399,10 @@ def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
         return True
     if segment is not survey.partition.segments[-1]:
         return known is not None and known.padded
+    return known is not None and known.padded and view.clean_shutdown
+
+
+def _is_too_long(survey: Survey, segment: Segment) -> bool:
+    """Return whether an active index is longer than ``segment.index.bytes``, to which a start resizes it."""
     most = survey.settings.segment_index_bytes
-    too_long = any(file.size > most for file in (segment.index, segment.time_index) if file is not None)
-    return too_long or (known is not None and known.padded and view.clean_shutdown)
+    return any(file.size > most for file in (segment.index, segment.time_index) if file is not None)

@@ -521,7 +521,8 @@ def _see_epochs(context: Context, range_: Range, segments: Sequence[SegmentFacts
     log = epochs_of_log(
         [each.summary for each in segments], log_start, compacted=range_.survey.settings.compacts
     )
-    chosen = choose_epochs(file.recorded, log, segments, context.version, file.wrong)
+    is_whole = len(segments) == len(range_.survey.partition.segments)
+    chosen = choose_epochs(file.recorded, log, segments, context.version, file.wrong, is_whole=is_whole)
     range_.left = range_.left or chosen.left
     if chosen.entries is None:
         return

@@ -273,7 +273,10 @@ class _Look:
         if unknown is not None and unknown.damage is not None:
             left = left or f"{unknown.name}: {unknown.damage.text}"
             self.seen = self.seen._replace(left=left, unread=(unknown.name, unknown.damage.text))
-        judged = judge_files(files, self.bases, log_start, log_end if log_end >= 0 else INT64_MAX)
+        # A recovery of the first segment loads the snapshot of its base offset: it asks the recorded log start alone.
+        loads_first = self.target.recovered_from <= first and recorded < first
+        above = first - 1 if loads_first else log_start
+        judged = judge_files(files, self.bases, above, log_end if log_end >= 0 else INT64_MAX)
         self.seen = self.seen._replace(files=files, judged=judged)
         if left:
             return

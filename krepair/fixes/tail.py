@@ -16,7 +16,6 @@ from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.fix import Fix, Purpose, Seen, waits
 from krepair.fixes.logs import Ranges, next_base_of, read_logs
-from krepair.fixes.next_start import failing_starts
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.survey import Sight, Survey, next_start_of
@@ -113,9 +112,15 @@ def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
 
 def damaged_logs(survey: Survey) -> DamagedLogs:
     """Return what the rules of damage need to know of a partition."""
+    read = {} if survey.log is None else survey.log.txn_entries
     return DamagedLogs(
         folder=survey.partition.folder,
         segments=survey.segments,
+        unread_aborts=tuple(
+            one.base_offset
+            for one in survey.partition.segments
+            if one.txn_index is not None and one.txn_index.size and one.base_offset not in read
+        ),
         maps=maps_of(survey),
         listed=len(survey.partition.segments),
         log_start=survey.log_start,
@@ -197,7 +202,7 @@ def _command(log_dir: LogDir, damage: Damaged) -> Next:
     if not damage.harmless and not damage.consent:
         return NOTHING
     consent = () if damage.harmless else ("--accept-data-loss", damage.consent)
-    mode = "tail=broker" if damage.unended >= 0 else "tail"
+    mode = "tail=broker" if damage.why_not_alone else "tail"
     return Next.of("plan", log_dir.path, "--fix", mode, *consent, out=PLAN)
 
 
@@ -214,7 +219,7 @@ def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
         evidence=why if unknown else behind + why,
         bytes=0 if unknown else rest,
         severity=Severity.CONFUSING if unknown else None,
-        fix="none" if unknown else "",
+        fix="none",
     )
 
 
@@ -259,7 +264,6 @@ class Tail(Fix):
             if wrong := wrong_consent(text, damages):
                 raise UsageError(wrong)
         decide(context, touched)
-        _leave_what_would_not_start(context, touched)
         for survey in surveys:
             why = why_untouched(survey.partition, survey.settings)
             if why:
@@ -427,25 +431,6 @@ def decide(context: Context, touched: Sequence[Survey]) -> None:
             survey.put(TAIL_SEEN, Seen(notes=choice.notes, left=left))
         elif choice.cuts:
             survey.put(TAIL_SEEN, _decision(context, survey, choice, made[folder]))
-
-
-def _leave_what_would_not_start(context: Context, surveys: Sequence[Survey]) -> None:
-    """Skip partitions that a broker loads as they are, but would not load after a cut by consent."""
-    proposals = {survey.partition.folder: survey.seen(TAIL_SEEN) or Seen() for survey in surveys}
-    by_consent = {
-        folder: proposal.changes
-        for folder, proposal in proposals.items()
-        if any(change.consents for change in proposal.changes)
-    }
-    failing = failing_starts(context, by_consent)
-    for survey in surveys:
-        text = failing.get(survey.partition.folder, "")
-        if text:
-            version = "" if context.version else "; give --broker-version, if it is a later one"
-            left = LeftAlone(
-                "fails-to-start", f"its damage is not repaired: without it {text}{version}", damaged=True
-            )
-            survey.put(TAIL_SEEN, Seen(left=left))
 
 
 def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> TailChoice:

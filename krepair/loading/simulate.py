@@ -55,7 +55,7 @@ class SegmentFiles(NamedTuple):
         time_index: the ``.timeindex``, None if missing.
         txn_index: the ``.txnindex``, None if missing.
         without: byte ranges of the log that will be removed before the start, ascending.
-        makes_indexes: True if both indexes will be rebuilt from the log before the start.
+        made: whether the offset index, and the time index, will be rebuilt from the log before the start.
         sound: (bytes, last offset, position of the last batch) of the batches at the beginning of the log that are
             known to be valid; None if nothing is known.
     """
@@ -66,7 +66,7 @@ class SegmentFiles(NamedTuple):
     time_index: FileRef | None
     txn_index: FileRef | None
     without: tuple[tuple[int, int], ...] = ()
-    makes_indexes: bool = False
+    made: tuple[bool, bool] = (False, False)
     sound: tuple[int, int, int] | None = None
 
 
@@ -157,8 +157,9 @@ class _SegmentFiles:
         read_file = reader.of(self._log, self._log_bytes)
         self._log_bytes -= sum(end - start for start, end in files.without)
         self._read_log = _leaving_out(read_file, files.without) if files.without else read_file
-        if files.makes_indexes:
-            self._index_bytes = self._time_bytes = 0
+        makes_index, makes_times = files.made
+        self._index_bytes *= not makes_index
+        self._time_bytes *= not makes_times
         self._batches = SharedBatches(self._log, self._log_bytes, self._read_log, at_most)
         self._offsets = FileEntries(
             reader.of(self._index, self._index_bytes), self._index_bytes, _OFFSET_ENTRY, base, 0
@@ -177,8 +178,8 @@ class _SegmentFiles:
             offsets=OffsetIndexState(self._index, base, self._offsets, self._index_bytes, most),
             times=TimeIndexState(self._times, base, self._stamps, self._time_bytes, most),
             aborted=TransactionIndexState(self._txn, base, self._aborted, brokers),
-            has_index=files.makes_indexes or files.offset_index is not None,
-            has_time_index=files.makes_indexes or files.time_index is not None,
+            has_index=files.made[0] or files.offset_index is not None,
+            has_time_index=files.made[1] or files.time_index is not None,
             interval_bytes=item.interval_bytes,
             brokers=brokers,
             has_log=files.log is not None,

@@ -27,7 +27,7 @@ from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
-from krepair.fixes.next_start import see_next_starts
+from krepair.fixes.next_start import see_next_starts, why_not_started
 from krepair.fixes.replicas import (
     check_ids,
     ids_of,
@@ -81,6 +81,7 @@ from krepair.plan.short import changes_of
 from krepair.plan.view import size_text
 from krepair.rules.markers import RULES
 from krepair.rules.model import LeftAlone
+from krepair.rules.tail import parts_of_consent
 
 _TOPIC_KEYS_USED = (
     "cleanup.policy",
@@ -127,7 +128,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     with contexts(view, options, fixes, partitions, progress) as context_of:
         context = context_of(view)
         plan = plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
-        refused = why_not_begun(plan, view)
+        refused = why_not_started(context) | why_not_begun(plan, view)
         if refused:
             plan = _without(context_of(view), fixes, partitions, refused)
     _log_decisions(plan)
@@ -137,7 +138,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
 def _without(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition], refused: Mapping[str, LeftAlone]
 ) -> Plan:
-    """Return the plan that leaves some partitions alone: ``apply`` would refuse it for them.
+    """Return the plan that leaves some partitions alone: ``apply`` would refuse it, or the next start would fail.
 
     Args:
         context: of the log directory, in which nobody has looked yet: files of the root depend on all partitions.
@@ -145,6 +146,9 @@ def _without(
         partitions: that are looked at.
         refused: partition folder -> why it is left alone.
     """
+    losses = context.options.accepted_losses
+    kept = tuple(text for text in losses if parts_of_consent(text)[1] not in refused)
+    context.options = with_fields(context.options, accepted_losses=kept)
     context.survey_all(partitions)  # in their order
     by_folder = look_at_partitions(context, fixes, [one for one in partitions if one.folder not in refused])
     first = next(fix.name for fix in COMMIT_ORDER if fix in fixes)
@@ -330,7 +334,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     """The plan of what the fixes want; looks at the other partitions' active segments if a fence would reach them."""
     view = context.view
     surveys = [context.surveys[folder] for folder in by_folder]
-    see_next_starts(context, [one for one in surveys if one.log is not None])
+    see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
     by_folder = {
         folder: _sound(context.surveys[folder], by_fix, context.options)
         for folder, by_fix in by_folder.items()

@@ -74,8 +74,8 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
         "start the broker and stop it cleanly; or --broker-version, if it is 2.4 or later",
     ),
     "fails-to-start": CodeInWords(
-        "without the damaged bytes a broker before 2.4 would not load the log",
-        "--broker-version, if it is 2.4 or later; else start 2.4 or later",
+        "a start that succeeds as the files are would fail after the changes",
+        "--broker-version, if that start is of another version; else mend with fewer fixes",
     ),
     "unreadable": CodeInWords(
         "the operating system could not read a file; that is never taken for damage",

@@ -108,7 +108,10 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
             return MapResult(why=text, unknown=True)
         found, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
-        if jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, found):
+        is_jump = jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, found)
+        if jump is not None and is_jump is None:
+            return _undecided(item, read_into, valid, jump, start)
+        if jump is not None and is_jump:
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
             if after is not None:
                 ran, kind, text = after
@@ -191,11 +194,11 @@ def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: in
     return None
 
 
-def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found: int) -> bool:
-    """Return whether a jump is the damage, and not the batch behind it whose offset goes back.
+def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found: int) -> bool | None:
+    """Return whether a jump is the damage, and not the batch behind it whose offset goes back; None if nothing tells.
 
-    Each is held against its other neighbour: the right one goes on where that one ends. Where this does not tell, the
-    smaller side is the damage.
+    Each is compared with its other neighbour: the right one begins where that one ends. Where this does not tell, the
+    side with fewer batches is the damage.
 
     Args:
         jump: the jump.
@@ -213,7 +216,32 @@ def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found
         return True  # its last offset is wrong: both begin where the batch before them ends
     if not follows and 0 < _declared_end(read_into, jump.start, item.size) < start:
         return False  # several batches with ascending offsets, against one that nothing confirms
-    return start - jump.start < found - start
+    sides = [_batches(read_into, *side) for side in ((jump.start, start), (start, found))]
+    return None if sides[0] == sides[1] else sides[0] < sides[1]
+
+
+def _batches(read_into: ReadInto, start: int, end: int) -> int:
+    """Return how many batches the sizes in a range of a log tell of."""
+    return sum(len(rows) for rows in BatchWalk(read_into, end, start))
+
+
+def _undecided(
+    item: MapItem, read_into: ReadInto, valid: Sequence[ValidRange], jump: _Jump, start: int
+) -> MapResult:
+    """Return the map of a log in which one of two batches has a wrong offset, and nothing tells which.
+
+    A cut of the right one would lose its records, and leave those of the other one under wrong offsets.
+    """
+    text = (
+        f"{log_name(item.base_offset)}, positions {jump.start} and {start}: the batches there have the same offsets, "
+        "and nothing tells which one is right; krepair compare tells what other replicas have"
+    )
+    ran = valid[-1]
+    front = [*valid[:-1]]
+    if jump.start > ran.start:
+        before = _valid_from(item, read_into, ran.start, item.base_offset - 1, until=jump.start)
+        front += [] if before is None else [before[0]]
+    return MapResult(why=text, valid=tuple(front))
 
 
 def _ends_by_its_records(read_into: ReadInto, jump: _Jump, start: int) -> bool:

@@ -5,12 +5,12 @@ Source: ``LogSegment.recover``, ``Log.recoverLog`` (2.2.1), ``LogLoader.recoverL
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
-from krepair.formats.filenames import log_name
+from krepair.formats.filenames import log_name, segment_name
 from krepair.kernels import classes as c
 from krepair.kernels.scan import SegmentSummary
 from krepair.rules.model import SegmentFacts
@@ -121,6 +121,7 @@ class DamagedLogs(NamedTuple):
         maps: damage maps of the damaged logs, by base offset.
         listed: number of logs in the folder.
         log_start: log start offset; records below it were deleted, and no consumer sees them.
+        unread_aborts: base offsets of the segments whose ``.txnindex`` could not be read.
     """
 
     folder: str
@@ -128,6 +129,7 @@ class DamagedLogs(NamedTuple):
     maps: Mapping[int, DamageMap]
     listed: int
     log_start: int = 0
+    unread_aborts: Collection[int] = ()
 
 
 class Written(NamedTuple):
@@ -214,8 +216,7 @@ class Damaged(NamedTuple):
         broker: cost of truncating the segment here and deleting all later ones, as a broker's recovery does.
         recovery: description of what a broker's recovery does here.
         log_start: log start offset of the partition.
-        unended: producer id of an aborted transaction whose marker is among the bytes while its records stay; -1 if
-            there is none.
+        why_not_alone: reason why this range must not be cut out alone, or empty.
         padding: True if the bytes are zeros that a broker preallocated, so that nothing is missing.
         later_go: True if a broker's recovery that truncates here deletes later segments.
     """
@@ -229,7 +230,7 @@ class Damaged(NamedTuple):
     broker: Loss
     recovery: str
     log_start: int = 0
-    unended: int = -1
+    why_not_alone: str = ""
     padding: bool = False
     later_go: bool = False
 
@@ -237,17 +238,6 @@ class Damaged(NamedTuple):
     def harmless(self) -> bool:
         """True if the bytes may go without consent."""
         return self.torn or self.padding
-
-    @property
-    def why_not_alone(self) -> str:
-        """Reason why this range must not be cut out alone, or empty."""
-        if self.unended < 0:
-            return ""
-        return (
-            f"it cannot be cut out alone: by the .txnindex it holds the marker that aborted a transaction of producer "
-            f"{self.unended}, whose records would stay; without it consumers would read them as committed, or miss "
-            "later ones"
-        )
 
     @property
     def price(self) -> str:
@@ -261,7 +251,7 @@ class Damaged(NamedTuple):
             return f"a torn tail: --fix tail cuts it and keeps the bytes{zeros}; {self.recovery}"
         if not self.consent:
             return f"{self.recovery}; krepair has no fix for it"
-        if self.unended >= 0:
+        if self.why_not_alone:
             return f"{self.recovery}; {self.why_not_alone}; consent for tail=broker: --accept-data-loss {self.consent}"
         below = f" (the log start is {self.log_start})" if self.excised.first < self.log_start else ""
         return (
@@ -340,7 +330,9 @@ def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
                     broker=broker,
                     recovery=_recovery(logs, number, one, rule, broker, behind[number]),
                     log_start=logs.log_start,
-                    unended=-1 if harmless else _unended(facts, one, following, behind[number]),
+                    why_not_alone=""
+                    if harmless
+                    else _why_not_alone(logs, facts, one, following, behind[number]),
                     padding=padding,
                     later_go=behind[number].segments > 0,
                 )
@@ -369,15 +361,34 @@ def _rule_of_range(one: DamagedRange, written: Written, *, torn: bool) -> str:
     return rule_of(one.damage, torn=torn)
 
 
-def _unended(facts: SegmentFacts, one: DamagedRange, following: ValidRange | None, behind: _Behind) -> int:
-    """Return ``Damaged.unended``; if nothing follows, the log ends before the marker, as after any broker's cut."""
+def _why_not_alone(
+    logs: DamagedLogs, facts: SegmentFacts, one: DamagedRange, following: ValidRange | None, behind: _Behind
+) -> str:
+    """Return why a range must not be cut out alone; if nothing follows, the log ends there, as after any broker's cut.
+
+    The records of an aborted transaction must not stay without its marker. A ``.txnindex`` has no checksum: of an entry
+    that cannot be true, nobody knows which marker it means.
+    """
     if following is None and not behind.segments:
-        return -1
+        return ""
+    name = segment_name(facts.base_offset, ".txnindex")
     producer, first, marker, _ = facts.entries.T
+    untrue = (first < 0) | (first > marker) | (marker < facts.base_offset) | (producer < 0)
+    if facts.base_offset in logs.unread_aborts or untrue.any():
+        return (
+            f"it cannot be cut out alone: {name} is damaged too, and may have told of a transaction whose marker is "
+            "among these bytes; without it consumers would read aborted records"
+        )
     lost = (first < one.first_lost) & (one.first_lost <= marker)
     if following is not None:
         lost &= marker < following.first_offset
-    return int(producer[lost][0]) if lost.any() else -1
+    if not lost.any():
+        return ""
+    return (
+        "it cannot be cut out alone: by the .txnindex it holds the marker that aborted a transaction of producer "
+        f"{int(producer[lost][0])}, whose records would stay; without it consumers would read them as committed, or "
+        "miss later ones"
+    )
 
 
 def _recovery(

@@ -183,7 +183,13 @@ class EpochsAfter(NamedTuple):
 
 
 def choose_epochs(
-    recorded: Recorded, log: LogEpochs, segments: Sequence[SegmentFacts], version: Version, wrong: str
+    recorded: Recorded,
+    log: LogEpochs,
+    segments: Sequence[SegmentFacts],
+    version: Version,
+    wrong: str,
+    *,
+    is_whole: bool,
 ) -> EpochsAfter:
     """Return the leader epochs after a recovery, or why they are unknown without ``--fix epochs``.
 
@@ -193,6 +199,7 @@ def choose_epochs(
         segments: segments that are recovered, as they will be.
         version: version of the broker that will start.
         wrong: reason why the file could not be read, or empty.
+        is_whole: True if these are all segments of the log.
     """
     merged = merge_epochs(recorded, log, version)
     contradicted = [each.text for each in merged.decisions if each.reason in _CONTRADICTIONS]
@@ -208,4 +215,9 @@ def choose_epochs(
     after = epochs_after_recovery(
         recorded.entries, log.rises, segments[-1].end_offset, with_zero=writes_epoch_zero(version)
     )
-    return EpochsAfter(entries=None if after == recorded.entries else after)
+    if after == recorded.entries:
+        return EpochsAfter()
+    if not recorded.entries and not is_whole:
+        # A recovery would write the epochs of its range alone. A later one reads less, and never adds the earlier ones.
+        return EpochsAfter(left_to("epochs", f"{LEADER_EPOCH_CHECKPOINT} has no entries", "epochs,recovery"))
+    return EpochsAfter(entries=after)

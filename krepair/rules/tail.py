@@ -138,7 +138,7 @@ def choose_cuts(
 
 
 def _waits(damages: Sequence[Damaged], consents: Collection[str], way: TailWay) -> LeftAlone | None:
-    whole = next((damage for damage in damages if damage.unended >= 0), None)
+    whole = next((damage for damage in damages if damage.why_not_alone), None)
     if whole is not None and way == "excise":
         consent = ("--accept-data-loss", whole.consent)
         return LeftAlone(
@@ -177,7 +177,7 @@ def _excised(
     for log in logs:
         ranges = tuple(damage for damage in damages if damage.base_offset == log.base_offset)
         missing = [damage for damage in ranges if not damage.harmless and damage.consent not in consents]
-        if any(damage.unended >= 0 for damage in ranges):
+        if any(damage.why_not_alone for damage in ranges):
             continue
         if ranges and not missing:
             yield LogCut(log, ranges)

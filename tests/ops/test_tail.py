@@ -708,6 +708,43 @@ def test_an_aborted_transaction_that_is_lost_with_its_marker_loses_its_entry(
         assert VERBS.found(log_dir, "KR204") == []
 
 
+@pytest.mark.parametrize("index", ["an impossible first offset", "nine bytes"])
+def test_a_marker_may_be_of_any_transaction_where_the_index_of_aborts_is_damaged_too(
+    tmp_path: Path, index: str
+) -> None:
+    log_dir = aborted(tmp_path / "logs", behind="here", whole=False)
+    file = log_dir / "t-0" / f"{0:020d}.txnindex"
+    if index == "nine bytes":
+        file.write_bytes(file.read_bytes()[:9])
+    else:
+        flip(file, 10)
+    (found,) = VERBS.found(log_dir, "KR302")
+    assert f"{file.name} is damaged too" in found.evidence
+    (part,) = VERBS.planned(log_dir, accepted_losses=("KR302:t-0:2",)).partitions
+    assert part.changes == ()
+
+
+def test_of_two_batches_with_the_same_offsets_none_goes_where_nothing_tells_which_is_right(
+    tmp_path: Path,
+) -> None:
+    """The batch at 1 says 3, like the good one behind it; compaction has left a gap behind both."""
+    made = builders.LogDir(tmp_path / "logs")
+    partition = made.partition("t")
+    partition.segment(
+        builders.data(0), builders.data(1, 2, pid=3), builders.data(3, 2, pid=2), builders.data(9)
+    )
+    log_dir = made.write()
+    log = partition.folder / f"{0:020d}.log"
+    raw = bytearray(log.read_bytes())
+    struct.pack_into(">q", raw, len(builders.data(0).raw), 3)
+    log.write_bytes(raw)
+    (found,) = VERBS.found(log_dir, "KR303")
+    assert "nothing tells which one is right" in found.evidence
+    assert not found.command
+    (part,) = VERBS.planned(log_dir, fixes=("tail", "compact")).partitions
+    assert part.changes == ()
+
+
 WRONG_INDEXES = {
     "an entry that begins late": struct.pack(">hqqqq", 0, 1, 7, 9, 10),
     "an entry too many": struct.pack(">hqqqq", 0, 1, 6, 9, 10) + struct.pack(">hqqqq", 0, 2, 10, 11, 12),

@@ -279,7 +279,8 @@ def test_together_with_other_fixes_each_file_is_changed_once(
             log.with_suffix(suffix).write_bytes(b"  ")
     (path / "t-0" / f"{300:020d}.timeindex").write_bytes(bytes(24))
     (path / "t-0" / f"{300:020d}.snapshot").unlink()
-    (path / "t-0" / "leader-epoch-checkpoint").write_bytes(b"0\n0\n")
+    epochs = b"0\n0\n" if "epochs" in others else b"0\n1\n0 0\n"
+    (path / "t-0" / "leader-epoch-checkpoint").write_bytes(epochs)
     verbs = Verbs(
         path, fixes=tuple(sorted((*others, "recovery"))), delete_horizon=str(TIME_MS), broker_version="3.9.2"
     )

@@ -14,6 +14,7 @@ from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.reports import ApplyReport
 from krepair.plan.model import ReplaceFile
+from tests.commit.txfixture import SEGMENTS
 from tests.flips import flip
 from tests.ops.scene import tree
 from tests.recovery.scene import Verbs, planned, points_of, write_unclean
@@ -47,7 +48,7 @@ def codes(report: ApplyReport) -> dict[str, set[int | None]]:
 def test_indexes_snapshots_and_epochs_are_made_in_the_second_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_unclean(tmp_path / "logs")
+    path = write_unclean(tmp_path / "logs", {"t": 0, "o": 0})
     (path / "t-0" / "leader-epoch-checkpoint").unlink(missing_ok=True)
     verbs = Verbs(path)
     plan = verbs.plan()
@@ -56,7 +57,7 @@ def test_indexes_snapshots_and_epochs_are_made_in_the_second_reading(
     jobs = noted(monkeypatch)
     verbs.apply(plan)
     readers = [job for job in jobs if job[0] in {"read_recovered", "scan", "mend_indexes"}]
-    assert readers == [("read_recovered", 4)]  # the segments at 200, 300 and 400 of t-0, and o-0
+    assert readers == [("read_recovered", len(SEGMENTS) + 1)]  # those of t-0, and that of o-0
     assert points_of(path) == RAISED
     assert verbs.wrong(plan) == []
 

@@ -113,15 +113,28 @@ def test_ends_that_contradict_each_other_leave_the_partition_alone(
     assert ("--fix checkpoints " in (str(left.next_command) if left else "")) == (code == "checkpoint")
 
 
-def epochs(recorded: bytes | None, *segments: SegmentFacts, wrong: str = "") -> EpochsAfter:
+def epochs(
+    recorded: bytes | None, *segments: SegmentFacts, wrong: str = "", is_whole: bool = True
+) -> EpochsAfter:
     log = epochs_of_log([one.summary for one in segments], 0, compacted=False)
-    return choose_epochs(read_recorded(recorded), log, segments, (3, 9, 2), wrong)
+    return choose_epochs(read_recorded(recorded), log, segments, (3, 9, 2), wrong, is_whole=is_whole)
 
 
 def test_a_recovery_appends_the_epochs_of_what_it_reads() -> None:
     before = encode_epochs([EpochEntry(1, 0)])
     assert epochs(before, with_epochs(0, 9, (1, 0), (2, 5))).entries == (EpochEntry(1, 0), EpochEntry(2, 5))
     assert epochs(before, with_epochs(0, 9, (1, 0))) == EpochsAfter(None, None), "nothing new"
+
+
+@pytest.mark.parametrize("recorded", [None, b"0\n0\n"])
+def test_without_entries_a_recovery_of_the_last_segments_would_forget_the_epochs_before_them(
+    recorded: bytes | None,
+) -> None:
+    range_of = with_epochs(10, 19, (1, 10), (2, 15))
+    assert epochs(recorded, range_of).entries == (EpochEntry(1, 10), EpochEntry(2, 15))
+    left = epochs(recorded, range_of, is_whole=False).left
+    assert left is not None
+    assert "--fix epochs,recovery" in str(left.next_command)
 
 
 @pytest.mark.parametrize(("recorded", "wrong", "fix"), [(b"0\nx\n", "", True), (None, "it is a link", False)])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from krepair.errors import ExitCode
-from krepair.formats.producer_snapshot import ProducerEntry
+from krepair.formats.producer_snapshot import ENTRY, ProducerEntry, encode_table
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from krepair.plan.model import Change, Plan
@@ -117,6 +118,47 @@ def test_the_end_of_a_plan_is_that_of_the_start_and_not_an_offset_that_a_flipped
     plan = VERBS.planned(path, fixes=("epochs", "recovery"))
     assert plan.partitions[0].log_end_offset == 24
     there_and_back(path, plan)
+
+
+def test_a_recovery_of_the_first_segment_begins_with_the_snapshot_of_its_base_offset(tmp_path: Path) -> None:
+    """It asks the recorded log start alone (UnifiedLog.rebuildProducerState); the segments before it are gone."""
+    path = written(tmp_path, clean=False, point=24)
+    for base in (0, 8):
+        for file in (path / FOLDER).glob(f"{base:020d}.*"):
+            file.unlink()
+    (path / "log-start-offset-checkpoint").write_text("0\n0\n")
+    known = ProducerEntry(11, 0, 5, 5, 0, NOW_MS, 0, -1)
+    row = np.array([[getattr(known, name) for name in ENTRY.names]], np.int64)
+    snapshot(path, 16).write_bytes(encode_table(row))
+    between = there_and_back(
+        path, VERBS.planned(path, fixes=("recovery", "snapshots"), broker_version="4.4.0")
+    )
+    made = tmp_path / "made"
+    made.write_bytes(between[snapshot(path, 24)])
+    assert known in entries(made)
+
+
+def test_an_active_index_that_2_2_1_cannot_take_stays_where_it_is_made_anew_for_its_time_index(
+    tmp_path: Path,
+) -> None:
+    """With a wrong time index 2.2.1 makes both again; with a right one it would map what is longer than allowed."""
+    directory = LogDir(tmp_path)
+    partition = directory.partition("t", index_interval_bytes=1)
+    partition.segment(*(data(base, 4, timestamp=NOW_MS + base) for base in (0, 4, 8)))
+    path = directory.write(clean_stop=True)
+    index, times = (log(path, 0).with_suffix(one) for one in (".index", ".timeindex"))
+    index.write_bytes(index.read_bytes().ljust(8192, b"\0"))
+    times.write_bytes(struct.pack(">q", NOW_MS + 100) + times.read_bytes()[8:])
+    settings = (*VERBS.options().settings, ("segment.index.bytes", "4096"))
+    plans = {
+        version: VERBS.planned(path, fixes=("index=regenerate",), settings=settings, broker_version=version)
+        for version in ("2.2.1", "3.9.2")
+    }
+    assert {version: one.partitions[0].status for version, one in plans.items()} == {
+        "2.2.1": "left alone",
+        "3.9.2": "change",
+    }
+    assert plans["2.2.1"].partitions[0].code == "fails-to-start"
 
 
 @pytest.mark.parametrize(
