@@ -16,8 +16,8 @@ from tests.torture.kills import PREFACE
 from tests.torture.programme import IN_THE_GATE, ROOT, of_scenes, run_part, run_script, wrong_of
 from tools.torture import faults
 from tools.torture.faults import Control, Fault, Kind, Mode
-from tools.torture.runs import Step, inline, installed_command, parse_step
-from tools.torture.scenes import SCENES, build, every_keep, look
+from tools.torture.runs import Step, Wanted, inline, installed_command, judge_files, parse_step
+from tools.torture.scenes import POINTS, SCENES, Seen, Tree, build, every_keep, look
 from tools.torture.state import State
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -33,8 +33,15 @@ def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Pat
     assert state.figures["installed kills"] >= 1
 
 
-def test_a_purge_goes_on_although_what_it_took_away_is_missing_now() -> None:
-    case = "set-aside:1:apply.purge@25a.purge"
+@pytest.mark.parametrize(
+    "case",
+    [
+        "set-aside:1:apply.purge@25a.purge",
+        # Apply goes on beside a partition that is half purged: the recovery points of the others are set.
+        "recovery:1:apply@144t.purge@10a?.apply?.purge.apply.purge",
+    ],
+)
+def test_a_purge_goes_on_although_what_it_took_away_is_missing_now(case: str) -> None:
     printed = run_script(PREFACE + f"from tools.torture import kills\nprint(kills.replay({case!r}, work))")
     assert printed.strip() == "[]"
 
@@ -111,6 +118,17 @@ print(sound, wrong() > 3)
 """
     )
     assert printed.split() == ["0", "True"]
+
+
+def test_a_line_of_a_checkpoint_is_old_or_new_and_none_is_anything_else() -> None:
+    def root(content: str, mtime_ns: int = 0) -> Tree:
+        return {POINTS: Seen(0o644, (0, 0), 1, mtime_ns, content, "")}
+
+    wanted = Wanted(root("0\n1\nr 0 10\n"), root("0\n2\na 0 20\nr 0 40\n"), {}, {}, {})
+    for lines in ("0\n1\nr 0 40\n", "0\n2\na 0 20\nr 0 10\n"):
+        assert not judge_files(root(lines), wanted)
+    for found in (root("0\n1\nr 0 39\n"), root("0\n0\n"), root("0\n1\nr 0 40\n", 1), {}):
+        assert judge_files(found, wanted)
 
 
 def test_state_is_kept_per_unit_and_begun_anew_for_another_source(tmp_path: Path) -> None:

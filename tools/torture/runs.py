@@ -42,12 +42,14 @@ from krepair.plan.keep import UNTIL_VERIFIED
 from tools.torture import faults
 from tools.torture.faults import CHANGING, Call, Control, Fault, Kind, Mode, mask
 from tools.torture.scenes import (
+    CHECKPOINT,
     LOCK,
     MEMORY,
     PRIVATE,
     SCENES,
     Placed,
     Scene,
+    Seen,
     Tree,
     build,
     differences,
@@ -485,13 +487,34 @@ def judge_lock(found: Tree, wanted: Wanted) -> str:
 
 
 def judge_files(found: Tree, wanted: Wanted) -> str:
-    """What is wrong with a tree in which some changes are made and others not: files that are neither old nor new."""
+    """What is wrong with a tree in which some changes are made and others not: files that are neither old nor new.
+
+    In a checkpoint of the root each partition has its line, which waits for the changes of that partition alone.
+    """
     have, old = visible(found), visible(wanted.before)
     names = sorted(have.keys() | old.keys() | wanted.applied.keys())
-    odd = [name for name in names if have.get(name) not in (old.get(name), wanted.applied.get(name))]
+    odd = [
+        name
+        for name in names
+        if have.get(name) not in (old.get(name), wanted.applied.get(name))
+        and not _is_mixed(have.get(name), old.get(name), wanted.applied.get(name), name)
+    ]
     return differences(
         {name: have[name] for name in odd if name in have}, {name: old[name] for name in odd if name in old}
     )
+
+
+def _is_mixed(have: Seen | None, old: Seen | None, new: Seen | None, name: str) -> bool:
+    """Whether each line of a checkpoint of the root is its old or its new one, and all else is as it was."""
+    if not name.endswith(CHECKPOINT) or have is None or old is None or new is None:
+        return False
+    if have._replace(content="") not in (old._replace(content=""), new._replace(content="")):
+        return False
+    lines, before, after = (
+        dict(line.rpartition(" ")[::2] for line in seen.content.splitlines()[2:]) for seen in (have, old, new)
+    )
+    keys = lines.keys() | before.keys() | after.keys()
+    return all(lines.get(key) in (before.get(key), after.get(key)) for key in keys)
 
 
 def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:

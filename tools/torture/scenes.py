@@ -40,7 +40,8 @@ from tests.flips import flip
 from tests.ops import pending
 
 CLEAN_MARKER = ".kafka_cleanshutdown"
-POINTS = "recovery-point-offset-checkpoint"
+CHECKPOINT = "-offset-checkpoint"
+POINTS = f"recovery-point{CHECKPOINT}"
 WATERMARKS = "replication-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 LOCK = ".lock"
@@ -74,7 +75,7 @@ class Seen(NamedTuple):
         owner: user and group.
         links: names of the file, 0 of a folder.
         mtime_ns: of a file, 0 of a folder (its time changes with every name in it).
-        content: SHA-256 of a file's bytes, the target of a link.
+        content: SHA-256 of a file's bytes, the target of a link; of a checkpoint of the root its lines.
         xattrs: extended attributes, as text.
     """
 
@@ -155,7 +156,8 @@ def _seen(path: str) -> Seen:
     if stat.S_ISLNK(found.st_mode):
         return Seen(found.st_mode, owner, found.st_nlink, 0, os.readlink(path), "")
     with open(path, "rb") as file:
-        content = hashlib.sha256(file.read()).hexdigest()
+        data = file.read()
+    content = data.decode("latin-1") if path.endswith(CHECKPOINT) else hashlib.sha256(data).hexdigest()
     attributes = _xattrs(path)
     return Seen(found.st_mode, owner, found.st_nlink, found.st_mtime_ns, content, repr(attributes or ""))
 
