@@ -99,7 +99,7 @@ WITH_SYMBOLS: Final = ("llvmlite", "lz4", "zstandard")
 
 
 def wanted(lock: str) -> Iterator[str]:
-    """The blocks of a lock file for what is needed."""
+    """Return the blocks of a lock file for the required packages."""
     for block in re.split(r"\n(?=[a-z])", lock):
         name = re.match(r"[a-z0-9-]+", block)
         if name is not None and name[0] in NEEDED:
@@ -128,7 +128,7 @@ def remove_unused(site: Path) -> None:
 
 
 def megabytes(path: Path) -> float:
-    """Size of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     files = [path] if path.is_file() else [found for found in path.rglob("*") if found.is_file()]
     return sum(file.stat().st_size for file in files) / 1e6
 
@@ -137,7 +137,7 @@ def make_site(room: Path) -> Path:
     """Install krepair and what it needs into a folder, with its kernels compiled for each level of processors.
 
     Args:
-        room: an empty folder.
+        room: an empty folder to fill.
     """
     site, lock = room / "site", room / "lock"
     lock.write_text("\n".join(wanted((ROOT / "requirements.lock").read_text())) + "\n")

@@ -104,7 +104,7 @@ def head_of(title: str, version: str) -> dict[str, Any]:
 
 
 def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
-    """References to types, and what they refer to; words of a field stand at the field."""
+    """Return references to types, and the types that they refer to; descriptions stand at the fields."""
     references, components = msgspec.json.schema_components(types, ref_template=REF, schema_hook=_as_text)
     structs = structs_of(types)
     for name, schema in components.items():
@@ -123,7 +123,7 @@ def components_of(types: tuple[Any, ...]) -> tuple[tuple[dict[str, Any], ...], d
 
 
 def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a plan file has as an array of fields, as a report spells it out."""
+    """Return an array of fields, as a plan file has it, as the object that a report prints."""
     fields = schema.get("prefixItems")
     if fields is None:
         return schema
@@ -139,7 +139,7 @@ def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_text(kind: type) -> dict[str, str]:
-    """What is written as its text: a command, which may be empty, or words."""
+    """Return the schema of a value that is written as text: a command, which may be empty, or words."""
     return {"type": "string"} if issubclass(kind, str) else {"type": "string", "default": ""}
 
 
@@ -168,12 +168,12 @@ def structs_of(types: tuple[Any, ...]) -> dict[str, type]:
 
 
 def plain(text: str) -> str:
-    """A docstring's words in Markdown: one backtick for two."""
+    """Return a docstring's words in Markdown: one backtick for two."""
     return " ".join(text.replace("``", "`").split())
 
 
 def attributes_of(struct: type) -> dict[str, str]:
-    """Field name -> words, from the ``Attributes`` sections of its docstring and of those that it inherits from."""
+    """Return field name -> words, from the ``Attributes`` sections of the struct's docstring and its bases."""
     found: dict[str, str] = {}
     for one in reversed(struct.__mro__):
         found |= _attributes_in(inspect.cleandoc(one.__doc__ or ""))

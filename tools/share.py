@@ -37,11 +37,11 @@ class Word:
     """An argument or an option.
 
     Attributes:
-        names: of an option, the long one first; none for an argument.
-        value: what stands for its value; empty for a flag.
+        names: names of an option, the long one first; none for an argument.
+        value: placeholder for its value; empty for a flag.
         help: one sentence or two.
-        repeated: whether it may be given more than once.
-        required: whether it must be there.
+        repeated: true if it may be given more than once.
+        required: true if it must be given.
     """
 
     names: tuple[str, ...]
@@ -330,5 +330,5 @@ def _fish(text: str) -> str:
 
 
 def files() -> dict[str, str]:
-    """Path below ``share/`` -> text."""
+    """Return path below ``share/`` -> text."""
     return {MAN: man_page(), BASH: bash_completion(), ZSH: zsh_completion(), FISH: fish_completion()}

@@ -52,7 +52,7 @@ DATA: Final = "data"
 
 
 def machine() -> str:
-    """Machine and versions, in one line."""
+    """Describe machine and versions in one line."""
     cpu = next(
         (
             line.partition(":")[2].strip()

@@ -58,9 +58,9 @@ class Kind:
     """One kind of log.
 
     Attributes:
-        name: for the table.
+        name: name in the table.
         commits: offset commits of 150 bytes, one a batch; else batches of 16 records of 1 kB.
-        codec: of its batches.
+        codec: codec of its batches.
         own: share of the records whose key no other has, so that they stay.
         half: ``half`` of ``tools.bench.data``, and ``--fix markers``: every 2.2 kB something stays and something goes.
     """
@@ -99,7 +99,7 @@ def _record(kind: Kind, chance: random.Random) -> Record:
 
 
 def _with_own_keys(raw: bytes, offset: int, kind: Kind, chance: random.Random) -> bytearray:
-    """A batch of which a share of the records have keys that no other record has."""
+    """Return a batch in which a share of the records have keys that no other record has."""
     new = bytearray(raw)
     for number, found in enumerate(re.finditer(rb"(key-|consumer-group-)[0-9]{5}", raw)):
         if chance.random() < kind.own:
@@ -114,7 +114,7 @@ def _template(kind: Kind, chance: random.Random) -> bytearray:
 
 
 def write_log(root: Path, kind: Kind, size: int) -> Path:
-    """A log directory with one partition: two closed segments of many batches and a small active one."""
+    """Write a log directory with one partition: two closed segments of many batches and a small active one."""
     if kind.half:
         return make(root, "half", size).folder
     chance = random.Random(1)
@@ -141,7 +141,7 @@ def write_log(root: Path, kind: Kind, size: int) -> Path:
 
 # -- krepair
 def options_for(kind: Kind, beside: Path) -> Options:
-    """``--fix compact``, by the topic's own configuration, which is written to ``beside``; or ``--fix markers``."""
+    """Return options of ``--fix compact``, with the topic's configuration in ``beside``; or of ``--fix markers``."""
     if kind.half:
         return Options(
             engine=EngineName.INLINE,
@@ -162,7 +162,7 @@ def options_for(kind: Kind, beside: Path) -> Options:
 
 
 def one_round(root: Path, options: Options) -> list[Spent]:
-    """Plan, apply and verify once, on a copy; what each cost."""
+    """Run plan, apply and verify once, on a copy; return the cost of each."""
     plans: list[Plan] = []
     reports: list[ApplyReport] = []
     problems: list[Any] = []
@@ -182,11 +182,11 @@ class Logs(NamedTuple):
     """One kind of log.
 
     Attributes:
-        kind: of log.
+        kind: kind of the log.
         root: its log directory, of which copies are worked on.
         folder: name of the partition's.
         size: bytes of all its logs.
-        options: of the verbs.
+        options: options of the verbs.
     """
 
     kind: Kind
@@ -212,7 +212,7 @@ class Logs(NamedTuple):
 
 
 def compact(table: Table, setting: Setting) -> None:
-    """Each kind of log: krepair and each peer in turns."""
+    """Measure each kind of log: krepair and each peer in turns."""
     for kind in KINDS:
         with setting.room() as room, ExitStack() as stack:
             root = room / "made"
@@ -263,7 +263,7 @@ def _cp(folder: Path, target: Path) -> None:
 
 
 def _tasks(table: Table, room: Path, logs: Logs) -> None:
-    """CPU time by task, of one round of its own."""
+    """Return CPU time by task, from a separate round."""
     with _copy(room, logs, cold=False) as copy, timed_tasks(time.process_time) as tasks:
         one_round(copy, logs.options)
     for task, seconds in sorted(tasks.items()):
@@ -283,13 +283,13 @@ def _copy(room: Path, logs: Logs, *, cold: bool) -> Iterator[Path]:
 
 
 def peer_round(judge: Judge, folder: Path, *, half: bool, cold: bool) -> Spent:
-    """One pass of a cleaner over a copy, all keys in its map.
+    """Run one pass of a cleaner over a copy, with all keys in its map.
 
     Args:
-        judge: its classes.
-        folder: of the partition.
-        half: of markers; they are to go.
-        cold: with nothing in the page cache at first.
+        judge: process with the peer's classes.
+        folder: partition folder to clean.
+        half: share of markers that are removed.
+        cold: true to begin with an empty page cache.
     """
     judge.recover(folder, SETTINGS | IO_BUFFER)
     if cold:

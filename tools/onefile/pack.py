@@ -52,7 +52,7 @@ _MODULES_NOT_LOADED: Final = re.compile(
 
 
 class CannotBuildError(Exception):
-    """What this machine lacks, in one sentence."""
+    """Error: this machine lacks something, said in one sentence."""
 
 
 def check_machine() -> None:

@@ -32,7 +32,7 @@ _IN_NAMESPACE: Final = "KREPAIR_TRIALS_IN_NAMESPACE"
 
 
 class TrialFailedError(Exception):
-    """What was not as it should be."""
+    """Failure of a trial, with the difference."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class Tree:
         return errors
 
     def with_place(self, place: str) -> Tree:
-        """The same, with another folder for the programs."""
+        """Return the same with another folder for the programs."""
         return Tree(self.root, self.user, self.program, (("KREPAIR_CACHE_DIR", place),))
 
 
 def state_of(folder: Path) -> str:
-    """Digest of every name, byte and modification time below a folder."""
+    """Return a digest of every name, byte and modification time below a folder."""
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         content = path.read_bytes() if path.is_file() else b""
@@ -156,7 +156,7 @@ class Trials:
         self.room, self.program, self.bullseye = room, program, bullseye
 
     def tree(self, name: str, tmp: str = "size=2g", user: int = 0) -> Tree:
-        """A tree with nothing but /proc, /tmp and the file."""
+        """Create a tree with nothing but /proc, /tmp and the file."""
         root = self.room / name
         (root / "proc").mkdir(parents=True)
         (root / "tmp").mkdir()
@@ -166,7 +166,7 @@ class Trials:
         return Tree(root, user)
 
     def an_empty_tree(self) -> None:
-        """Nothing but /proc and /tmp."""
+        """Try a tree with nothing but /proc and /tmp."""
         tree = self.tree("empty")
         said = tree.run("--version", expected=DONE)
         if said.count("\n") != 1 or "/tmp/krepair-0" not in said:
@@ -177,13 +177,13 @@ class Trials:
         whole_round(tree)
 
     def no_proc(self) -> None:
-        """Not even /proc."""
+        """Try a tree without /proc."""
         tree = self.tree("noproc")
         subprocess.run(["umount", str(tree.root / "proc")], check=True)
         tree.run("--version", expected=DONE)
 
     def debian_11(self) -> None:
-        """An older Debian without Python."""
+        """Try an older Debian without Python."""
         if not self.bullseye.is_dir():
             fresh = self.room / "debian"
             subprocess.run(
@@ -204,11 +204,11 @@ class Trials:
         (root / "krepair").unlink()
 
     def nobody(self) -> None:
-        """A user without a home."""
+        """Try a user without a home."""
         whole_round(self.tree("nobody", user=NOBODY))
 
     def a_read_only_place(self) -> None:
-        """The file and the whole tree but /tmp cannot be written."""
+        """Try a read-only file in a tree where only /tmp can be written."""
         tree = self.tree("readonly")
         mount("--bind", str(tree.root), str(tree.root))
         mount("-o", "remount,ro,bind", str(tree.root))
@@ -217,7 +217,7 @@ class Trials:
         whole_round(tree)
 
     def a_noexec_tmp(self) -> None:
-        """Programs are forbidden in /tmp."""
+        """Try a /tmp that forbids programs."""
         tree = self.tree("noexec", "noexec,size=2g")
         refused(tree, "/tmp: it is mounted noexec")
         refused(tree.with_place("/tmp"), "/tmp cannot hold", "noexec")
@@ -225,7 +225,7 @@ class Trials:
         whole_round(tree.with_place("/room"))
 
     def a_small_tmp(self) -> None:
-        """100 MB in /tmp."""
+        """Try 100 MB in /tmp."""
         tree = self.tree("small", "size=100m")
         refused(tree, "/tmp: ", " MB are free")
         refused(tree.with_place("/tmp"), "/tmp cannot hold", " MB are needed")
@@ -235,7 +235,7 @@ class Trials:
         whole_round(tree.with_place("/room"))
 
     def two_at_once(self) -> None:
-        """Two first starts at the same time."""
+        """Try two first starts at the same time."""
         tree = self.tree("two")
         both = [tree.begin("--version") for _ in range(2)]
         said = [process.communicate() for process in both]
@@ -245,7 +245,7 @@ class Trials:
             raise TrialFailedError(f"it was not unpacked once: {said}")
 
     def killed(self) -> None:
-        """Unpackings that are killed, at many moments; what they leave goes."""
+        """Kill unpackings at many moments, and check that their remains are removed."""
         tree = self.tree("killed", "size=1400m")
         for milliseconds in (50, 200, 400, 700, 1000, 1500, 2500):
             process = tree.begin("--version")
@@ -258,7 +258,7 @@ class Trials:
             raise TrialFailedError(f"left: {left}")
 
     def a_file_that_is_gone(self) -> None:
-        """A cleaner of old files took one of them."""
+        """Try a copy from which a cleaner of old files removed one."""
         tree = self.tree("gone")
         tree.run("--version", expected=DONE)
         next((tree.root / "tmp/krepair-0").rglob("libarrow.so*")).unlink()
@@ -266,7 +266,7 @@ class Trials:
             raise TrialFailedError("it was not unpacked again")
 
     def planted(self) -> None:
-        """Another user was there first."""
+        """Try a folder that another user created first."""
         for kind in ("link", "foreign", "writable"):
             tree = self.tree(f"planted-{kind}")
             place = tree.root / "tmp/krepair-0"
@@ -283,7 +283,7 @@ class Trials:
             refused(tree.with_place("/open"), "/open cannot hold", "not private")
 
     def damaged(self) -> None:
-        """A copy that is not whole, and one with a flipped bit."""
+        """Try an incomplete copy, and one with a flipped bit."""
         tree = self.tree("damaged")
         copy = tree.root / "krepair"
         os.truncate(copy, copy.stat().st_size - 1)
@@ -299,7 +299,7 @@ class Trials:
             raise TrialFailedError("flipped")
 
     def spark(self) -> None:
-        """Spark is refused in one sentence."""
+        """Check that Spark is refused in one sentence."""
         tree = self.tree("spark")
         unpack_into(FIXTURE, tree.root / "tmp/work")
         said = tree.run("check", "/tmp/work/logs", "--engine", "spark", expected=REFUSED)
@@ -307,7 +307,7 @@ class Trials:
             raise TrialFailedError(said)
 
     def all(self) -> list[Callable[[], None]]:
-        """Every scene."""
+        """Run every scene."""
         return [
             self.an_empty_tree,
             self.no_proc,
@@ -327,7 +327,7 @@ class Trials:
 
 @contextmanager
 def roomy() -> Iterator[Path]:
-    """A folder for the trees, on a file system of its own."""
+    """Create a folder for the trees, on a file system of its own."""
     room = Path(tempfile.mkdtemp(prefix="krepair-trials-"))
     mount("-t", "tmpfs", "-o", "size=80%", "none", str(room))
     try:

@@ -31,7 +31,7 @@ STATE: Final = Path(".torture")
 
 
 class Module(Protocol):
-    """What a part is: a module with these two."""
+    """Interface of a part's module."""
 
     run: Callable[[range, Path, State], None]
     replay: Callable[[str, Path], list[str]]
@@ -41,11 +41,11 @@ class Part(NamedTuple):
     """One part of the programme.
 
     Attributes:
-        name: as typed.
-        module: where it is; imported when it is asked for.
+        name: name as typed.
+        module: name of the module, imported on demand.
         about: one line for the table.
-        seeds: how many seeds make a full run.
-        on_disk: whether the file system matters, so that it is counted for each.
+        seeds: number of seeds in a full run.
+        on_disk: true if the file system matters, so that results are counted for each.
     """
 
     name: str
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _report_goals(given: argparse.Namespace) -> int:
-    """The table of the goals; 0 if all are reached on one commit, 1 otherwise."""
+    """Print the table of the goals; return 0 if all are reached on one commit, 1 otherwise."""
     found = goals.all_lines(_folder_of(given), given.part or goals.GOALS)
     print(goals.table(found))
     return 0 if goals.is_one_programme(found) else 1
@@ -269,7 +269,7 @@ def _memory() -> str | None:
 
 
 def file_system_of(path: Path) -> str:
-    """Type of the file system of a path, as ``ext4``."""
+    """Return the type of a path's file system, as ``ext4``."""
     done = subprocess.run(["stat", "-f", "-c", "%T", str(path)], capture_output=True, text=True, check=False)
     return {"ext2/ext3": "ext4"}.get(done.stdout.strip(), done.stdout.strip() or "unknown")
 
@@ -293,7 +293,7 @@ def _run(part: Part, state: State, seeds: range, work: Path) -> None:
 
 
 def _folder_of(given: argparse.Namespace) -> Path:
-    """Where the state is: goals take other samples, so their units are others."""
+    """Return the folder of the state: goals use other samples, so their units differ."""
     return Path(given.state) / "goals" if given.goals else Path(given.state)
 
 
@@ -311,7 +311,7 @@ def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
 
 
 def table(parts: Sequence[Part], states: Sequence[State]) -> str:
-    """The figures in Markdown."""
+    """Return the figures in Markdown."""
     lines = ["", "| Part | On | Commit | Day | Figures | Wrong |", "|---|---|---|---|---|---|"]
     for part, state in zip(parts, states, strict=True):
         figures = state.figures

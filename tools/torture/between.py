@@ -84,11 +84,11 @@ class Tree(NamedTuple):
     """One log directory of the broker.
 
     Attributes:
-        name: of the scene, or of the twin; it is put before the names of its topics.
-        scene: what is in it.
+        name: name of the scene or its twin, the prefix of its topics.
+        scene: scene with its contents.
         kind: ``before``, ``after`` or ``victim``.
         folders: its partition folders.
-        placed: where it is, with a plan of its own.
+        placed: place on the disk, with a plan of its own.
     """
 
     name: str
@@ -105,14 +105,14 @@ class Tree(NamedTuple):
 
 @dataclass
 class Episode:
-    """What one broker meets.
+    """One broker, its log directories, and what happens to them.
 
     Attributes:
-        version: of the broker.
-        seed: of everything that is chosen.
+        version: version of the broker.
+        seed: seed of all random choices.
         trees: its log directories.
         told: tree -> how each step of it ended.
-        figures: counted here.
+        figures: counters to update.
         wrong: tree and what is wrong with it.
     """
 
@@ -124,16 +124,16 @@ class Episode:
     wrong: list[tuple[str, str]]
 
     def note(self, tree: Tree, ended: Ended) -> None:
-        """A step of a tree came to its end."""
+        """Note that a step of a tree has ended."""
         self.told.setdefault(tree.name, []).append(str(ended))
 
     def blame(self, tree: Tree, text: str) -> None:
-        """Something is wrong with a tree."""
+        """Record a fault of a tree."""
         self.wrong.append((tree.name, "\n".join([text, *self.told.get(tree.name, [])])))
 
 
 def _compacts(scene: Scene) -> bool:
-    """Whether the broker's cleaner works on the topics of a scene: that is the same in every episode."""
+    """Return whether the broker's cleaner works on the topics of a scene: the same in every episode."""
     return scene.name in {"keys", "markers-unclean"}
 
 
@@ -229,7 +229,7 @@ def write(broker: Broker, trees: Sequence[Tree], round_number: int) -> list[tupl
 
 
 def read(broker: Broker, trees: Sequence[Tree]) -> dict[str, dict[tuple[str, int], Records]]:
-    """Isolation level -> partition -> its records."""
+    """Read isolation level -> partition -> its records."""
     topics: dict[str, set[int]] = {}
     for tree in trees:
         for topic, number in tree.partitions:
@@ -281,7 +281,7 @@ def _wrong(
 
 
 def _unlike(mine: Records, right: Sequence[Records | None]) -> str:
-    """From where on they differ; a reader that began anew gives the same offsets twice."""
+    """Return where two readings begin to differ; a reader that began again returns the same offsets twice."""
     offsets = [record[0] for record in mine]
     twice = len(offsets) - len(set(offsets))
     equal = max(_equal_at_first(mine, each or ()) for each in right)
@@ -296,7 +296,7 @@ def _equal_at_first(one: Records, other: Records) -> int:
 
 
 def _last(records: Records) -> dict[bytes | None, bytes | None]:
-    """The last value of each key; a key with a tombstone is as one that is not there."""
+    """Return the last value of each key; a key with a tombstone counts as absent."""
     last = {key: value for _, key, value in records}
     return {key: value for key, value in last.items() if value is not None}
 
@@ -327,7 +327,7 @@ def verbs(episode: Episode, runner: Runner, round_number: int) -> None:
 
 
 def _not_put_back(tree: Tree, twin: Tree) -> str:
-    """Which original of the plan is not there as it was; the active segment is the broker's.
+    """Return an original of the plan that is not restored; the active segment belongs to the broker.
 
     An undo may have been killed when all was put back. A broker that is started then goes on with it as with its twin
     that krepair never touched: so it completes a swap that the plan had completed.
@@ -363,7 +363,7 @@ def purge_beside(episode: Episode, broker: Broker, runner: Runner) -> None:
 
 
 def written(episode: Episode, sent: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """All that anybody wrote, one after the other; the logs of the scenes are not compressed."""
+    """Return everything that was written, in order; the logs of the scenes are not compressed."""
     logs = [
         entry.data
         for tree in episode.trees
@@ -381,7 +381,7 @@ def play(
     calls: Mapping[str, Mapping[str, int]],
     victims: int = VICTIMS,
 ) -> Episode:
-    """One episode."""
+    """Run one episode."""
     work.mkdir()
     try:
         episode, broker = make(version, seed, work, victims)
@@ -417,7 +417,7 @@ def _serve(episode: Episode, broker: Broker, runner: Runner) -> None:
 
 
 def _blame_start(episode: Episode, broker: Broker, said: str) -> None:
-    """The broker did not start: the trees that it did not load to their ends are kept, and named."""
+    """Keep and name the trees that the broker did not load to their ends, after a failed start."""
     log = broker.log()
     begun = set(re.findall(r"partition=([^,\]]+)", log))
     loaded = set(re.findall(r"partition=([^,]+), dir[^\n]*Completed load", log))
@@ -440,7 +440,7 @@ def _blame_start(episode: Episode, broker: Broker, said: str) -> None:
 
 
 def _is_by_its_own_cleaner(episode: Episode) -> bool:
-    """Whether a second start failed only in logs that the broker's own cleaner works on, and only by KAFKA-8443."""
+    """Return whether a second start failed only in logs of the broker's own cleaner, by KAFKA-8443."""
     if release(episode.version) >= _READS_ON or not episode.figures["starts of a broker"]:
         return False
     with Judge(episode.version) as judge:
@@ -449,7 +449,7 @@ def _is_by_its_own_cleaner(episode: Episode) -> bool:
 
 
 def _refusals(judge: Judge, tree: Tree) -> Iterator[str]:
-    """What the loader throws at a copy of a partition, for those at which it throws."""
+    """Return the errors that the loader throws for copies of partitions."""
     root = tree.placed.path
     points, starts = (_lines(root / f"{kind}{CHECKPOINTS}") for kind in ("recovery-point", "log-start"))
     for folder, partition in zip(tree.folders, tree.partitions, strict=True):
@@ -474,14 +474,14 @@ def _lines(checkpoint: Path) -> dict[tuple[str, int], int]:
 
 
 def calls_of(runner: Runner, workdir: Path) -> dict[str, dict[str, int]]:
-    """Scene -> verb -> how many calls that change files it makes."""
+    """Return scene -> verb -> number of calls that change files."""
     scenes = [build(name) for name in SCENES]
     runner.warm_up(scenes, workdir)
     return {scene.name: find_wanted(runner, scene, workdir).counts for scene in scenes}
 
 
 def episodes(seeds: range, samples: float | None) -> Iterator[tuple[str, int]]:
-    """Version and seed of each episode."""
+    """Yield version and seed of each episode."""
     most = max(1, int(samples)) if samples else EPISODES
     for seed in seeds:
         for number in range(most):
@@ -490,7 +490,7 @@ def episodes(seeds: range, samples: float | None) -> Iterator[tuple[str, int]]:
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """``EPISODES`` of each version per seed, or ``state.samples`` of them."""
+    """Run ``EPISODES`` of each version per seed, or ``state.samples`` of them."""
     runner, calls = Runner(), None
     for version, seed in episodes(seeds, state.samples):
         unit = f"{version}:{seed}"

@@ -47,12 +47,12 @@ MOST = {"plan": 2000, "journal": 300, "staged": 200, "exchanged": 200, "kept": 4
 
 
 class Wrong(NamedTuple):
-    """What was not as it must be.
+    """One failure of a case.
 
     Attributes:
         what: the bit or the exchange.
-        why: what happened.
-        case: that shows it again.
+        why: description of the failure.
+        case: case that reproduces it.
     """
 
     what: str
@@ -61,21 +61,21 @@ class Wrong(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """How many cases of a kind were tried, and which went wrong."""
+    """Number of cases of a kind, and those that failed."""
 
     cases: int
     wrong: list[Wrong]
 
 
 def flipped(data: bytes, bit: int) -> bytes:
-    """The bytes with one bit the other way round."""
+    """Return the bytes with one bit flipped."""
     out = bytearray(data)
     out[bit // 8] ^= 1 << bit % 8
     return bytes(out)
 
 
 def sample(count: int, most: int, seed: str) -> list[int]:
-    """All numbers below ``count``, or so many of them."""
+    """Return all numbers below ``count``, or the given number of them."""
     if count <= most:
         return list(range(count))
     return sorted(random.Random(seed).sample(range(count), most))
@@ -83,7 +83,7 @@ def sample(count: int, most: int, seed: str) -> list[int]:
 
 # -- plan -------------------------------------------------------------------------------------------
 def plan_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
-    """Flip bits of the plan file."""
+    """Flip single bits of the plan file."""
     data = planfile.dumps(site.plan)
     bits = [only] if only >= 0 else sample(len(data) * 8, most, f"plan {seed}")
     wrong = []
@@ -95,7 +95,7 @@ def plan_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
 
 
 def _loads(data: bytes) -> str:
-    """What is wrong with the answer to a damaged plan."""
+    """Return the fault in the answer to a damaged plan."""
     try:
         planfile.loads(data, "the.plan")
     except KrepairError as error:
@@ -154,7 +154,7 @@ def _journal_answer(site: Site, state: State, path: str, verb: str, expected: Tr
 
 # -- staged files -----------------------------------------------------------------------------------
 def staged_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
-    """Flip a bit of a staged file right after its last byte was written; then everything goes its way."""
+    """Flip a bit of a staged file right after its last byte is written, then continue."""
     moments = _made(site)
     numbers = [only] if only >= 0 else range(most if moments else 0)
     wrong = []
@@ -175,7 +175,7 @@ def staged_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
 
 
 def _made(site: Site) -> list[int]:
-    """Events after which a staged file has all its bytes: the last write of each, unless it is empty."""
+    """Return the events after which a staged file has all its bytes: the last write of each nonempty one."""
     recording = site.record(("apply",))
     last: dict[int, int] = {}
     public = set(site.original.files.values())
@@ -225,7 +225,7 @@ def _flip_in(path: str, share: float) -> None:
 
 
 def _never_put_in_place(site: Site, outcome: Outcome, state: State, name: str) -> str:
-    """What is wrong after an apply one of whose staged files was disturbed."""
+    """Return the fault after an apply with one disturbed staged file."""
     found = public_tree(state)
     if outcome.code == 0:
         return "" if found == site.after else f"apply ends with 0, other than it should: {outcome.said}"
@@ -240,7 +240,7 @@ def _never_put_in_place(site: Site, outcome: Outcome, state: State, name: str) -
 
 
 def staged_exchanged(site: Site, seed: int, most: int, only: int = -1) -> Tried:
-    """Two staged files of one folder have exchanged their names right after the second was made."""
+    """Exchange the names of two staged files of one folder right after the second was made."""
     moments = _made(site)
     numbers = [only] if only >= 0 else sample(len(moments) * 2, most, f"exchanged {seed}")
     wrong = []
@@ -334,7 +334,7 @@ def _case(site: Site, kind: str, number: int, seed: int, moment: str = "") -> st
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """Every kind in every scene; with ``state.samples`` so many cases of each."""
+    """Try every kind in every scene; with ``state.samples`` that many cases of each."""
     for seed in seeds:
         for name in SCENES:
             left = [kind for kind in KINDS if not state.is_done(f"{name}:{seed}:{kind}")]

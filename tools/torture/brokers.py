@@ -42,10 +42,10 @@ class Tree(NamedTuple):
     """One log directory for the broker.
 
     Attributes:
-        case: where it comes from; ``before`` and ``after`` are what others are held against.
-        scene: its name.
+        case: origin of the tree; the others are compared with ``before`` and ``after``.
+        scene: name of the scene.
         prefix: put before the names of its topics.
-        state: its files.
+        state: files of the tree.
     """
 
     case: str
@@ -55,7 +55,7 @@ class Tree(NamedTuple):
 
 
 def trees_of(name: str, seed: int, most: int, workdir: Path) -> Iterator[Tree]:
-    """The original tree, the applied one, and so many of power losses in apply and undo."""
+    """Return the original tree, the applied one, and the given number of power losses in apply and undo."""
     with placed(build(name, seed), workdir) as site:
         applied = site.record(("apply",))
         yield Tree("before", name, f"{name}.before.", site.original)
@@ -90,8 +90,8 @@ def write_renamed(
     """Write a log directory, without ``.lock``, with the prefix before the names of all topics.
 
     Args:
-        root: where; it is not there yet.
-        prefix: before the names of partition folders, and in the checkpoints of the root.
+        root: folder to create.
+        prefix: prefix of partition folders, and of entries in the root's checkpoints.
         folders: a folder before what is in it.
         files: path, bytes and modification time.
     """
@@ -143,7 +143,7 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """One start of each version per seed."""
+    """Start each version once per seed."""
     for seed in seeds:
         for version in VERSIONS:
             unit = f"{version}:{seed}"

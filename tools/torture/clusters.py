@@ -20,12 +20,12 @@ ALONE = "alone"
 
 
 def play(mode: str, version: str, seed: int, work: Path) -> Figures:
-    """One cluster; what is wrong in it is in the figures.
+    """Run one cluster and count its failures.
 
     Args:
         mode: one of ``MODES``, or ``healthy``.
-        version: of Kafka.
-        seed: of all chance.
+        version: version of Kafka.
+        seed: seed of all random choices.
         work: an empty folder; it is removed.
     """
     work.mkdir()
@@ -43,7 +43,7 @@ def play(mode: str, version: str, seed: int, work: Path) -> Figures:
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """One cluster of each version and mode per seed."""
+    """Run one cluster of each version and mode per seed."""
     for seed in seeds:
         for version in VERSIONS:
             for mode in (*MODES, HEALTHY):

@@ -80,18 +80,18 @@ class Case(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """From its text."""
+        """Parse a case from its text."""
         scene, seed, first, stop, way, verb = text.split(":")
         return cls(scene, int(seed), first, int(stop), way, verb)
 
 
 class Ended(NamedTuple):
-    """How a verb ended.
+    """Result of a verb's run.
 
     Attributes:
-        code: exit code.
-        said: what was wrong.
-        notes: of its report.
+        code: exit code of the verb.
+        said: errors that it printed.
+        notes: notes of its report.
     """
 
     code: ExitCode
@@ -103,9 +103,9 @@ class Copied:
     """A scene whose directory is copied after some call.
 
     Args:
-        name: of the scene.
-        seed: of it.
-        workdir: where it is placed.
+        name: name of the scene.
+        seed: seed of the scene.
+        workdir: folder that it is placed in.
     """
 
     def __init__(self, name: str, seed: int, workdir: Path) -> None:
@@ -141,7 +141,7 @@ class Copied:
         raise AssertionError(f"{first} has no call {stop}")
 
     def wrong(self, case: Case) -> str | None:
-        """What is wrong in a case, or empty; None where there is nothing to try: nothing of the plan is there."""
+        """Return the fault of a case, or an empty string; None if nothing of the plan exists, so nothing is tried."""
         placed = self._stopped(case.first, case.stop)
         if not private(look(placed.path)):
             return None
@@ -209,7 +209,7 @@ class Copied:
 
 
 def copy(path: Path, way: str) -> None:
-    """The directory becomes a copy of itself, under the same path."""
+    """Replace the directory by a copy of itself, under the same path."""
     old = path.with_name("old")
     path.rename(old)
     subprocess.run(["cp", *WAYS[way], str(old), str(path)], check=True)
@@ -220,7 +220,7 @@ def copy(path: Path, way: str) -> None:
 
 
 def plain(tree: Tree, way: str, away: bool) -> Tree:
-    """A tree without what a way of copying loses; ``away``: without what a fence holds."""
+    """Return a tree without what a way of copying loses; ``away``: also without the fence's contents."""
     out = {name: seen._replace(mtime_ns=0) if way == "timeless" else seen for name, seen in tree.items()}
     if way == "owners":
         out = {name: seen._replace(owner=OTHER_OWNER) for name, seen in out.items()}
@@ -232,17 +232,17 @@ def plain(tree: Tree, way: str, away: bool) -> Tree:
 
 
 def ways() -> tuple[str, ...]:
-    """The ways that this user can try: only root gives files away."""
+    """Return the ways that this user can try: only root can give files to others."""
     return tuple(way for way in WAYS if way != "owners" or os.geteuid() == 0)
 
 
 def try_unit(copied: Copied, case: Case, most: int | None = None) -> tuple[int, list[tuple[Case, str]]]:
-    """Every call of one verb, one way of copying, one verb after it; gives how many cases, and what went wrong.
+    """Try every call of a verb with one way of copying and a next verb; return the number of cases, and failures.
 
     Args:
-        copied: the scene.
+        copied: scene that is copied.
         case: its ``stop`` does not count.
-        most: so many calls, spread over all of them; None: each.
+        most: number of calls, spread over all of them; None: each.
     """
     calls, tried, wrong = copied.calls[case.first], 0, []
     step = max(1, calls // most) if most else 1
@@ -256,7 +256,7 @@ def try_unit(copied: Copied, case: Case, most: int | None = None) -> tuple[int, 
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """Every scene, verb, way and verb after it; with ``state.samples`` so many calls of each."""
+    """Try every scene, verb, way and next verb; with ``state.samples`` that many calls of each."""
     for seed in seeds:
         for name in SCENES:
             units = {

@@ -81,21 +81,21 @@ class Site:
         self.safe = self.picture()
 
     def picture(self) -> Tree:
-        """All that is outside of the log directory; of what is beside it the names, but for the report of the plan."""
+        """Read everything outside the log directory; beside it only the names, without the plan's report."""
         here = os.listdir(self.folder)
         beside = [name for name in here if not name.startswith("logs") and not name.endswith(SUFFIX)]
         nothing = Seen(0, (0, 0), 0, 0, "", "")
         return look(self.outside) | {f"../{name}": nothing for name in beside}
 
     def broken(self) -> str:
-        """How the outside has changed; the names that a hard link adds are ours."""
+        """Return how the outside has changed; the names of our own hard links do not count."""
         now = {name: one._replace(links=0) for name, one in self.picture().items()}
         return differences(now, {name: one._replace(links=0) for name, one in self.safe.items()})
 
 
 # -- values that somebody might write -------------------------------------------------------------------
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths to everything in a document."""
+    """Yield the paths to all values in a document."""
     if path:
         yield path
     if isinstance(value, dict):
@@ -169,7 +169,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def crafted_plan(plan: Plan, rng: random.Random, outside: str) -> tuple[bytes, str]:
-    """Bytes of a plan with one or two other values, sealed where it still is a plan."""
+    """Return the bytes of a plan with one or two other values, sealed if it is still a plan."""
     document = msgspec.json.decode(planfile.in_full(plan))
     done = "; ".join(craft(document, rng, outside) for _ in range(rng.choice([1, 1, 2])))
     try:
@@ -179,7 +179,7 @@ def crafted_plan(plan: Plan, rng: random.Random, outside: str) -> tuple[bytes, s
 
 
 def crafted_journal(data: bytes, rng: random.Random, outside: str) -> tuple[bytes, str]:
-    """A journal with another value in one record, and the right checksum."""
+    """Return a journal with another value in one record, and the right checksum."""
     lines = data.splitlines(keepends=True)
     number = rng.randrange(len(lines))
     document = msgspec.json.decode(lines[number][9:])
@@ -256,10 +256,10 @@ class Case:
     """One case: a scene in some state, something crafted, and a verb.
 
     Args:
-        runner: of verbs.
-        scene: what it is tried on.
-        wanted: what the scene has to be.
-        seed: of all that is chosen.
+        runner: runs the verbs.
+        scene: scene that the case is tried on.
+        wanted: expected trees of the scene.
+        seed: seed of all random choices.
     """
 
     def __init__(self, runner: Runner, scene: Scene, wanted: Wanted, kind: str, seed: str) -> None:
@@ -286,7 +286,7 @@ class Case:
         return plainly("\n".join([wrong, *self.said]), site.placed) if wrong else ""
 
     def _begin(self, site: Site) -> None:
-        """A plan that is not begun, half applied, applied, or half undone."""
+        """Prepare a plan that is not begun, half applied, applied, or half undone."""
         for verb, killed in self.rng.choice(
             [(), (("apply", True),), (("apply", False),), (("apply", False), ("undo", True))]
         ):
@@ -362,7 +362,7 @@ class Case:
         return ""
 
     def _way_back(self, site: Site) -> str:
-        """With all that is sound again, undo gives the original tree, or says why not and leaves every original."""
+        """Check that with the sound files back undo restores the original tree, or refuses and keeps every original."""
         ended = self.run(site, "undo")
         if ended.code not in _ENDS:
             return f"undo ended with {ended.code}, which it never may: {ended.last_words()}"
@@ -379,7 +379,7 @@ class Case:
         return "" if purged else self._lost(found)
 
     def _lost(self, found: Tree) -> str:
-        """An original log of which no copy is left anywhere in the log directory."""
+        """Return an original log without any copy in the log directory."""
         there = {one.content for one in found.values()}
         for name, one in self.wanted.before.items():
             if name.endswith(".log") and one.content not in there and name not in self._mended():
@@ -387,7 +387,7 @@ class Case:
         return ""
 
     def _mended(self) -> set[str]:
-        """Logs that lose bytes at their end, which are kept by themselves."""
+        """Return logs that lose bytes at their end, which are kept separately."""
         return {
             f"{part.folder}/{file.name}"
             for part in self.scene.plan.partitions
@@ -397,7 +397,7 @@ class Case:
 
 
 def look_beside_traps(root: Path) -> Tree:
-    """What is there, but nothing of pipes, devices, sockets and files without end."""
+    """Read the tree without pipes, devices, sockets and endless files."""
 
     def is_trap(path: str) -> bool:
         found = os.lstat(path)
@@ -408,7 +408,7 @@ def look_beside_traps(root: Path) -> Tree:
 
 
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
-    """``CASES`` of a unit, ``scene:seed:kind``, or so many."""
+    """Yield the cases of a unit, ``scene:seed:kind``: ``CASES``, or the given number."""
     del wanted
     kind = unit.rpartition(":")[2]
     return (f"{kind}:{number}" for number in range(max(1, int(samples)) if samples else CASES))

@@ -1,4 +1,4 @@
-"""What may be on a disk after the power went: the model, in plain words, and its states.
+"""Model what may be on a disk after a power cut, in plain words, and enumerate its states.
 
 The model. It asks for no more than POSIX promises, so a file system that gives more (ext4, XFS) is covered, too.
 
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
 
 class Volume:
-    """What is durable, and what is only on its way.
+    """Durable content of a volume, and content that is not synced yet.
 
     Args:
         root: node of the log directory.
@@ -95,7 +95,7 @@ class Volume:
         self.gifts: dict[int, list[Attrs]] = {}
 
     def take(self, event: Event) -> None:
-        """One more call of the recording happened."""
+        """Apply the next recorded call."""
         match event:
             case Born():
                 self.attrs[event.node] = event.attrs
@@ -149,21 +149,21 @@ class Volume:
 
     @property
     def pending(self) -> int:
-        """How many things are on their way."""
+        """The number of changes that are not durable yet."""
         return len(self.renames) + len(self.versions) + len(self.gifts)
 
     # -- states
 
     def newest(self) -> State:
-        """Nothing is lost: the tree as a killed process leaves it."""
+        """Return the tree without any loss, as a killed process leaves it."""
         return self._state([True] * len(self.renames), _Newest())
 
     def states(self, rng: random.Random, limit: int) -> Iterator[State]:
-        """Trees that may be there: the extreme ones first, then each thing alone lost and alone kept, then chance.
+        """Yield possible trees: the extremes first, then each change alone lost and alone kept, then random ones.
 
         Args:
-            rng: seeded.
-            limit: how many at most.
+            rng: seeded random source.
+            limit: upper bound of their number.
         """
         count = len(self.renames)
         every, none = [True] * count, [False] * count
@@ -185,7 +185,7 @@ class Volume:
             yield self._state(self._closed(rng.random() < share for _ in range(count)), _Random(rng))
 
     def states_without(self, synced: Volume, rng: random.Random, limit: int) -> Iterator[State]:
-        """Trees that may be there only because syncs were left out: each loses what ``synced`` has for good."""
+        """Yield trees that are only possible without some syncs: each loses the content of ``synced`` for good."""
         safe = set(map(id, synced.renames))
         extra = [number for number, change in enumerate(self.renames) if id(change) not in safe]
         files = [node for node in self.versions | self.gifts if node not in synced.versions | synced.gifts]
@@ -206,7 +206,7 @@ class Volume:
             yield self._state(kept, _Random(rng) if files or rng.random() < 0.3 else _Newest())
 
     def _closed(self, wanted: Iterable[bool]) -> list[bool]:
-        """Without the changes whose name had an earlier change that is lost."""
+        """Return the changes without those whose name had an earlier, lost change."""
         lost: set[tuple[int, str]] = set()
         out: list[bool] = []
         for change, want in zip(self.renames, wanted, strict=True):
@@ -265,7 +265,7 @@ def _keys(change: Born | Named | Unnamed | Moved) -> tuple[tuple[int, str], ...]
 
 
 def _folders(change: Born | Named | Unnamed | Moved) -> tuple[int, ...]:
-    """Whose sync makes the change durable."""
+    """Return the folders whose sync makes the change durable."""
     return (change.folder, change.to_folder) if isinstance(change, Moved) else (change.folder,)
 
 
@@ -281,7 +281,7 @@ def _apply(names: Names, change: Born | Named | Unnamed | Moved) -> None:
 
 
 class _Choice:
-    """Which of the old and new bytes and attributes of a file are there; the first of each list is the durable one."""
+    """Choice between old and new bytes and attributes of a file; the first of each list is the durable one."""
 
     def data(self, node: int, versions: list[bytes]) -> bytes:
         raise NotImplementedError
@@ -333,7 +333,7 @@ class _Random(_Choice):
 
 
 def torn(versions: list[bytes], rng: random.Random) -> bytes:
-    """A file of which some sectors are old and some new, and the size is one of its sizes or between."""
+    """Return a file with some old and some new sectors, whose size is one of its sizes or between."""
     low, high = sorted(len(version) for version in rng.choices(versions, k=2))
     size = rng.choice((low, high, rng.randint(low, high)))
     sector = rng.choice(_SECTORS)

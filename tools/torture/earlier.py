@@ -1,4 +1,4 @@
-"""What this krepair leaves when it is killed, kept for each krepair that comes after it.
+"""Keep the trees that this krepair leaves when it is killed, for every later krepair.
 
     python -m tools.torture.earlier        writes fixtures/earlier-VERSION.zst
 
@@ -36,8 +36,8 @@ class Kept(msgspec.Struct, frozen=True):
     """One scene.
 
     Attributes:
-        name: of the scene.
-        plan: the plan file.
+        name: name of the scene.
+        plan: bytes of the plan file.
         before: the log directory, before anything was done.
         stops: steps -> the log directory after them.
     """
@@ -50,7 +50,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def the_place() -> Iterator[Path]:
-    """``PLACE``, empty, for one process at a time; gone afterwards."""
+    """Create ``PLACE``, empty, for one process at a time; remove it afterwards."""
     with open(f"{PLACE}.lock", "ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         shutil.rmtree(PLACE, ignore_errors=True)
@@ -71,7 +71,7 @@ def put(entries: list[Entry], place: Path) -> Path:
 
 
 def read_kept(version: str) -> list[Kept]:
-    """What a version has left."""
+    """Read the trees that a version has left."""
     packed = (FIXTURES / f"earlier-{version}.zst").read_bytes()
     return msgspec.msgpack.decode(zstandard.decompress(packed), type=list[Kept])
 

@@ -83,12 +83,12 @@ _MOST_PER_UNIT = 40
 
 
 def templates_of(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Verb that fails -> templates of a scene, whose name says how its originals are kept."""
+    """Return verb that fails -> templates of a scene, whose name says how its originals are kept."""
     return OF_FREED if name.endswith(f"~{UNTIL_VERIFIED}") else TEMPLATES
 
 
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
-    """The steps of every case of a unit, ``scene:seed:verb:fault``."""
+    """Yield the steps of every case of a unit, ``scene:seed:verb:fault``."""
     rng = random.Random(unit)
     *_, verb, fault = unit.split(":")
     most = _MOST_PER_UNIT if samples is None else how_many(samples, rng)
@@ -137,7 +137,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
 
 
 def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
-    """What is wrong after a verb in which a call failed."""
+    """Return the faults after a verb in which a call failed."""
     if ended.code == 0:
         lost = next(
             (call for place, call in enumerate(ended.calls) if _loses(ended.calls[place:], found, keep)), None
@@ -150,7 +150,7 @@ def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
 
 
 def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
-    """Whether the first of these calls is an ``fsync`` that failed and was needed.
+    """Return whether the first of these calls is an ``fsync`` that failed and was needed.
 
     What it removes of krepair's own folders may come back as litter. Where apply has freed all, its last deed is to
     drop its records; if it cannot, the journal and the plan stay until purge, and nothing else. Then only the lock
@@ -168,12 +168,12 @@ def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
 
 
 def _is_failed_fsync(call: Call) -> bool:
-    """An interrupted one is none: nothing is lost, and Python makes the call again (PEP 475)."""
+    """Return whether an ``fsync`` failed; an interrupted one loses nothing: Python repeats it (PEP 475)."""
     return call.kind is Kind.FSYNC and call.error not in {0, errno.EINTR}
 
 
 def taken_for_durable(calls: Sequence[Call], root: Path) -> str:
-    """Files whose bytes an ``fsync`` may have lost, and that are still used after a verb ended with 0.
+    """Return files that a failed ``fsync`` may have lost, and that are still used after a verb ended with 0.
 
     Bytes that were written before a failed ``fsync`` have to be written again, cut off, or given up with the file.
     """

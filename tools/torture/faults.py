@@ -26,7 +26,7 @@ _MAGIC: Final = 0x746F7274
 
 
 class Kind(IntEnum):
-    """What a call does; the order is that of ``faults.c``."""
+    """Kind of a system call; the order is that of ``faults.c``."""
 
     CREATE = 0
     WRITE = 1
@@ -60,7 +60,7 @@ class Kind(IntEnum):
 
 
 class Mode(IntEnum):
-    """What happens at the call whose number is set."""
+    """Effect at the call whose number is set."""
 
     RECORD = 0
     KILL_BEFORE = 1
@@ -76,7 +76,7 @@ class Mode(IntEnum):
 
 
 def mask(*kinds: Kind) -> int:
-    """One bit per kind."""
+    """Return one bit for each kind."""
     return sum(1 << kind for kind in set(kinds))
 
 
@@ -86,11 +86,11 @@ ALL_KINDS: Final = CHANGING | LOOKING
 
 
 class Fault(NamedTuple):
-    """What is to happen.
+    """A fault to inject.
 
     Attributes:
-        mode: what.
-        number: at which of the counted calls, from 1; 0 never.
+        mode: effect on the call.
+        number: number of the counted call, from 1; 0 for none.
         error: errno of a call that fails.
         counted: kinds of calls that are counted, see ``mask``.
         failing: kinds that fail after the first, where the mode goes on failing.
@@ -107,12 +107,12 @@ class Call(NamedTuple):
     """One call that was made.
 
     Attributes:
-        kind: what it does.
+        kind: kind of the call.
         error: errno that the process saw, 0 if it went well.
         inode: (device, inode) of the file before the call, zeros if there was none.
         amount: bytes moved, or the new size.
-        number: which of the counted calls, from 1; 0 if it was not counted.
-        injected: whether the error, or the few bytes, were ours.
+        number: number among the counted calls, from 1; 0 if it was not counted.
+        injected: true if the error, or the short write, was injected.
         path: relative to the root.
         target: second path, or empty.
     """
@@ -127,7 +127,7 @@ class Call(NamedTuple):
     target: str
 
     def __str__(self) -> str:
-        """One line."""
+        """Return the call in one line."""
         paths = f"{self.path} -> {self.target}" if self.target else self.path
         end = f" = {errno.errorcode.get(self.error, self.error)}" if self.error else ""
         return f"{self.kind.name.lower()} {paths}{end}{' (made to fail)' if self.injected and self.error else ''}"
@@ -171,7 +171,7 @@ class Control:
     """A control block in a file, shared with every process that was started under it.
 
     Args:
-        path: of the file; made if it is not there.
+        path: path of the file; created if it is missing.
     """
 
     def __init__(self, path: Path) -> None:
@@ -192,8 +192,8 @@ class Control:
         """Say what is to happen below a folder, and forget what has; nothing happens before ``arm``.
 
         Args:
-            root: the folder.
-            fault: what is to happen.
+            root: folder that is watched.
+            fault: fault to inject.
             other: a second folder, below which it happens, too.
         """
         block = self._block
@@ -205,11 +205,11 @@ class Control:
         block.other = b"" if other is None else os.fsencode(other)
 
     def arm(self) -> None:
-        """From now on calls are counted."""
+        """Count calls from now on."""
         self._block.armed = 1
 
     def disarm(self) -> None:
-        """From now on nothing happens."""
+        """Inject nothing from now on."""
         self._block.armed = 0
 
     def copy_of(self, other: Control) -> None:
@@ -223,11 +223,11 @@ class Control:
 
     @property
     def happened(self) -> bool:
-        """Whether what was set has happened."""
+        """True if the fault was injected."""
         return self._block.happened > 0
 
     def calls(self) -> list[Call]:
-        """All calls below the folder, also of kinds that are not counted.
+        """All calls below the folder, including kinds that are not counted.
 
         Raises:
             AssertionError: there were more than the block holds.
@@ -250,7 +250,7 @@ class Control:
 
 
 def library() -> Path:
-    """The compiled library, made if this version of its source was not compiled here yet.
+    """Return the compiled library; compile it if this version of its source was not compiled here yet.
 
     Raises:
         RuntimeError: there is no C compiler, or it fails.
@@ -276,12 +276,12 @@ def library() -> Path:
 
 
 def environment(control: Path) -> dict[str, str]:
-    """The environment of a process that takes part."""
+    """Return the environment of a process that takes part."""
     return os.environ | {"LD_PRELOAD": str(library()), VARIABLE: str(control)}
 
 
 def takes_part() -> bool:
-    """Whether this process was started under a control block."""
+    """Return whether this process was started under a control block."""
     return VARIABLE in os.environ and str(library()) in os.environ.get("LD_PRELOAD", "")
 
 
@@ -300,7 +300,7 @@ _own: Control | None = None
 
 
 def own_control() -> Control:
-    """The control block that this process is under; its file goes, the memory stays.
+    """Return the control block of this process; its file is removed, the memory stays.
 
     Processes that are started, not forked, need a control block of their own.
     """

@@ -38,11 +38,11 @@ SECONDS = 60
 
 
 class Figures(NamedTuple):
-    """What one run came to.
+    """Result of one run.
 
     Attributes:
-        seconds: it took.
-        runs: inputs tried.
+        seconds: duration in seconds.
+        runs: number of inputs tried.
         failed: files of inputs on which the decoder failed.
     """
 
@@ -52,7 +52,7 @@ class Figures(NamedTuple):
 
 
 def fuzz_here(name: str, seconds: str, seed: str) -> None:
-    """Fuzz one decoder in this process; libFuzzer ends it."""
+    """Fuzz one decoder in this process, which libFuzzer ends."""
     import atheris  # installed only for this
 
     with atheris.instrument_imports(include=["krepair"], enable_loader_override=False):
@@ -109,7 +109,7 @@ def fuzz(name: str, seconds: int, seed: int) -> Figures:
 
 
 def run(seeds: range, _workdir: Path, state: Any) -> None:
-    """As a part of ``make torture``: each decoder for a minute and seed."""
+    """Fuzz each decoder for a minute per seed, as a part of ``make torture``."""
     from tests.fuzz.decoders import DECODERS
 
     if importlib.util.find_spec("atheris") is None:
@@ -128,7 +128,7 @@ def run(seeds: range, _workdir: Path, state: Any) -> None:
 
 
 def replay(case: str, _workdir: Path) -> list[str]:
-    """One input again, ``decoder:file``; gives the traceback, or nothing."""
+    """Decode one input again, ``decoder:file``; return the traceback, or an empty string."""
     from tests.fuzz.decoders import DECODERS
 
     name, _, file = case.partition(":")

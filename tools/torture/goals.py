@@ -1,4 +1,4 @@
-"""How much of each part is wanted on one build before a release, and how far that is.
+"""Goals of each part on one build before a release, and the progress towards them.
 
     python -m tools.torture --goals              run until each goal is reached; the same command goes on
     python -m tools.torture --goals --report     what is done, wanted, and wrong; nothing is run
@@ -20,12 +20,12 @@ from tools.torture.state import CHANGED, State, kept_in
 
 
 class Goal(NamedTuple):
-    """What is wanted of a part.
+    """Goal of one part.
 
     Attributes:
         what: one line for the table.
         figures: names of its figures that are added up.
-        wanted: how much.
+        wanted: amount that is wanted.
         samples: cases of each unit, so that one or two seeds make it.
     """
 
@@ -71,16 +71,16 @@ ONE_IN_SO_MANY_MUTANTS: Final = 10
 
 
 class Line(NamedTuple):
-    """How far a part is.
+    """Progress of one part.
 
     Attributes:
-        part: its name.
-        what: what is counted.
-        file_system: on which; empty where it does not matter.
-        done: so much.
-        wanted: of so much.
+        part: name of the part.
+        what: unit that is counted.
+        file_system: type of the file system; empty if it does not matter.
+        done: amount that is done.
+        wanted: amount that is wanted.
         wrong: cases in which something was wrong.
-        commits: on which it was done.
+        commits: commits that it was done on.
     """
 
     part: str
@@ -93,12 +93,12 @@ class Line(NamedTuple):
 
     @property
     def is_reached(self) -> bool:
-        """Whether enough was done, and nothing was wrong."""
+        """True if enough was done without a failure."""
         return self.done >= self.wanted and not self.wrong
 
 
 def wanted_of(part: str, file_system: str) -> int:
-    """How much of a part is wanted on a file system; 0 where there is no goal."""
+    """Return the goal of a part on a file system; 0 without a goal."""
     goal = GOALS.get(part)
     if goal is None:
         return 0
@@ -106,21 +106,21 @@ def wanted_of(part: str, file_system: str) -> int:
 
 
 def done_of(state: State) -> int:
-    """How much of the goal of a part is done."""
+    """Return how much of a part's goal is done."""
     goal, figures = GOALS.get(state.part), state.figures
     return sum(figures[name] for name in goal.figures) if goal is not None else 0
 
 
 def is_reached(state: State) -> bool:
-    """Whether enough was done of a part; always where there is no goal."""
+    """Return whether enough of a part was done; always true without a goal."""
     return done_of(state) >= wanted_of(state.part, state.file_system)
 
 
 def seeds_until_reached(state: State, first: int = 0) -> Iterator[range]:
-    """One seed after the other until the goal is reached, nothing more is done, or the time is up.
+    """Yield seeds until the goal is reached, no more progress is made, or the time is up.
 
     Args:
-        state: of the part.
+        state: state of the part.
         first: the first seed.
     """
     idle = 0
@@ -133,7 +133,7 @@ def seeds_until_reached(state: State, first: int = 0) -> Iterator[range]:
 
 
 def lines(states: Sequence[State]) -> list[Line]:
-    """A line for each part that has a goal."""
+    """Return a line for each part that has a goal."""
     return [
         Line(
             state.part,
@@ -150,7 +150,7 @@ def lines(states: Sequence[State]) -> list[Line]:
 
 
 def all_lines(folder: Path, parts: Collection[str]) -> list[Line]:
-    """A line for each part and file system: what the folder has, and what is wanted and was not begun."""
+    """Return a line for each part and file system: results in the folder, and goals that were not begun."""
     found = lines(list(kept_in(folder, [name for name in GOALS if name in parts])))
     begun = {(line.part, line.file_system) for line in found}
     for part in parts:
@@ -163,10 +163,10 @@ def all_lines(folder: Path, parts: Collection[str]) -> list[Line]:
 
 
 def why_not_here(folder: Path, here: str) -> str:
-    """Why nothing may be added on this commit to what a folder has; empty: it may.
+    """Return why this commit may add nothing to a folder's results; an empty string if it may.
 
     Args:
-        folder: of the goals.
+        folder: folder of the goals' results.
         here: the commit of this tree, see ``commit_here``.
     """
     if here.endswith(CHANGED):
@@ -184,13 +184,13 @@ def why_not_here(folder: Path, here: str) -> str:
 
 
 def is_one_programme(found: Sequence[Line]) -> bool:
-    """Whether all of it is reached, and was done on one commit that is known."""
+    """Return whether all goals are reached, on one known commit."""
     commits = {commit for line in found for commit in line.commits}
     return all(line.is_reached for line in found) and len(commits) == 1 and "" not in commits
 
 
 def _wrong(state: State) -> int:
-    """Of mutants one in ten may live; each of them is named all the same."""
+    """Return the number of failures; one in ten mutants may live, but each of them is named."""
     figures = state.figures
     if state.part == "mutants":
         lived = figures["mutants"] - figures["killed"]
@@ -199,7 +199,7 @@ def _wrong(state: State) -> int:
 
 
 def table(found: Sequence[Line]) -> str:
-    """Done, wanted and wrong of each goal, and on which commit, in Markdown."""
+    """Return done, wanted and wrong of each goal with the commit, in Markdown."""
     rows = [
         f"| {line.what} | {line.file_system or 'any'} | {', '.join(one or '?' for one in line.commits)} "
         f"| {line.done:,} | {line.wanted:,} | {line.wrong:,} | {'yes' if line.is_reached else 'no'} |"

@@ -120,15 +120,15 @@ class Folder:
     """A folder as a test left it.
 
     Attributes:
-        path: of the copy.
-        test: class and method.
+        path: path of the copy.
+        test: class and method of the test.
         kind: ``load``: a loader was about to load it; ``close``: a log had just closed it; ``clean``: a log was
             open, and a cleaner about to clean it.
-        clean: whether the loader was told of a clean stop.
+        clean: true if the loader was told of a clean stop.
         recovery_point, log_start: as it was told.
-        now_ms: its clock.
-        settings: of its topic.
-        remote: whether segments lie in other storage.
+        now_ms: clock of the loader, epoch milliseconds.
+        settings: settings of its topic.
+        remote: true if segments lie in remote storage.
     """
 
     path: Path
@@ -144,7 +144,7 @@ class Folder:
 
 @dataclass
 class Figures:
-    """What was compared, and what differs: (folder, text)."""
+    """Counters of what was compared, and the differences: (folder, text)."""
 
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[Folder, str]] = field(default_factory=list)
@@ -171,7 +171,7 @@ def _jars(version: str) -> Path:
 
 
 def captured(version: str) -> list[Folder]:
-    """The folders that the tests of a version make; they are run once for each state of the agent."""
+    """Return the folders that the tests of a version make, after one run for each state of the agent."""
     digest = hashlib.sha256(AGENT.read_bytes() + repr(TESTS[version]).encode()).hexdigest()[:12]
     kept = cache_root() / f"folders-{version}-{digest}"
     with locked(cache_root() / f"folders-{version}.lock"):
@@ -200,7 +200,7 @@ def _run_tests(version: str, work: Path) -> Path:
 
 
 def read(kept: Path) -> list[Folder]:
-    """The folders that an agent kept, those with a log in other states than those before."""
+    """Read the folders that an agent kept, with a log in another state than before."""
     found, seen = [], set()
     for one in sorted(kept.iterdir()):
         lines = re.sub(r"\\(.)", r"\1", (one / "facts.properties").read_text()).splitlines()
@@ -276,7 +276,7 @@ class Site:
         self.now_ms = max(one.now_ms for one in folders)
 
     def options(self, *fixes: str, **more: object) -> Options:
-        """What the command line would hand over; no folder is younger than the clock."""
+        """Return the options of the command line; no folder is younger than the clock."""
         given = {"fixes": fixes, "now_ms": self.now_ms, "only_replica": ("*",)} | more
         return Options(
             engine=EngineName.INLINE,
@@ -286,11 +286,11 @@ class Site:
         )
 
     def checked(self, *, deep: bool = False) -> LogDirReport:
-        """``check`` of it."""
+        """Run ``check`` on it."""
         return check([str(self.logs)], self.options(deep=deep)).log_dirs[0]
 
     def mended(self, options: Options, figures: Figures) -> dict[str, PartitionPlan]:
-        """Plan, apply and verify; gives the partitions of the plan by folder."""
+        """Plan, apply and verify; return the plan's partitions by folder."""
         plan = make_plan(str(self.logs), options)
         report = apply(plan, options)
         for one in report.results:
@@ -302,12 +302,12 @@ class Site:
         return {one.folder: one for one in plan.partitions}
 
     def copy(self, name: str, folder: Path | None = None) -> Path:
-        """A new copy of a folder; as it was before, if none is named."""
+        """Copy a folder; in its earlier state if one is named."""
         root = Path(tempfile.mkdtemp(dir=self.root))
         return Path(shutil.copytree(folder or self.folders[name].path, root / name))
 
     def started(self, name: str, folder: Path | None = None) -> tuple[Done, Path]:
-        """What the loader does with a copy of a folder, and the copy."""
+        """Load a copy of a folder; return the loader's result and the copy."""
         one, copy = self.folders[name], self.copy(name, folder)
         try:
             told = self.judge.start(
@@ -323,7 +323,7 @@ class Site:
         return Done(told), copy
 
     def loaded(self, name: str, folder: Path) -> Loaded:
-        """What the classes serve of a folder after a clean stop."""
+        """Return what the classes serve from a folder after a clean stop."""
         one = self.folders[name]
         return self.judge.load(
             folder, log_start=one.log_start, settings=one.settings, now_ms=self.now_ms, list_records=True
@@ -331,7 +331,7 @@ class Site:
 
 
 def forecasts(site: Site, figures: Figures) -> None:
-    """The forecast of ``check`` is what the loader does."""
+    """Check that the forecast of ``check`` is what the loader does."""
     for line in site.checked().forecast:
         one, (done, _) = site.folders[line.partition], site.started(line.partition)
         before = {int(path.stem): path.stat().st_size for path in one.path.glob("*.log")}
@@ -351,7 +351,7 @@ def forecasts(site: Site, figures: Figures) -> None:
 
 
 def recovered(site: Site, figures: Figures) -> None:
-    """``recovery`` leaves what the loader leaves: logs, index files, epochs, and what is served after it.
+    """Check that ``recovery`` leaves what the loader leaves: logs, indexes, epochs, and served records.
 
     Index files below the recovery point are left to ``index``: up to 2.2 a loader makes bad ones anew there, too.
     """
@@ -382,7 +382,7 @@ def recovered(site: Site, figures: Figures) -> None:
 
 
 def put_away(site: Site, figures: Figures) -> None:
-    """After ``leftovers`` a start leaves the logs that it leaves without it."""
+    """Check that after ``leftovers`` a start leaves the same logs as without it."""
     for name, planned in site.mended(site.options("leftovers"), figures).items():
         if planned.status != "change":
             continue
@@ -394,7 +394,7 @@ def put_away(site: Site, figures: Figures) -> None:
 
 
 def cleaned(site: Site, figures: Figures) -> None:
-    """``compact,markers`` leaves what Kafka's cleaner leaves when it comes to rest, and records without a key."""
+    """Check that ``compact,markers`` leaves what Kafka's cleaner leaves in the end, and records without a key."""
     later = site.now_ms + LATER_MS
     options = site.options(
         "compact",
@@ -440,7 +440,7 @@ def cleaned(site: Site, figures: Figures) -> None:
 
 
 def health(site: Site, figures: Figures) -> None:
-    """Nothing is wrong with a folder that Kafka closed itself."""
+    """Check that a folder that Kafka closed itself has no finding."""
     figures.counts["healthy folders"] += len(site.folders)
     for found in site.checked(deep=True).findings:
         if found.partition and severity_of(found) in {Severity.BROKER_DOWN, Severity.DATA_LOSS}:
@@ -453,7 +453,7 @@ def _logs(folder: Path) -> dict[str, bytes]:
 
 
 def _entries(file: Path) -> bytes:
-    """What it holds; zeros behind it are room for more."""
+    """Return the entries of an index; zeros behind them are spare room."""
     return file.read_bytes().rstrip(b"\0") if file.exists() else b""
 
 
@@ -483,7 +483,7 @@ COMPARISONS: Final[dict[str, tuple[Callable[[Folder], bool], Callable[[Site, Fig
 
 
 def compared(what: str, judge: Judge, folders: Sequence[Folder], work: Path) -> Figures:
-    """One comparison of all folders that it is about, with the classes of a version."""
+    """Make one comparison for all folders that it concerns, with the classes of a version."""
     figures = Figures()
     about, comparison = COMPARISONS[what]
     if some := [one for one in folders if about(one)]:
@@ -493,7 +493,7 @@ def compared(what: str, judge: Judge, folders: Sequence[Folder], work: Path) -> 
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """As a part of the programme; there is nothing to draw, so it is done once."""
+    """Run once as a part of the programme: nothing is random."""
     del seeds
     for version, tests in JUDGES.items():
         with Judge(version) as judge:

@@ -79,12 +79,12 @@ _INSTALLED_SHARE = 0.07
 
 
 def templates_of(name: str) -> tuple[str, ...]:
-    """The templates of a scene, whose name says how its originals are kept."""
+    """Return the templates of a scene, whose name says how its originals are kept."""
     return OF_FREED if name.endswith(f"~{UNTIL_VERIFIED}") else (*TEMPLATES, *TWICE, *INSTALLED)
 
 
 def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
-    """The steps of every case of a unit, ``scene:seed:template``."""
+    """Yield the steps of every case of a unit, ``scene:seed:template``."""
     rng = random.Random(unit)
     template = unit.split(":", 2)[2]
     verbs = template.split(".")
@@ -113,7 +113,7 @@ def cases(unit: str, wanted: Wanted, samples: float | None) -> Iterator[str]:
 
 
 def _transfers(wanted: Wanted, verb: str) -> list[tuple[int, str]]:
-    """Numbers of the calls that move bytes, which a kill can cut in two."""
+    """Return numbers of the calls that move bytes, which a kill can split."""
     return [
         (call.number, call.kind.name)
         for call in wanted.calls[verb]
@@ -156,7 +156,7 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
 def crash_trees(
     names: list[str], seeds: range, on: Path | None = None, samples: float | None = None
 ) -> Iterator[tuple[str, Scene, Path]]:
-    """The log directories that a kill leaves, for whoever wants to load them: (case, scene, log directory).
+    """Yield the log directories that a kill leaves, to be loaded: (case, scene, log directory).
 
     Each is there until the next one is asked for. The process has to be under a control block.
     """

@@ -49,10 +49,10 @@ class Start(NamedTuple):
     """One partition as a broker would find it.
 
     Attributes:
-        folder: its name.
+        folder: name of the folder.
         files: name -> bytes, of regular files only.
-        clean: whether the log directory was stopped cleanly.
-        point: its recovery point.
+        clean: true if the log directory was stopped cleanly.
+        point: recovery point of the partition.
         log_start: its log start offset.
     """
 
@@ -74,10 +74,10 @@ class Start(NamedTuple):
 
 
 class Served(NamedTuple):
-    """What a broker gives to its clients, or that it does not start.
+    """Records that a broker gives to its clients, or its failure to start.
 
     Attributes:
-        log_end: offset.
+        log_end: log end offset.
         stable_offset: the last stable one.
         readings: digests of the records by isolation level, and in small fetches.
         trouble: a reader that is stuck or meets a record twice.
@@ -90,13 +90,13 @@ class Served(NamedTuple):
 
 
 def starts_of_state(state: State) -> Iterator[Start]:
-    """The partitions of a tree of the model."""
+    """Return the partitions of a tree of the model."""
     files = {path: state.data[node] for path, node in state.files.items()}
     yield from _starts(files, {path for path in state.folders if "/" not in path})
 
 
 def starts_of_folder(log_dir: Path) -> Iterator[Start]:
-    """The partitions of a log directory."""
+    """Return the partitions of a log directory."""
     files: dict[str, bytes] = {}
     folders = {entry.name for entry in log_dir.iterdir() if entry.is_dir()}
     for path in log_dir.rglob("*"):
@@ -125,15 +125,15 @@ def _offsets(data: bytes) -> dict[str, int]:
 
 
 class Loader:
-    """Loads the partitions of a scene's trees and holds them against what is allowed.
+    """Loads the partitions of a scene's trees and compares them with what is allowed.
 
     Args:
-        scene: whose trees they are.
-        before: the original tree.
-        after: the applied one.
-        judges: by version.
+        scene: scene whose trees are loaded.
+        before: original tree of the scene.
+        after: applied tree of the scene.
+        judges: loader processes by version.
         work: an empty folder for copies.
-        versions: of brokers; those for which the scene's order of renames is made, unless given.
+        versions: versions of brokers; by default those that the scene's order of renames is made for.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Loader:
                     self.allowed.setdefault((version, start.folder), set()).add(self.load(version, start))
 
     def load(self, version: str, start: Start) -> Served | None:
-        """What that version serves of a partition, None if it does not start."""
+        """Return what a version serves of a partition, None if it does not start."""
         copy = self.work / start.folder
         copy.mkdir()
         try:
@@ -182,7 +182,7 @@ class Loader:
         return Served(loaded.log_end, loaded.stable_offset, loaded.served, trouble)
 
     def check(self, starts: Iterator[Start]) -> list[str]:
-        """What a broker would serve wrong; a partition that was loaded before is not loaded again."""
+        """Return what a broker would serve wrong; a partition that was loaded before is not loaded again."""
         wrong = []
         for start in starts:
             digest = start.digest
@@ -234,14 +234,14 @@ class Judges(dict[str, Judge]):
 
 
 def loader_of(site: Site, judges: Mapping[str, Judge], work: Path) -> Loader:
-    """The loader of a scene that is on the disk."""
+    """Return the loader of a scene on the disk."""
     recording = site.record(("apply",))
     work.mkdir(exist_ok=True)
     return Loader(site.scene, site.original, recording.end, judges, work)
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """Power losses and kills of every scene, loaded by every version; with ``state.samples`` so many trees of each."""
+    """Load power losses and kills of every scene by every version; with ``state.samples`` that many trees of each."""
     with Judges() as judges:
         for seed in seeds:
             for name in SCENES:

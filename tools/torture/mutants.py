@@ -50,7 +50,7 @@ OTHER: Final = {
 
 
 def _others(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in the place of a node."""
+    """Return the possible replacements of a node."""
     match node:
         case ast.cmpop() | ast.operator() if type(node).__name__ in OTHER:
             yield getattr(ast, OTHER[type(node).__name__])()
@@ -99,7 +99,7 @@ def _is_left_alone(node: ast.AST) -> bool:
 
 
 def _places(parent: ast.AST, line: int = 0) -> Iterator[tuple[Any, Any, ast.AST, int]]:
-    """(holder, key, node, line) of all that may be changed below a node; holder and key say where it stands."""
+    """Yield (holder, key, node, line) of everything that may change below a node; holder and key locate it."""
     for name, value in ast.iter_fields(parent):
         if name in {"annotation", "returns", "decorator_list", "ctx"}:
             continue
@@ -112,7 +112,7 @@ def _places(parent: ast.AST, line: int = 0) -> Iterator[tuple[Any, Any, ast.AST,
 
 
 def mutants_of(path: str) -> dict[str, str]:
-    """Every mutant of a file: path from the root of the project, ``#`` and a number -> line, and what is changed."""
+    """Return every mutant of a file: path from the root of the project, ``#`` and a number -> line and change."""
     source = (ROOT / path).read_text()
     found: list[str] = []
     for _, _, node, line in _places(ast.parse(source)):
@@ -123,7 +123,7 @@ def mutants_of(path: str) -> dict[str, str]:
 
 
 def mutated(source: str, number: int) -> ast.Module:
-    """The tree of a module with the change of this number."""
+    """Return the tree of a module with the change of this number."""
     tree = ast.parse(source)
     changes = ((holder, key, other) for holder, key, node, _ in _places(tree) for other in _others(node))
     holder, key, other = next(change for at, change in enumerate(changes) if at == number)
@@ -135,7 +135,7 @@ def mutated(source: str, number: int) -> ast.Module:
 
 
 class _Finder(SourceFileLoader):
-    """Gives the mutant where its module is imported: pytest loads this file as a plugin before all others."""
+    """Import hook that returns the mutant of a module: pytest loads this file as a plugin before all others."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         del path, target
@@ -154,7 +154,7 @@ if os.environ.get(ENV):
 
 
 def is_noticed(case: str) -> bool:
-    """Whether a test fails under a mutant, or takes too long; those of its own module are asked first."""
+    """Return whether a test fails under a mutant, or takes too long; the tests of its own module run first."""
     path = Path(case.partition("#")[0])
     package = next(one for one in TESTS if path.is_relative_to(f"krepair/{one}"))
     named = [str(file) for file in sorted(ROOT.glob(f"tests/**/test_{path.stem}*.py"))]
@@ -176,14 +176,14 @@ def _fails(case: str, tests: list[str]) -> bool:
 
 
 def sample_of(package: str, how_many: int, seed: int) -> dict[str, str]:
-    """So many mutants of a package, chosen by the seed; all for 0."""
+    """Return the given number of mutants of a package, chosen by the seed; all for 0."""
     files = sorted((ROOT / "krepair" / package).rglob("[!_]*.py"))
     found = [one for file in files for one in mutants_of(os.fspath(file.relative_to(ROOT))).items()]
     return dict(random.Random(seed).sample(found, min(how_many, len(found))) if how_many else found)
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """As a part of the programme: a sample of each package."""
+    """Try a sample of each package, as a part of the programme."""
     del workdir
     for package in TESTS:
         if is_noticed(f"krepair/{package}/#0"):
@@ -199,6 +199,6 @@ def run(seeds: range, workdir: Path, state: State) -> None:
 
 
 def replay(case: str, workdir: Path) -> list[str]:
-    """One mutant again."""
+    """Try one mutant again."""
     del workdir
     return [] if is_noticed(case) else [mutants_of(case.partition("#")[0])[case]]

@@ -79,7 +79,7 @@ _VERBS: dict[str, Callable[..., object]] = {"apply": apply, "undo": undo, "purge
 
 
 class Outcome(NamedTuple):
-    """How a run of a verb ended: its exit code (-1: an error that no verb may let out) and what it said."""
+    """Result of a verb's run: its exit code (-1: an error that no verb may raise) and its messages."""
 
     code: int
     said: str
@@ -113,9 +113,9 @@ class Failure(NamedTuple):
 
     Attributes:
         point: index of the last event before the power went.
-        choice: which of the states of that instant.
-        check: which promise was broken.
-        why: what was there instead.
+        choice: number of the state at that instant.
+        check: name of the broken promise.
+        why: difference from what was promised.
         event: the last call before the power went.
     """
 
@@ -134,7 +134,7 @@ class Recording(NamedTuple):
 
     Attributes:
         start: the tree before its last verb's first call, all durable, or the very first tree.
-        events: of all verbs.
+        events: calls of all verbs.
         first: index of the first event of the last verb.
         end: the tree after the last event, with nothing lost.
     """
@@ -149,7 +149,7 @@ class Site:
     """One scene on the disk, with everything that was written down of it.
 
     Args:
-        scene: what to try.
+        scene: scene that is tried.
         folder: an empty folder in memory; the caller removes it.
     """
 
@@ -181,8 +181,8 @@ class Site:
         """Run verbs one after the other from the original tree and write down what they ask of the system.
 
         Args:
-            verbs: of ``HISTORIES``.
-            kill: where a killed verb ends, as a share of its calls.
+            verbs: verbs of a history in ``HISTORIES``.
+            kill: share of its calls after which a killed verb ends.
 
         Raises:
             AssertionError: a verb failed; or the model does not come to the tree that is there at the end.
@@ -214,7 +214,7 @@ class Site:
         self.real_tree.put(self.original)
 
     def _calls_of_killed(self, verbs: Sequence[str]) -> int:
-        """How many calls the killed verb makes when nobody kills it."""
+        """Return how many calls the killed verb makes if nobody kills it."""
         until = next(number for number, verb in enumerate(verbs) if verb.startswith("killed "))
         whole = self.record([*verbs[:until], verbs[until].removeprefix("killed ")])
         return len(whole.events) - whole.first
@@ -227,7 +227,7 @@ class Site:
 
     @property
     def node(self) -> int:
-        """Of the log directory."""
+        """The inode of the log directory."""
         return os.stat(self.watch.root).st_ino
 
 
@@ -242,14 +242,14 @@ class Trial(NamedTuple):
 def trials(
     site: Site, recording: Recording, *, seed: str, per_point: int, without: Collection[str] = ()
 ) -> Iterator[Trial]:
-    """Every state that is tried of a recording; the same for the same seed.
+    """Yield every state of a recording that is tried; the same for the same seed.
 
     Args:
-        site: where.
-        recording: of which history.
-        seed: of the samples.
-        per_point: how many states of each instant.
-        without: these syncs are left out of the recording, as if their lines were not there.
+        site: scene on its file system.
+        recording: recorded calls of the history.
+        seed: seed of the samples.
+        per_point: number of states of each instant.
+        without: syncs that are left out of the recording, as if their lines did not exist.
     """
     volume = Volume(site.node, recording.start)
     bare = Volume(site.node, recording.start) if without else None
@@ -273,13 +273,13 @@ def trials(
 
 
 class Checker:
-    """Tries states and counts.
+    """Checks of states, with counters.
 
     Args:
-        site: the scene.
+        site: scene on its file system.
         history: name of the recording.
-        recording: its events.
-        figures: where it counts: states, distinct trees, runs of verbs.
+        recording: recorded calls of the history.
+        figures: counters: states, distinct trees, runs of verbs.
     """
 
     def __init__(self, site: Site, history: str, recording: Recording, figures: Counter[str]) -> None:
@@ -318,7 +318,7 @@ class Checker:
         return None
 
     def _checks(self, choice: int, *, ended: bool) -> list[tuple[str, Callable[[], str]]]:
-        """One of the two ways on, by turns; and what a verb claimed at its end."""
+        """Run by turns one of the two ways to continue; and check the claims of a verb at its end."""
         claims = {"apply": self._applied, "undo": self._undone, "purge": self._purged}
         again = self._apply if choice // 2 % _UNDO_OF == 0 else self._apply_only
         if self.frees:
@@ -334,7 +334,7 @@ class Checker:
     # -- what has to be true; each gives what is not, or nothing
 
     def _without_plan(self, state: State) -> str:
-        """Where there is a record of what is kept, there is a copy of the plan: no verb needs the plan file."""
+        """Check that a kept original always has a copy of the plan beside it: no verb needs the plan file."""
         for path in state.files:
             private, _, name = path.rpartition("/")
             keeps = any(f"{private}/{folder}" in state.folders for folder in ("keep", "out"))
@@ -345,7 +345,7 @@ class Checker:
         return ""
 
     def _owners(self, state: State) -> str:
-        """Krepair's own folders have the owner and mode with which the broker can delete them."""
+        """Check that owner and mode of krepair's own folders let the broker delete them."""
         end = self.recording.end
         for path, node in state.folders.items():
             if PRIVATE in path and state.attrs[node] != end.attrs.get(node, state.attrs[node]):
@@ -383,7 +383,7 @@ class Checker:
         return self._must("undo", self.site.before, private=False)
 
     def _undo_as_far_as_it_goes(self) -> str:
-        """What apply has freed stays; every file is the old or the new one, and apply goes on from there."""
+        """Check that undo leaves what apply has freed; every file is old or new, and apply can resume."""
         found = public_tree(read_state(self.site.watch))
         outcome = self._run("undo")
         now = public_tree(read_state(self.site.watch))
@@ -403,7 +403,7 @@ class Checker:
         return self._apply_only()
 
     def _keeps_nothing_any_more(self, outcome: Outcome, found: Tree) -> bool:
-        """Whether a refusal that speaks of no freed originals is right: all was applied, and the records went last.
+        """Return whether a refusal without freed originals is right: all was applied, and the records went last.
 
         Apply removes its records once the whole plan is carried out and freed. From then on nobody can tell this plan
         from another one that made equal files, so undo says that no journal is here. While a file is still the old one
@@ -446,7 +446,7 @@ class Checker:
 
 
 def by_partition(tree: Tree) -> dict[str, Tree]:
-    """Partition folder -> its part of a tree; the files of the root one by one."""
+    """Split a tree: partition folder -> its part; the files of the root one by one."""
     out: dict[str, Tree] = {}
     for path, seen in tree.items():
         out.setdefault(path.partition("/")[0], {})[path] = seen
@@ -454,7 +454,7 @@ def by_partition(tree: Tree) -> dict[str, Tree]:
 
 
 def shown(event: Event, names: Mapping[int, str] | None = None) -> str:
-    """An event in one line; folders and files by their names where they are known."""
+    """Describe an event in one line; folders and files by their names if they are known."""
     fields = []
     for name, value in zip(event._fields, event, strict=True):
         if name in ("node", "folder", "to_folder") and isinstance(value, int):
@@ -466,7 +466,7 @@ def shown(event: Event, names: Mapping[int, str] | None = None) -> str:
 
 @contextlib.contextmanager
 def placed(scene: Scene, work: Path | None = None) -> Iterator[Site]:
-    """A scene on a file system, in memory unless said otherwise, watched."""
+    """Place a scene on a file system, in memory by default, and watch it."""
     parent = work or (MEMORY if os.access(MEMORY, os.W_OK) else None)
     folder = tempfile.mkdtemp(prefix="krepair-power-", dir=parent)
     many = medium.MANY
@@ -484,13 +484,13 @@ class Case(NamedTuple):
     """All that makes a state again.
 
     Attributes:
-        scene: its name.
-        seed: of the scene and of the samples.
-        history: of ``HISTORIES``.
-        kill: where a killed verb ends.
+        scene: name of the scene.
+        seed: seed of the scene and of the samples.
+        history: name in ``HISTORIES``.
+        kill: share of its calls after which a killed verb ends.
         per_point: states of each instant.
-        point: the instant.
-        choice: the state.
+        point: number of the instant.
+        choice: number of the state.
         without: ids of syncs that are left out, divided by ``+``.
     """
 
@@ -508,19 +508,19 @@ class Case(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """From its text."""
+        """Parse a case from its text."""
         values = [*text.split(":"), ""][:8]
         scene, seed, history, kill, per_point, point, choice, without = values
         return cls(scene, int(seed), history, float(kill), int(per_point), int(point), int(choice), without)
 
     @property
     def words(self) -> str:
-        """What the samples are seeded with."""
+        """The text that seeds the samples."""
         return f"{self.scene} {self.seed} {self.history} {self.kill}"
 
 
 def sync_id(site: str) -> str:
-    """A short name of a sync, for replaying."""
+    """Return a short name of a sync, for replaying."""
     return hashlib.blake2b(site.encode(), digest_size=4).hexdigest()
 
 
@@ -535,10 +535,10 @@ def explore(
     """Try one history of a scene; gives what went wrong, as it comes.
 
     Args:
-        site: the scene.
-        case: which history, and how many states of each instant.
-        figures: counted there.
-        most: so many states at most, chosen by the seed.
+        site: scene on its file system.
+        case: history, and the number of states of each instant.
+        figures: counters to update.
+        most: upper bound of the states, chosen by the seed.
         without: syncs that are left out of the recording.
     """
     recording = site.record(HISTORIES[case.history], case.kill)
@@ -561,7 +561,7 @@ def explore(
 
 
 def units(name: str, seed: int) -> list[Case]:
-    """The histories of a scene."""
+    """Return the histories of a scene."""
     keep = name.partition("~")[2]
     if keep == UNTIL_VERIFIED:
         killed = [Case(name, seed, "apply-after-kill", kill) for kill in KILLS]
@@ -573,7 +573,7 @@ def units(name: str, seed: int) -> list[Case]:
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """Every history of every scene; with ``state.samples`` so many states of each."""
+    """Try every history of every scene; with ``state.samples`` that many states of each."""
     for seed in seeds:
         for name in (*every_keep(SCENES), *ONE_BARRIER):
             left = [case for case in units(name, seed) if not state.is_done(_unit(case))]

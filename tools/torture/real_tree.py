@@ -15,7 +15,7 @@ Tree = dict[str, tuple[Attrs, bytes]]
 
 
 def read_state(watch: Watch) -> State:
-    """The log directory as it is now."""
+    """Read the log directory as it is now."""
     files: dict[str, int] = {}
     folders: dict[str, int] = {}
     for path, entry in _walk(watch.root, ""):
@@ -39,7 +39,7 @@ def _walk(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 
 def public_tree(state: State) -> Tree:
-    """What a broker sees: everything but krepair's own folders and the lock's file. A folder has no bytes."""
+    """Return what a broker sees: everything but krepair's own folders and the lock file. A folder has no bytes."""
     seen = [*state.files.items(), *state.folders.items()]
     return {
         path: (state.attrs[node], state.data.get(node, b""))
@@ -49,12 +49,12 @@ def public_tree(state: State) -> Tree:
 
 
 def has_private(state: State) -> bool:
-    """Whether any folder of krepair's is left."""
+    """Return whether any folder of krepair is left."""
     return any(PRIVATE in path for path in state.folders)
 
 
 def differences(found: Tree, expected: Tree) -> list[str]:
-    """What is other than expected, a line per path."""
+    """Return the differences from what is expected, a line per path."""
     out = []
     for path in sorted(found.keys() | expected.keys()):
         was, now = expected.get(path), found.get(path)

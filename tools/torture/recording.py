@@ -43,7 +43,7 @@ PRIVATE = "krepair~"
 
 
 class Attrs(NamedTuple):
-    """What an inode has beside its bytes; ``mtime_ns`` of a folder is not looked at and is 0."""
+    """Attributes of an inode besides its bytes; ``mtime_ns`` of a folder is ignored and 0."""
 
     mode: int
     uid: int
@@ -125,7 +125,7 @@ Event = Born | Named | Unnamed | Moved | Wrote | Gave | Synced | Ended
 
 
 def attrs_of(path: int | str) -> Attrs:
-    """Attributes of an open file or of a path, as they are now."""
+    """Return the attributes of an open file or of a path, as they are now."""
     found = os.stat(path)
     folder = stat.S_ISDIR(found.st_mode)
     names = () if folder else os.listxattr(path)
@@ -139,10 +139,10 @@ class KilledError(BaseException):
 
 
 class Watch:
-    """Catches the file-changing calls of this process below one folder.
+    """Recorder of the calls of this process that change files below one folder.
 
     Args:
-        root: the log directory.
+        root: path of the log directory.
         pool: a folder on the same file system, outside of it: what loses its last name goes there.
     """
 
@@ -184,7 +184,7 @@ class Watch:
 
     @contextlib.contextmanager
     def silence(self) -> Iterator[None]:
-        """What the body does is not written down."""
+        """Record nothing while the body runs."""
         events, self.events = self.events, None
         try:
             yield
@@ -239,7 +239,7 @@ class Watch:
         self._real.clear()
 
     def _place(self, path: str, dir_fd: int | None) -> tuple[int, str]:
-        """(inode of the folder, name); 0 for a folder that is not ours."""
+        """Return (inode of the folder, name); inode 0 for a folder that is not watched."""
         head, name = os.path.split(os.fsdecode(path))
         if head:
             folder = os.stat(head, dir_fd=dir_fd).st_ino
@@ -297,7 +297,7 @@ class Watch:
             self._note(Unnamed(folder, name, found.st_ino))
 
     def _is_last(self, found: os.stat_result) -> bool:
-        """Whether an inode that has to live on is about to lose its last name."""
+        """Return whether an inode that must survive is about to lose its last name."""
         return found.st_nlink == 1 and found.st_ino in self.files and found.st_dev == self.device
 
     def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
@@ -355,7 +355,7 @@ class Watch:
                 )
 
     def _named_at_last(self, folder: int, name: str, node: int, path: str) -> None:
-        """A file that was made without a name (``O_TMPFILE``) gets one; what was written before is on its way."""
+        """Record the first name of a file made without one (``O_TMPFILE``); its earlier writes are pending."""
         self.files.add(node)
         with open(path, "rb") as file:
             self._note(Born(folder, name, node, b"", attrs_of(file.fileno())))
@@ -423,7 +423,7 @@ def _content(descriptor: int, size: int) -> bytes:
 
 
 def place_of(path: str) -> str:
-    """What kind of place a path relative to the log directory is: with the line that syncs it, it names a sync."""
+    """Return the kind of a path in the log directory: with the line that syncs it, it names a sync."""
     names = path.split("/")
     private = next((number for number, name in enumerate(names) if name.startswith(PRIVATE)), -1)
     inner = names[private + 1 :]
@@ -437,7 +437,7 @@ def place_of(path: str) -> str:
 
 
 def call_site(frame: FrameType | None) -> str:
-    """The line of krepair that asked for a sync: the innermost one whose function is not itself named after it."""
+    """Return krepair's line that asked for a sync: the innermost one whose function is not named after it."""
     while frame is not None:
         code = frame.f_code
         plumbing = "sync" in code.co_name or code.co_name in _PLUMBING or code.co_filename.endswith(_GIVEN_ON)

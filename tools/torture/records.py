@@ -65,13 +65,13 @@ class Damage(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Damage:
-        """From its text."""
+        """Parse a damage from its text."""
         kind, _, number = text.partition("-")
         return cls(kind, int(number))
 
 
 def damages(data: bytes) -> Iterator[Damage]:
-    """Every damage of a journal."""
+    """Yield every damage of a journal."""
     lines = data.count(b"\n")
     for kind in _KINDS:
         count = {"bit": len(data) * 8, "cut": len(data), "zeros": len(data), "foreign": 2, "gone": 1}
@@ -79,7 +79,7 @@ def damages(data: bytes) -> Iterator[Damage]:
 
 
 def damaged(data: bytes, damage: Damage) -> bytes | None:
-    """The journal with a damage; None where the file is gone."""
+    """Return the journal with a damage; None if the file is gone."""
     lines, number = data.splitlines(keepends=True), damage.number
     match damage.kind:
         case "bit":
@@ -148,7 +148,7 @@ def _type(line: str) -> None:
 
 
 class Case(NamedTuple):
-    """Which damage of which journal at which moment, and the verb on it; its text joins them by colons."""
+    """Damage of a journal at a moment, and the next verb; its text joins them by colons."""
 
     scene: str
     seed: int
@@ -162,7 +162,7 @@ class Case(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        """From its text."""
+        """Parse a case from its text."""
         scene, seed, moment, journal, damage, verb = text.split(":")
         return cls(scene, int(seed), int(moment), int(journal), damage, verb)
 
@@ -171,8 +171,8 @@ class Moment:
     """One scene at one moment.
 
     Args:
-        site: the scene.
-        number: of the moment.
+        site: scene on its file system.
+        number: number of the moment.
     """
 
     def __init__(self, site: Site, number: int) -> None:
@@ -183,11 +183,11 @@ class Moment:
         self.journals = [path for path in sorted(self.state.files) if path.endswith("/journal")]
 
     def data(self, journal: int) -> bytes:
-        """Bytes of a journal."""
+        """Return the bytes of a journal."""
         return self.state.data[self.state.files[self.journals[journal]]]
 
     def with_damage(self, journal: int, damage: Damage) -> State:
-        """The tree with a damaged journal."""
+        """Return the tree with a damaged journal."""
         path = self.journals[journal]
         data, files = damaged(self.data(journal), damage), dict(self.state.files)
         if data is None:
@@ -196,7 +196,7 @@ class Moment:
         return self.state._replace(data=self.state.data | {files[path]: data})
 
     def wrong(self, journal: int, damage: Damage, verb: str) -> str:
-        """What is wrong after a verb on a damaged journal, or empty."""
+        """Return the fault after a verb on a damaged journal, or an empty string."""
         site, state = self.site, self.with_damage(journal, damage)
         site.real_tree.put(state)
         outcome = run_any(site, verb)
@@ -237,7 +237,7 @@ class Moment:
         return True
 
     def _ends(self, said: str) -> str:
-        """Where apply frees originals there may be no way back; but each file is an old one or a new one."""
+        """Check that each file is old or new: where apply frees originals, there may be no way back."""
         told = [run_any(self.site, "by hand") for _ in range(2)]
         found, old, new = public_tree(read_state(self.site.watch)), self.site.before, self.site.after
         if any(
@@ -268,7 +268,7 @@ class Moment:
 
 
 def moments_of(name: str) -> list[int]:
-    """Numbers of the moments that a scene can have: what apply has freed is not undone."""
+    """Return numbers of the moments that a scene can have: freed originals are not undone."""
     return [number for number, (history, _) in enumerate(MOMENTS) if name not in FREEING or len(history) == 1]
 
 
@@ -299,7 +299,7 @@ def try_moment(
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """Every moment of every scene; with ``state.samples`` so many damages of each."""
+    """Try every moment of every scene; with ``state.samples`` that many damages of each."""
     for seed in seeds:
         for name in (*SCENES, *FREEING):
             units = {f"{name}:{seed}:{number}": number for number in moments_of(name)}

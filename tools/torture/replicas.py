@@ -22,7 +22,7 @@ _OF_A_UNIT: Final = 20
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """``HISTORIES`` of each mode, or ``state.samples``."""
+    """Run ``HISTORIES`` of each mode, or ``state.samples``."""
     for seed in seeds:
         for first in range(0, state.most(HISTORIES), _OF_A_UNIT):
             for mode in MODES:

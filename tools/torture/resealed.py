@@ -1,4 +1,4 @@
-"""Which check of a plan is needed, since ``apply`` decides everything anew? Wrong plans are applied without any check.
+"""Find out which checks of a plan are needed although ``apply`` decides again: apply wrong plans without any check.
 
     python -m tools.torture.resealed                      all scenes, every field of each plan, two processes
     python -m tools.torture.resealed --scene markers      one of them
@@ -76,15 +76,15 @@ NOTHING_CHANGED = frozenset({ExitCode.STALE_PLAN, ExitCode.REFUSED, ExitCode.USA
 
 
 class Tried(NamedTuple):
-    """What became of one wrong plan.
+    """Result of trying one wrong plan.
 
     Attributes:
         leg: ``field``, ``pair``, ``copy`` or ``build``.
-        scene: its name.
-        what: what is wrong in it.
-        codes: what the checks object to.
+        scene: name of the scene.
+        what: fault of the plan.
+        codes: codes of the checks that object.
         ended: ``same``, ``does less`` (it names less), ``refused``, ``half`` (given back), ``crashed`` or ``wrong``.
-        why: of ``wrong`` and ``crashed``, what happened.
+        why: failure, for ``wrong`` and ``crashed``.
     """
 
     leg: str
@@ -101,7 +101,7 @@ _Changes = list[tuple[tuple[Any, ...], Any]]
 
 
 def others(old: Any, same_key: Sequence[Any]) -> list[Any]:
-    """Values that might stand in the place of one: near ones, borders, and those of other rows."""
+    """Return values that might replace a value: near ones, borders, and those of other rows."""
     found: list[Any]
     if isinstance(old, bool):
         return [not old]
@@ -139,13 +139,13 @@ def _holder(document: Any, path: Sequence[Any]) -> Any:
 
 
 def kind_of(path: Sequence[Any]) -> tuple[Any, ...]:
-    """Fields that differ only in the number of a row are of one kind; so are settings of any topic."""
+    """Return the kind of a field: fields that differ only in a row's number, or a topic's name, share it."""
     kind = tuple("*" if isinstance(step, int) else step for step in path)
     return (*kind[:2], "topic", *kind[3:]) if kind[:2] == ("policy", "settings") and any(kind[2:3]) else kind
 
 
 def wrong_values(document: Any, rows: int) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Each field with each other value; of fields that differ only in the rows so many, 0 for all."""
+    """Yield each field with each wrong value; only some of the fields that share a kind, all with 0."""
     of_kind: dict[tuple[Any, ...], list[tuple[Any, ...]]] = collections.defaultdict(list)
     for path in places(document):
         of_kind[kind_of(path)].append(path)
@@ -165,7 +165,7 @@ def wrong_values(document: Any, rows: int) -> Iterator[tuple[tuple[Any, ...], An
 
 
 def other_names(document: Any) -> Iterator[_Changes]:
-    """Changes of other files than the sound plan has, whole and fitting."""
+    """Yield changes of files that the sound plan does not touch, whole and fitting."""
     for number, partition in enumerate(document["partitions"]):
         sizes = {file["name"]: file["size"] for file in partition["files"]}
         folder = partition["folder"]
@@ -187,7 +187,7 @@ def other_names(document: Any) -> Iterator[_Changes]:
 
 
 def changed(plan: Plan, changes: Sequence[tuple[Sequence[Any], Any]]) -> Plan | None:
-    """The plan with other values, sealed; None where it is none any more, or the same one."""
+    """Return the plan with other values, sealed; None if it is no longer a plan, or equal."""
     document = msgspec.json.decode(planfile.in_full(plan))
     try:
         for path, value in changes:
@@ -231,7 +231,7 @@ def _in_time() -> Iterator[None]:
 
 
 def outside(log_dir: Path) -> Tree:
-    """What a broker sees; the clock says when the files of the root were written anew."""
+    """Return the tree as a broker sees it; the clock shows when the files of the root were rewritten."""
     return {
         name: seen._replace(mtime_ns=0 if "/" not in name else seen.mtime_ns)
         for name, seen in visible(look(log_dir)).items()
@@ -239,7 +239,7 @@ def outside(log_dir: Path) -> Tree:
 
 
 def run(verb: Any, *words: Any) -> tuple[ExitCode | None, str]:
-    """How a verb ends: its exit code; None where it does not end as it may, and how."""
+    """Run a verb; return its exit code, or None and the failure if it must not end so."""
     try:
         with _in_time():
             return verb(*words).exit_code, ""
@@ -251,7 +251,7 @@ def run(verb: Any, *words: Any) -> tuple[ExitCode | None, str]:
 
 
 class Sound(NamedTuple):
-    """What the sound plan comes to: the tree before, after it, and after its undo."""
+    """Results of the sound plan: the tree before it, after it, and after its undo."""
 
     before: Tree
     after: Tree
@@ -275,7 +275,7 @@ def sound_of(scene: Scene, work: Path) -> Sound:
 
 
 def names_less(plan: Plan, sound: Plan) -> bool:
-    """Whether a plan only leaves out changes of the sound one; then it is another plan, and not a wrong one."""
+    """Return whether a plan only leaves out changes of the sound one: such a plan is different, not wrong."""
 
     def changes(of: Plan) -> set[bytes]:
         root = of.root.changes if of.root is not None else ()
@@ -288,7 +288,7 @@ def names_less(plan: Plan, sound: Plan) -> bool:
 
 
 def applied(scene: Scene, sound: Sound, placed: Placed, plan: Plan) -> tuple[str, str]:
-    """How a wrong plan ends that is applied and taken back."""
+    """Apply a wrong plan, undo it, and return how both end."""
     code, why = run(apply, plan, scene.options)
     tree = outside(placed.path)
     strange = _strange(tree, sound)
@@ -314,7 +314,7 @@ def applied(scene: Scene, sound: Sound, placed: Placed, plan: Plan) -> tuple[str
 
 
 def _strange(tree: Tree, sound: Sound) -> list[str]:
-    """Files of partitions that are neither as before nor as the sound plan makes them."""
+    """Return files of partitions that are neither as before nor as the sound plan makes them."""
     names = [name for name in tree.keys() | sound.before.keys() if "/" in name]
     return sorted(
         name for name in names if tree.get(name) not in (sound.before.get(name), sound.after.get(name))
@@ -322,7 +322,7 @@ def _strange(tree: Tree, sound: Sound) -> list[str]:
 
 
 def exchange_copy(placed: Placed, plan: Plan) -> None:
-    """What the user of the broker can do: another plan is the copy, and folders and journals name it."""
+    """Do what the broker's user can: exchange the copy of the plan, and rename folders and journals to match."""
     for folder in sorted(placed.path.rglob(f"{PRIVATE}{placed.plan.plan_id}*")):
         new = folder.with_name(folder.name.replace(placed.plan.plan_id, plan.plan_id))
         folder.rename(new)
@@ -337,7 +337,7 @@ def exchange_copy(placed: Placed, plan: Plan) -> None:
 
 
 def taken_back(scene: Scene, sound: Sound, placed: Placed, plan: Plan, verb: str) -> tuple[str, str]:
-    """How undo or purge ends after the sound plan, by a copy of the plan that somebody has written."""
+    """Run undo or purge after the sound plan with a forged copy of the plan; return how it ends."""
     run(apply, placed.plan, scene.options)
     exchange_copy(placed, plan)
     by_id = undo_by_id if verb == "undo" else purge_by_id
@@ -377,7 +377,7 @@ _seen: set[tuple[Any, ...]] = set()
 def of_scene(
     name: str, scene: Scene, work: Path, rows: int, legs: Sequence[str], every: int
 ) -> Iterator[Tried]:
-    """Every wrong plan of a scene."""
+    """Yield every wrong plan of a scene."""
     sound = sound_of(scene, work)
     document = msgspec.json.decode(planfile.in_full(scene.plan))
     rng = random.Random(name)
@@ -415,7 +415,7 @@ def of_scene(
 
 
 def of_builds(name: str, scene: Scene, sound: Sound, work: Path) -> Iterator[Tried]:
-    """Every plan that a mutant of the builder makes."""
+    """Yield every plan that a mutant of the builder makes."""
     for number, told in enumerate(mutants_of(BUILD).values()):
         with _placed(scene, work) as placed:
             try:
@@ -433,7 +433,7 @@ def of_builds(name: str, scene: Scene, sound: Sound, work: Path) -> Iterator[Tri
 
 @contextlib.contextmanager
 def _mutated_build(number: int) -> Iterator[None]:
-    """The builder is exchanged in place: other modules hold its functions."""
+    """Exchange the builder in place: other modules hold references to its functions."""
     from krepair.plan import build as module
 
     kept = dict(vars(module))
@@ -471,7 +471,7 @@ def _tried(name: str, rows: int, legs: Sequence[str], every: int) -> list[Tried]
 
 
 def table(found: Sequence[Tried]) -> str:
-    """For each leg how its cases ended; for each code how often it objected, and how often it alone was right to."""
+    """Return the results of each leg; and for each code how often it objected, and was the only one that was right."""
     lines = []
     for leg in sorted({one.leg for one in found}):
         ends = Counter(one.ended for one in found if one.leg == leg)

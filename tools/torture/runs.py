@@ -113,10 +113,10 @@ class Step(NamedTuple):
 
     Attributes:
         verb: ``apply``, ``undo``, ``purge`` or ``verify``.
-        fault: what happens, None if nothing does.
-        installed: whether the installed command is run, not a fork.
-        may_refuse: whether another exit code than 0 is right, too.
-        text: as written in a case.
+        fault: fault that is injected, None for none.
+        installed: true if the installed command is run instead of a fork.
+        may_refuse: true if an exit code other than 0 is right, too.
+        text: step as written in a case.
     """
 
     verb: str
@@ -127,12 +127,12 @@ class Step(NamedTuple):
 
     @property
     def kills(self) -> bool:
-        """Whether it is to be killed."""
+        """True if the process is to be killed."""
         return self.fault is not None and self.fault.mode in _KILLS.values()
 
     @property
     def takes_the_disk_away(self) -> bool:
-        """Whether no file can be removed any more from some call on: what is there by then stays for the next step."""
+        """True if no file can be removed from some call on: later steps find the files that exist then."""
         fault = self.fault
         return (
             fault is not None
@@ -183,15 +183,15 @@ def parse_steps(text: str) -> list[Step]:
 
 @dataclass
 class Ended:
-    """How a verb ended.
+    """Result of a verb's run.
 
     Attributes:
-        step: what was run.
+        step: step that was run.
         code: exit code, or minus the number of the signal that ended it.
-        output: what it printed.
-        calls: what it did below the log directory.
-        happened: whether what was to befall it did.
-        count: how many calls were counted.
+        output: text that it printed.
+        calls: calls that it made below the log directory.
+        happened: true if the injected fault happened.
+        count: number of calls that were counted.
     """
 
     step: Step
@@ -203,11 +203,11 @@ class Ended:
 
     @property
     def killed(self) -> bool:
-        """Whether it was killed."""
+        """True if the process was killed."""
         return self.code == -signal.SIGKILL
 
     def says(self) -> str:
-        """What it said was wrong, on a few lines."""
+        """Its error messages, on a few lines."""
         lines = [line for line in self.output.splitlines() if line.startswith(("krepair:", "next:"))]
         with contextlib.suppress(ValueError, KeyError, TypeError):
             document = json.loads(self.output[self.output.index("{") : self.output.rindex("}") + 1])
@@ -218,7 +218,7 @@ class Ended:
         return "\n".join(dict.fromkeys(lines[:8])) or self.output[-500:]
 
     def last_words(self) -> str:
-        """The error of krepair itself that ended it, and where it was raised."""
+        """The error by which krepair itself ended, and where it was raised."""
         frames = re.findall(r'File "[^"]*/(krepair/[^"]*)", line (\d+), in (\w+)', self.output)
         error = next((line for line in self.output.splitlines() if line.startswith("krepair: ")), "no word")
         error = re.sub(r"'/[^']*/([^/']*)'", r"'\1'", error.partition("please report it: ")[2] or error)
@@ -274,7 +274,7 @@ class Runner:
         """Run a verb on a placed scene.
 
         Args:
-            placed: the scene.
+            placed: scene on its file system.
             step: verb and fault.
             record: keep the calls of a verb that nothing befalls, too.
             meanwhile: called here while the verb sleeps, see ``apply~17``.
@@ -328,7 +328,7 @@ class Runner:
     def _live(
         self, placed: Placed, verb: str, output: int, watched: bool, first: Callable[[], None] | None
     ) -> None:
-        """The life of a fork."""
+        """Run the fork's part of a case."""
         code = 1
         try:
             signal.alarm(_HANGS_AFTER_S)
@@ -367,7 +367,7 @@ class Runner:
 
 
 def installed_command() -> list[str]:
-    """The command ``krepair`` of this environment."""
+    """Return the path of the command ``krepair`` of this environment."""
     beside = Path(sys.executable).with_name("krepair")
     if beside.exists():
         return [str(beside)]
@@ -380,13 +380,13 @@ def _arguments(verb: str, placed: Placed) -> list[str]:
 
 
 def inline(verb: str) -> tuple[str, ...]:
-    """What is typed so that a verb does not take Spark; ``purge`` never does."""
+    """Return the options that keep a verb from using Spark; ``purge`` never does."""
     return () if verb == "purge" else ("--engine", "inline")
 
 
 @functools.cache
 def _command() -> Callable[[list[str]], object]:
-    """The command line's own code; building it from the signatures takes typer 10 ms, so it is done once."""
+    """Return the command line's own object; typer needs 10 ms to build it from the signatures, so build it once."""
     import typer.main
 
     from krepair.cli.main import app
@@ -405,7 +405,7 @@ def run_here(words: list[str]) -> int:
 
 @contextlib.contextmanager
 def _folder(work: Path) -> Iterator[Path]:
-    """A folder for one case, gone afterwards; always under the same name, for messages that can be compared."""
+    """Create a folder for one case and remove it afterwards; always with the same name, so that messages compare."""
     folder = Path(tempfile.mkdtemp(prefix="case-", dir=work))
     try:
         yield folder
@@ -417,12 +417,12 @@ case_folder = _folder
 
 
 class Wanted(NamedTuple):
-    """What a scene has to be, found out by runs that nothing befell.
+    """Expected trees of a scene, from runs without any fault.
 
     Attributes:
-        before: everything in it, as it was written.
-        applied: what a broker sees after apply.
-        purged: everything in it after apply and purge.
+        before: whole tree, as it was written.
+        applied: tree after apply, as a broker sees it.
+        purged: whole tree after apply and purge.
         counts: verb -> calls that change files, when nothing befalls it (purge and undo after apply). Where apply frees
             originals, undo takes back only the changes that keep theirs.
         calls: the same, one by one, with those that only look.
@@ -468,12 +468,12 @@ def find_wanted(runner: Runner, scene: Scene, work: Path) -> Wanted:
 
 
 def without_lock(tree: Tree) -> Tree:
-    """The tree without ``.lock``."""
+    """Return the tree without ``.lock``."""
     return {name: seen for name, seen in tree.items() if name != LOCK}
 
 
 def judge_lock(found: Tree, wanted: Wanted) -> str:
-    """What is wrong with ``.lock``: one that was there stays as it was; a crash may leave one that the broker takes."""
+    """Return faults of ``.lock``: an existing one stays as it was; a crash may leave one that the broker accepts."""
     have, was = found.get(LOCK), wanted.before.get(LOCK)
     if was is not None:
         return "" if have == was else f".lock is {have}, was {was}"
@@ -487,7 +487,7 @@ def judge_lock(found: Tree, wanted: Wanted) -> str:
 
 
 def judge_files(found: Tree, wanted: Wanted) -> str:
-    """What is wrong with a tree in which some changes are made and others not: files that are neither old nor new.
+    """Return faults of a tree with some changes made and others not: files that are neither old nor new.
 
     In a checkpoint of the root each partition has its line, which waits for the changes of that partition alone.
     """
@@ -505,7 +505,7 @@ def judge_files(found: Tree, wanted: Wanted) -> str:
 
 
 def _is_mixed(have: Seen | None, old: Seen | None, new: Seen | None, name: str) -> bool:
-    """Whether each line of a checkpoint of the root is its old or its new one, and all else is as it was."""
+    """Return whether each line of a root checkpoint is its old or its new one, and all else is unchanged."""
     if not name.endswith(CHECKPOINT) or have is None or old is None or new is None:
         return False
     if have._replace(content="") not in (old._replace(content=""), new._replace(content="")):
@@ -518,12 +518,12 @@ def _is_mixed(have: Seen | None, old: Seen | None, new: Seen | None, name: str) 
 
 
 def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
-    """What is wrong after a verb that came to its end: exit 0 promises a tree, any other code must be documented.
+    """Return faults after a verb that ended: exit 0 promises a tree, any other code must be documented.
 
     Args:
-        ended: how it ended.
-        found: the log directory.
-        wanted: what the scene has to be.
+        ended: result of the verb.
+        found: tree of the log directory.
+        wanted: expected trees of the scene.
     """
     if ended.code not in DOCUMENTED:
         return f"{ended.step.verb} ended with {ended.code}, which it never may: {ended.last_words()}"
@@ -544,7 +544,7 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
 
 
 def judge_owners(found: Tree) -> str:
-    """What krepair's own folders and files are that is not the broker's user's, who then could not undo or purge.
+    """Return krepair's own folders and files that the broker's user does not own, and could not undo or purge.
 
     Originals that are kept have owners of their own.
     """
@@ -560,7 +560,7 @@ def judge_owners(found: Tree) -> str:
 
 
 def judge_unchanged(ended: Ended, found: Tree, before: Tree) -> str:
-    """What is wrong after a verb whose exit code says that nothing was changed."""
+    """Return faults after a verb whose exit code says that nothing was changed."""
     changed = differences(visible(found), visible(before)) if ended.code in SAYS_UNCHANGED else ""
     return (
         f"{ended.step.verb} ended with {ended.code}: nothing was changed; but:\n{changed}" if changed else ""
@@ -568,23 +568,23 @@ def judge_unchanged(ended: Ended, found: Tree, before: Tree) -> str:
 
 
 def plainly(text: str, placed: Placed) -> str:
-    """The text without what differs from run to run."""
+    """Return the text without parts that differ from run to run."""
     return text.replace(f"{placed.path}/", "").replace(placed.plan.plan_id, "ID")
 
 
 def memory_or(folder: Path | None) -> Path:
-    """Where cases are run if no other file system is asked for."""
+    """Return the folder for cases: in memory unless another file system is requested."""
     if folder is not None:
         return folder
     return Path(MEMORY) if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 class Tried(NamedTuple):
-    """What came of one case.
+    """Result of one case.
 
     Attributes:
-        hits: how many processes were killed, or calls failed.
-        wrong: what is wrong, empty if nothing is.
+        hits: number of processes killed, or of calls failed.
+        wrong: faults, empty if there are none.
     """
 
     hits: int
@@ -595,12 +595,12 @@ class Part(NamedTuple):
     """A part whose cases are steps in a scene; a unit is ``scene:seed:`` and what is done there.
 
     Attributes:
-        units: of a scene, by its name: what is done there.
+        units: names of the units of a scene.
         cases: the steps of each case of a unit; at ``state.samples`` calls, or at each.
         try_case: runs one in a folder of its own.
-        counts: in which figure the hits of a case are added up, by its steps.
+        counts: name of the figure that sums the hits of a case, by its steps.
         scenes: names of those that are tried; each of ``SCENES``, with each ``--keep``, unless given.
-        sequences: whether cases are counted, too.
+        sequences: true if cases are counted, too.
     """
 
     units: Callable[[str], Iterable[str]]
@@ -611,7 +611,7 @@ class Part(NamedTuple):
     sequences: bool = True
 
     def run(self, seeds: range, workdir: Path, state: State) -> None:
-        """Every unit of every scene."""
+        """Try every unit of every scene."""
         runner, warm = Runner(), False
         for seed in seeds:
             for name in self.scenes or every_keep(SCENES):

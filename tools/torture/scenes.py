@@ -68,14 +68,14 @@ Setup = Callable[[Path, random.Random], Options]
 
 
 class Seen(NamedTuple):
-    """What one name in a log directory is: everything that must be the same after undo.
+    """State of one name in a log directory: everything that must be the same after undo.
 
     Attributes:
         mode: type and permission bits.
-        owner: user and group.
+        owner: ids of user and group.
         links: names of the file, 0 of a folder.
-        mtime_ns: of a file, 0 of a folder (its time changes with every name in it).
-        content: SHA-256 of a file's bytes, the target of a link; of a checkpoint of the root its lines.
+        mtime_ns: modification time of a file, 0 for a folder (its time changes with every name in it).
+        content: SHA-256 of a file's bytes, the target of a link; for a root checkpoint its lines.
         xattrs: extended attributes, as text.
     """
 
@@ -92,11 +92,11 @@ Tree = dict[str, Seen]
 
 
 def look(root: Path | str, without: Callable[[str], bool] = lambda path: False) -> Tree:
-    """Everything below a directory, krepair's own folders too.
+    """Read everything below a directory, including krepair's own folders.
 
     Args:
-        root: the directory.
-        without: whether a file, by its path, is not to be looked at.
+        root: directory that is read.
+        without: decides, by its path, whether a file is skipped.
     """
     out: Tree = {}
     top = os.fspath(root)
@@ -114,7 +114,7 @@ def look(root: Path | str, without: Callable[[str], bool] = lambda path: False) 
 
 
 def visible(tree: Tree) -> Tree:
-    """What a broker sees of it: without krepair's own folders and without ``.lock``.
+    """Return the tree as a broker sees it: without krepair's own folders and without ``.lock``.
 
     The number of links is left out: an original that is kept has two names for a while.
     """
@@ -124,12 +124,12 @@ def visible(tree: Tree) -> Tree:
 
 
 def private(tree: Tree) -> list[str]:
-    """Names of krepair's own folders and of what is in them."""
+    """Return the names of krepair's own folders and of their contents."""
     return sorted(name for name in tree if PRIVATE in name)
 
 
 def differences(found: Tree, wanted: Tree, at_most: int = 6) -> str:
-    """How two trees differ, one line per name; empty if they do not."""
+    """Return the differences of two trees, one line per name; empty if they are equal."""
     lines = []
     for name in sorted(found.keys() | wanted.keys()):
         have, want = found.get(name), wanted.get(name)
@@ -178,10 +178,10 @@ class Entry(NamedTuple):
     Attributes:
         name: relative to the log directory; ``.`` is the directory itself.
         data: bytes of a file, None of a folder.
-        mode: permission bits.
-        owner: user and group.
+        mode: the permission bits only.
+        owner: ids of user and group.
         mtime_ns: modification time, 0 of a folder.
-        xattrs: extended attributes.
+        xattrs: extended attributes by name.
     """
 
     name: str
@@ -196,8 +196,8 @@ class Placed(NamedTuple):
     """One copy of a scene.
 
     Attributes:
-        path: the log directory.
-        plan: its plan.
+        path: path of the log directory.
+        plan: plan of the scene.
         plan_file: the same, as ``krepair plan`` writes it; beside the log directory.
         by: words that name the plan for a verb; empty: the plan file.
     """
@@ -213,12 +213,12 @@ class Scene:
     """A log directory and the plan that was made of it.
 
     Attributes:
-        name: of ``SCENES``.
-        seed: what it was built from, together with the name.
+        name: name in ``SCENES``.
+        seed: seed that it was built from, together with the name.
         options: under which its plan was made.
-        plan: of the directory that it was built in, which is gone.
-        entries: everything in it, a folder before what is in it.
-        one_barrier: whether what is staged is made durable with one sync of the file system, however little it is.
+        plan: plan of the directory that it was built in, which is gone.
+        entries: all its entries, a folder before its contents.
+        one_barrier: true if one sync of the file system makes all staged files durable, however few they are.
     """
 
     name: str
@@ -240,11 +240,11 @@ class Scene:
         return self._planned(path, root / "plan")
 
     def beside(self, placed: Placed, number: int) -> Placed:
-        """One more plan of a directory that was placed, and not changed since: ``plan-NUMBER`` beside it.
+        """Make another plan of a placed directory that has not changed since: ``plan-NUMBER`` beside it.
 
         Args:
-            placed: by a scene with the same entries.
-            number: of the plan.
+            placed: scene with the same entries, on its file system.
+            number: number of the plan.
         """
         return self._planned(placed.path, placed.path.with_name(f"plan-{number}"))
 
@@ -260,11 +260,11 @@ def build(
     """Build a scene.
 
     Args:
-        name: of ``SCENES``; with ``~until-verified`` or ``~auto`` behind it, its plan is made with that ``--keep``;
-            with ``~one-barrier``, see ``Scene``.
+        name: name in ``SCENES``; a suffix ``~until-verified`` or ``~auto`` sets ``--keep`` of its plan; for
+            ``~one-barrier`` see ``Scene``.
         seed: varies how many partitions, segments and batches it has.
-        keep: ``inplace`` or ``until-verified``.
-        setup: of a scene that is not one of ``SCENES``.
+        keep: mode ``inplace`` or ``until-verified``.
+        setup: setup of a scene that is not in ``SCENES``.
         typed: other options than those of the scene.
     """
     name, _, way = name.partition("~")
@@ -284,7 +284,7 @@ def build(
 
 
 def _tight(path: str, options: Options) -> Plan:
-    """A plan with ``--keep auto`` for a disk that has just the room for all of it: the first groups are freed."""
+    """Make a plan with ``--keep auto`` for a disk that just has room for all of it: the first groups are freed."""
     wide = Room(free_bytes=1 << 40, reserve_bytes=0, start_bytes=0)
     freeing = make_plan(path, replace(options, keep=UNTIL_VERIFIED))
     room = Room(free_bytes=fit_of(freeing, wide).needs.peak, reserve_bytes=0, start_bytes=0)
@@ -294,14 +294,14 @@ def _tight(path: str, options: Options) -> Plan:
 
 @functools.cache
 def keeps_of(name: str) -> tuple[str, ...]:
-    """A scene of ``SCENES`` as it is, and with ``--keep until-verified`` where its plan then frees originals."""
+    """Return a scene of ``SCENES``, and the same with ``--keep until-verified`` if its plan then frees originals."""
     plan = build(name, keep=UNTIL_VERIFIED).plan
     frees = any(is_freed_by_apply(change) for one in plan.partitions for change in one.changes)
     return (name, f"{name}~{UNTIL_VERIFIED}") if frees else (name,)
 
 
 def every_keep(names: Iterable[str]) -> Iterator[str]:
-    """Each scene with each ``--keep`` that makes a difference."""
+    """Return each scene with each ``--keep`` that makes a difference."""
     return (each for name in names for each in keeps_of(name))
 
 
@@ -359,7 +359,7 @@ def write(entries: tuple[Entry, ...], root: str) -> None:
 
 
 def _moved(plan: Plan, path: str) -> Plan:
-    """The plan of a copy: its path, everything else as it was."""
+    """Return the plan for a copy: only its path differs."""
     partitions = tuple(
         msgspec.structs.replace(
             one,
@@ -387,7 +387,7 @@ def _options(fixes: str, **given: object) -> Options:
 def bloated(
     directory: LogDir, topic: str, rng: random.Random, *, number: int = 0, segments: int = 6
 ) -> Partition:
-    """A partition whose segments are mostly markers of producers long gone: several groups of two or three.
+    """Build a partition whose segments mostly hold markers of expired producers: several groups of two or three.
 
     Each has a committed record, and an aborted one with its marker, so that transaction indexes matter.
     """
@@ -413,13 +413,13 @@ def bloated(
 
 
 def _with_epoch(batch: Batch, leader_epoch: int) -> Batch:
-    """The same batch under another leader epoch, which its checksum does not cover."""
+    """Return the same batch with another leader epoch, which its checksum does not cover."""
     raw = batch.raw[:12] + leader_epoch.to_bytes(4, "big") + batch.raw[16:]
     return Batch(raw, *(getattr(batch, field) for field in list(batch.__dataclass_fields__)[1:]))
 
 
 def plain(directory: LogDir, topic: str, rng: random.Random, *, segments: int = 3) -> Partition:
-    """Segments of five batches, each with a leader epoch of its own."""
+    """Build segments of five batches, each with a leader epoch of its own."""
     partition = directory.partition(topic, index_interval_bytes=INTERVAL_BYTES)
     for place in range(segments):
         base = place * 10
@@ -440,7 +440,7 @@ def _bases(folder: Path) -> list[int]:
 
 
 def _tear(folder: Path, content: bytes) -> None:
-    """More bytes under the old time."""
+    """Append bytes and keep the old time."""
     path = _of_segment(folder, _bases(folder)[-1])
     found = path.stat()
     with path.open("ab") as log:
@@ -455,7 +455,7 @@ def _padded(folder: Path, base_offset: int) -> None:
 
 
 def _owned(path: Path, *, lock: bool = True) -> None:
-    """Modes of a real host; and, where we may say so, files of a user of the broker's own."""
+    """Set modes as on a real host; and, if permitted, files of a separate broker user."""
     if lock:
         (path / LOCK).touch()
     for place in [path, *path.rglob("*")]:
@@ -476,7 +476,7 @@ def _markers(path: Path, rng: random.Random) -> Options:
 
 
 def _markers_unclean(path: Path, rng: random.Random) -> Options:
-    """The same after a crash of the broker: no clean-shutdown marker, nor ``.lock``, is ever made."""
+    """Build the same after a crash of the broker, without clean-shutdown marker and ``.lock``."""
     directory = LogDir(path)
     bloated(directory, "b", rng)
     directory.write(clean_stop=False)
@@ -484,7 +484,7 @@ def _markers_unclean(path: Path, rng: random.Random) -> Options:
 
 
 def _markers_without_points(path: Path, rng: random.Random) -> Options:
-    """No recovery points: nothing to lower; only the marker is set aside."""
+    """Build a directory without recovery points: only the clean-shutdown marker is moved away."""
     directory = LogDir(path)
     bloated(directory, "b", rng, segments=4)
     directory.write()
@@ -494,7 +494,7 @@ def _markers_without_points(path: Path, rng: random.Random) -> Options:
 
 
 def _partitions(path: Path, rng: random.Random) -> Options:
-    """Three bloated partitions of the broker's user, one of them also with an index and a torn tail to mend."""
+    """Build three bloated partitions of the broker's user, one also with an index and a torn tail to repair."""
     directory = LogDir(path)
     for number in range(rng.randint(2, 3)):
         bloated(directory, "b", rng, number=number, segments=4)
@@ -507,7 +507,7 @@ def _partitions(path: Path, rng: random.Random) -> Options:
 
 
 def _fence_and_tail(path: Path, rng: random.Random) -> Options:
-    """While one partition is under the fence another one's active files are cut and replaced."""
+    """Build a directory where one partition is under the fence while another one's active files are cut."""
     directory = LogDir(path)
     bloated(directory, "m", rng, segments=4)
     plain(directory, "a", rng)
@@ -530,13 +530,13 @@ def _damaged_elsewhere(path: Path, rng: random.Random) -> None:
 
 
 def _without_fence_2_2(path: Path, rng: random.Random) -> Options:
-    """Damage that recovery would meet: the order of 2.x, without the fence."""
+    """Build damage that recovery would meet: the order of 2.x, without the fence."""
     _damaged_elsewhere(path, rng)
     return _options("markers", broker_version="2.2.1")
 
 
 def _without_fence_3_9(path: Path, rng: random.Random) -> Options:
-    """Damage that recovery would meet: the order of 3.x, without the fence."""
+    """Build damage that recovery would meet: the order of 3.x, without the fence."""
     _damaged_elsewhere(path, rng)
     return _options("markers", broker_version="3.9.2")
 
@@ -563,7 +563,7 @@ def _indexes(path: Path, rng: random.Random) -> Options:
 
 
 def _derived(path: Path, rng: random.Random) -> Options:
-    """Epochs, producer snapshots and the checkpoints of the root; nothing of any log."""
+    """Build faults in epochs, producer snapshots and checkpoints of the root, but in no log."""
     directory = LogDir(path)
     partition = directory.partition("s", index_interval_bytes=INTERVAL_BYTES)
     for base in range(0, 10 * rng.randint(2, 4), 10):
@@ -584,7 +584,7 @@ def _derived(path: Path, rng: random.Random) -> Options:
 
 
 def _everything(path: Path, rng: random.Random) -> Options:
-    """All fixes in one plan: groups, derived files, the root, leftovers, a torn tail."""
+    """Build work for all fixes in one plan: groups, derived files, the root, leftovers, a torn tail."""
     directory = LogDir(path)
     bloated(directory, "b", rng, segments=5)
     for topic in ("e", "l"):
@@ -604,7 +604,7 @@ def _everything(path: Path, rng: random.Random) -> Options:
 
 
 def _leftovers(path: Path, rng: random.Random) -> Options:
-    """A swap that a broker did not finish, under the fence, and what brokers left behind."""
+    """Build an interrupted swap, under the fence, and other leftovers of brokers."""
     gone = (200, 300)[: rng.randint(0, 2)]
     pending.write(path, gone=gone, without=rng.choice([(), (".index",), (".txnindex",)]))
     for name in (f"{0:020d}.log.deleted", f"{100:020d}.timeindex.deleted"):
@@ -613,7 +613,7 @@ def _leftovers(path: Path, rng: random.Random) -> Options:
 
 
 def _leftovers_without_fence(path: Path, rng: random.Random) -> Options:
-    """The other way round, a split, with damage in reach: the order of 3.x."""
+    """Build the opposite, a split, with damage in reach: the order of 3.x."""
     if rng.randrange(2):
         pending.write_split(path, damage_elsewhere=True)
     else:
@@ -622,7 +622,7 @@ def _leftovers_without_fence(path: Path, rng: random.Random) -> Options:
 
 
 def _removals(path: Path, rng: random.Random) -> Options:
-    """Only files that go."""
+    """Build only files that are removed."""
     directory = LogDir(path)
     plain(directory, "l", rng)
     directory.write()
@@ -634,7 +634,7 @@ def _removals(path: Path, rng: random.Random) -> Options:
 
 
 def _tail_cut(path: Path, rng: random.Random) -> Options:
-    """Torn tails of two partitions after a crash, cut in place; what is cut is kept."""
+    """Build torn tails of two partitions after a crash, cut in place; the cut bytes are kept."""
     directory = LogDir(path)
     plain(directory, "a", rng)
     plain(directory, "z", rng, segments=2)
@@ -657,19 +657,19 @@ def _damaged_middle(path: Path, rng: random.Random, *, clean_stop: bool = True) 
 
 
 def _excise(path: Path, rng: random.Random) -> Options:
-    """Damage in the middle of a closed segment, cut out by consent; the old log is kept."""
+    """Build damage in the middle of a closed segment, cut out by consent; the old log is kept."""
     _damaged_middle(path, rng)
     return _options("tail=excise", accepted_losses=("KR302:d-0:2",))
 
 
 def _set_aside(path: Path, rng: random.Random) -> Options:
-    """The same as a broker would do it: cut there, and all later segments set aside."""
+    """Build the same for a cut as a broker does it: all later segments are set aside."""
     _damaged_middle(path, rng, clean_stop=rng.random() < 0.5)
     return _options("tail=broker", accepted_losses=("KR302:d-0:2",))
 
 
 def _xattrs_and_tail(path: Path, rng: random.Random) -> Options:
-    """Groups and a zeroed tail in one partition; its files have extended attributes."""
+    """Build groups and a zeroed tail in one partition whose files have extended attributes."""
     directory = LogDir(path)
     bloated(directory, "x", rng, segments=5)
     directory.write()
@@ -695,7 +695,7 @@ def keyed(
     segments: int = 6,
     transactions: bool = True,
 ) -> Partition:
-    """A partition whose few keys are written again and again: several groups of two or three segments.
+    """Build a partition whose few keys are written repeatedly: several groups of two or three segments.
 
     Each segment has records of its own keys, tombstones, a batch that loses some and one that loses all, an aborted
     transaction that reaches into the next segment, and one that is committed. Without transactions the plan says which
@@ -802,19 +802,19 @@ def _killed(path: Path, rng: random.Random, *, with_groups: bool) -> None:
 
 
 def _recovery(path: Path, rng: random.Random) -> Options:
-    """A killed broker's directory made ready for its start: two partitions, one of them with a torn tail."""
+    """Build a killed broker's directory for pre-recovery: two partitions, one of them with a torn tail."""
     _killed(path, rng, with_groups=False)
     return _options("recovery", broker_version="3.9.2")
 
 
 def _recovery_and_all(path: Path, rng: random.Random) -> Options:
-    """The same with groups under the fence and every other fix in one plan."""
+    """Build the same with groups under the fence and every other fix in one plan."""
     _killed(path, rng, with_groups=True)
     return _options(f"{_ALL},recovery", broker_version="3.9.2")
 
 
 def _real(name: str, path: Path, folders: tuple[str, ...]) -> None:
-    """A real log directory, cut down to some of its partitions."""
+    """Copy a real log directory, reduced to some of its partitions."""
     with tempfile.TemporaryDirectory(dir=path.parent) as work:
         unpack(name, Path(work)).rename(path)
     for place in path.iterdir():
@@ -829,7 +829,7 @@ def _real(name: str, path: Path, folders: tuple[str, ...]) -> None:
 
 
 def _real_offsets(path: Path, rng: random.Random) -> Options:
-    """``__consumer_offsets`` of a real 4.3.1 broker."""
+    """Copy ``__consumer_offsets`` of a real 4.3.1 broker."""
     _real("offsets-tv2-4.3.1", path, ("__consumer_offsets-1", "__transaction_state-0", "t-a-0"))
     keys = (
         ("delete.retention.ms", "100"),
@@ -840,14 +840,14 @@ def _real_offsets(path: Path, rng: random.Random) -> Options:
 
 
 def _real_epochs(path: Path, rng: random.Random) -> Options:
-    """Two partitions of a real 2.2.1 broker whose leader epochs were destroyed, with torn tails."""
+    """Copy two partitions of a real 2.2.1 broker whose leader epochs were destroyed, with torn tails."""
     _real("leader-epochs-2.2.1-corrupt", path, ("e-some-0", "e-none-0", "e-all-0"))
     _tear(path / "e-some-0", b"\0" * rng.randint(1, 60))
     return _options("epochs,snapshots,tail", settings=())
 
 
 def _real_old_formats(path: Path, rng: random.Random) -> Options:
-    """Messages of 0.10 and before in a real 2.2.1 directory; their indexes never trimmed, some lost."""
+    """Copy a real 2.2.1 directory with messages of 0.10 and before; its indexes were never trimmed, some are lost."""
     _real("oldformat-2.2.1-before", path, ("m0-gzip-0", "m1-lat-0"))
     for folder in (path / "m0-gzip-0", path / "m1-lat-0"):
         bases = _bases(folder)

@@ -1,4 +1,4 @@
-"""What the programme has done so far, in files that are always whole, so that it can be stopped and continued.
+"""Progress of the programme, in files that are always whole, so that it can be stopped and resumed.
 
 A part works through cases and asks ``State`` before each unit of them:
 
@@ -41,7 +41,7 @@ _SHOWN_OF_A_KIND: Final = 3
 
 
 def source_digest(part: str) -> str:
-    """Of the product and of what a part is tried with: figures of another source are not counted."""
+    """Return a digest of the product and of a part's tools: results of another source do not count."""
     digest = hashlib.sha256()
     files = [file for file in _PRODUCT.rglob("*") if file.suffix == ".py"]
     files += [_HARNESS / name for name in (*_COMMON, f"{part}.py")]
@@ -56,7 +56,7 @@ CHANGED: Final = " and changes"
 
 
 def commit_here() -> str:
-    """Commit of this tree, with ``CHANGED`` where it is not as committed; empty where git knows no commit."""
+    """Return the commit of this tree, with ``CHANGED`` if it has changes; empty if git knows no commit."""
 
     def git(*words: str) -> str:
         done = subprocess.run(["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False)
@@ -67,7 +67,7 @@ def commit_here() -> str:
 
 
 def kind_of(text: str) -> str:
-    """What is wrong, without names and numbers, so that the same defect seen in many cases is counted once."""
+    """Return a fault without names and numbers, so that one defect in many cases is counted once."""
     first, _, rest = text.partition("\n")
     if first.endswith("but:"):
         first += " " + rest.partition("\n")[0]
@@ -76,23 +76,23 @@ def kind_of(text: str) -> str:
 
 
 def how_many(samples: float, rng: random.Random) -> int:
-    """How many cases of a unit to take: that many; of less than one: one or none, by chance."""
+    """Return how many cases of a unit to take; less than one: one or none, by chance."""
     return int(samples) if samples >= 1 else int(rng.random() < samples)
 
 
 class State:
-    """Of one part on one file system.
+    """State of one part on one file system.
 
     Args:
-        folder: where it is kept; None keeps nothing.
+        folder: folder that keeps it; None keeps nothing.
         part: name of the part.
         file_system: its type, as ``ext4``.
-        seconds: how long the part may go on, None for as long as it takes.
-        samples: how many cases of each unit are enough, None for all; see ``how_many``.
+        seconds: time limit of the part, None for no limit.
+        samples: number of cases of each unit that suffice, None for all; see ``how_many``.
         scenes: only units of these; empty: of all.
         enough: asked before each unit: whether the part may stop because it has done all that is wanted.
-        commit: on which units are done now; empty: unknown.
-        any_source: to be told only: what was done on another source is read, too.
+        commit: commit on which units are done now; empty: unknown.
+        any_source: true to read results of other sources too, for display.
     """
 
     def __init__(
@@ -137,25 +137,25 @@ class State:
         self._date, self._commits = kept["date"], set(kept.get("commits", ()))
 
     def most(self, otherwise: int) -> int:
-        """How many cases of a unit to take at the most, as a whole number; ``otherwise`` if nothing was said."""
+        """Return an upper bound of a unit's cases, as a whole number; ``otherwise`` if none was given."""
         return max(1, int(self.samples)) if self.samples else otherwise
 
     def is_done(self, unit: str) -> bool:
-        """Whether a unit was done, now or in an earlier run on the same source, or is of a scene nobody asked for."""
+        """Return whether a unit was done, now or earlier on the same source, or is not of a wanted scene."""
         return unit in self._units or bool(self._scenes and unit.partition(":")[0] not in self._scenes)
 
     def time_is_up(self) -> bool:
-        """Whether the part is to stop before its next unit."""
+        """Return whether the part must stop before its next unit."""
         return (self._end is not None and time.monotonic() > self._end) or self._enough(self)
 
     def keep(self, unit: str, figures: Mapping[str, int]) -> None:
-        """A unit is done."""
+        """Record that a unit is done."""
         self._units[unit] = dict(figures)
         self._commits.add(self._commit)
         self._save()
 
     def wrong(self, case: str, text: str) -> None:
-        """Something is wrong in a case; the first few of a kind are said at once, with the command to replay them."""
+        """Record a fault; the first few of a kind are printed at once, with the command to replay them."""
         kind = kind_of(text)
         self._kinds[kind] += 1
         if self._kinds[kind] <= _SHOWN_OF_A_KIND:
@@ -164,13 +164,13 @@ class State:
             self._wrong[case] = text
 
     def command(self, case: str) -> str:
-        """The one command that replays a case."""
+        """Return the command that replays a case."""
         where = "" if self.file_system in {"", "tmpfs"} else f" --on DIR   (on {self.file_system})"
         return f"python -m tools.torture --replay {self.part}:{case}{where}"
 
     @property
     def units(self) -> Collection[str]:
-        """Those that are done."""
+        """The units that are done."""
         return self._units.keys()
 
     @property
@@ -194,7 +194,7 @@ class State:
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """Those on which its units were done; an empty text: nobody wrote down which."""
+        """The commits on which its units were done; an empty text if nobody recorded them."""
         return tuple(sorted(self._commits or {""})) if self._units else ()
 
     def _save(self) -> None:
@@ -221,7 +221,7 @@ class State:
 
 
 def kept_in(folder: Path, parts: Collection[str]) -> Iterator[State]:
-    """What a folder has of these parts, on each file system, whatever source it was done on; only to be told."""
+    """Return a folder's results of these parts, by file system, whatever source they were done on; for display."""
     for part in parts:
         for path in sorted(folder.glob(f"{part}-*.json")):
             yield State(folder, part, path.stem.removeprefix(f"{part}-"), any_source=True)

@@ -37,7 +37,7 @@ _ENDS: Final = re.compile(r"(\d+) (passed|failed|skipped|error)")
 
 
 def files() -> list[str]:
-    """The files of tests, relative to the project."""
+    """Return the test files, relative to the project."""
     return [
         str(path.relative_to(ROOT))
         for path in sorted((ROOT / "tests").rglob("test_*.py"))
@@ -46,7 +46,7 @@ def files() -> list[str]:
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """Each file once; ``--scene tests/brokers/test_purge_beside.py`` takes one of them."""
+    """Run each file once; ``--scene tests/brokers/test_purge_beside.py`` selects one of them."""
     del workdir
     for _ in seeds[:1]:
         for file in files():
@@ -69,12 +69,12 @@ def _run(file: str) -> tuple[dict[str, int], list[str]]:
 
 
 def read_end(said: str, code: int, file: str) -> tuple[dict[str, int], list[str]]:
-    """Figures, and names of the tests that failed, of what pytest printed at its end.
+    """Return figures and the names of failed tests from the end of pytest's output.
 
     Args:
-        said: its output.
-        code: its exit code.
-        file: which it ran.
+        said: output of pytest.
+        code: exit code of pytest.
+        file: test file that it ran.
     """
     last = next((line for line in reversed(said.splitlines()) if " in " in line), "")
     figures = {f"tests {word}": int(count) for count, word in _ENDS.findall(last)}

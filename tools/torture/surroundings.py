@@ -1,4 +1,4 @@
-"""What happens around krepair: read-only disks, clocks that jump, topics that go, limits, two log directories.
+"""Disturb krepair's surroundings: read-only disks, clocks that jump, deleted topics, limits, two log directories.
 
 - ``readonly``: while a verb sleeps before one of its calls its ext4 becomes read-only, or is shut down as after an I/O
   error, which loses what was not synced. It is mounted again, and the same verb, or ``undo``, has to end right.
@@ -83,10 +83,10 @@ class Case:
     """One case.
 
     Args:
-        runner: of verbs.
+        runner: runs the verbs.
         known: every scene that may be asked for.
-        name: of its scene.
-        seed: of all that is chosen.
+        name: name of its scene.
+        seed: seed of all random choices.
     """
 
     def __init__(self, runner: Runner, known: Callable[[str], Known], name: str, seed: str) -> None:
@@ -121,7 +121,7 @@ class Case:
         return judge_end(ended, look(placed.path), wanted)
 
     def _ends_right(self, placed: Placed, words: Sequence[str]) -> str:
-        """Nothing befalls these: each has to end with 0, on the tree that it promises."""
+        """Check that undisturbed verbs end with 0, on the tree that they promise."""
         for word in words:
             ended = self.run(placed, word)
             if ended.code and not word.endswith("?"):
@@ -133,7 +133,7 @@ class Case:
 
     @property
     def _way(self) -> tuple[str, ...]:
-        """What ends right after an apply that did not."""
+        """Return the verb that ends right after an apply that did not."""
         if self.scene.keep == UNTIL_VERIFIED:
             return self.rng.choice([("apply", "purge"), ("undo?", "apply", "purge")])
         return self.rng.choice([("apply", "undo"), ("undo",), ("apply", "purge")])
@@ -312,13 +312,13 @@ def _contents(tree: Tree) -> set[str]:
 
 
 def _without(tree: Tree, name: str) -> Tree:
-    """Without a partition folder, and without what lay in its fence: that goes with the folder."""
+    """Remove a partition folder from a tree, and its fence, which lies in the folder."""
     aside = (CLEAN_MARKER, POINTS)
     return {each: seen for each, seen in tree.items() if not each.startswith(name) and each not in aside}
 
 
 def _jump(seconds: int) -> None:
-    """The clock of this process; what the system gives to files stays as it is."""
+    """Change the clock of this process; the times that the system gives to files stay right."""
     real, real_ns = time.time, time.time_ns
     time.time = lambda: real() + seconds
     time.time_ns = lambda: real_ns() + seconds * 1_000_000_000
@@ -342,7 +342,7 @@ def _no_memory() -> None:
 
 
 def _short_files() -> None:
-    """A file beyond the limit ends with EFBIG: Python ignores the signal."""
+    """Limit the size of files: a longer one fails with EFBIG, because Python ignores the signal."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
 
 
@@ -368,17 +368,17 @@ class _Disk:
         _done("mount", "-o", "loop", str(self._image), str(self.mount))
 
     def read_only(self) -> None:
-        """Mounted read-only; where a file is open for writing this does not go, and it is shut down."""
+        """Remount it read-only; if a file is open for writing this fails, and it is shut down."""
         command = ["mount", "-o", "remount,ro", str(self.mount)]
         if subprocess.run(command, capture_output=True, check=False).returncode:
             self.shut_down()
 
     def shut_down(self) -> None:
-        """As ext4 does after an error of its journal: nothing is written any more."""
+        """Shut it down as ext4 does after an error of its journal: nothing more is written."""
         _done("mount", "-o", "remount,abort", str(self.mount))
 
     def again(self) -> None:
-        """Mounted again, for writing: a copy of it, as after a restart.
+        """Mount it again, for writing: a copy of it, as after a restart.
 
         A mount namespace that another process made meanwhile has the old mount, too, and holds it in the state it has.
         """
@@ -394,7 +394,7 @@ def _done(*command: str) -> None:
 
 
 def can_mount(work: Path) -> bool:
-    """Whether file systems can be made and mounted here."""
+    """Return whether file systems can be made and mounted here."""
     if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
         return False
     with case_folder(work) as folder, contextlib.suppress(subprocess.CalledProcessError), _Disk(folder):
@@ -407,7 +407,7 @@ def _kinds(name: str, work: Path, *, mounts: bool) -> Iterator[str]:
 
 
 def run(seeds: range, workdir: Path, state: Done) -> None:
-    """``CASES`` of each kind in every scene, or ``state.samples``."""
+    """Run ``CASES`` of each kind in every scene, or ``state.samples``."""
     runner = Runner()
     known: dict[str, Known] = {}
 

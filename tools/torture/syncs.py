@@ -1,4 +1,4 @@
-"""Which syncs are needed: each is left out in turn, until a power loss shows that it is missed.
+"""Find the syncs that are needed: leave out each in turn, until a power loss shows that it is missed.
 
 ``python -m tools.torture.syncs [SCENE...]`` prints every sync of krepair, and the first failure without it.
 """
@@ -28,7 +28,7 @@ class Missed(NamedTuple):
 
 
 def syncs_of(site: Site, history: str, kill: float) -> set[str]:
-    """The syncs in the last verb of a history."""
+    """Return the syncs in the last verb of a history."""
     recording = site.record(HISTORIES[history], kill)
     return {event.site for event in recording.events[recording.first :] if isinstance(event, Synced)}
 
@@ -39,8 +39,8 @@ def find_missed(
     """Leave out each sync of some scenes in turn.
 
     Args:
-        scenes: their names.
-        histories: in which.
+        scenes: names of the scenes.
+        histories: names of the histories.
         known: syncs that are not tried.
 
     Returns:
@@ -58,7 +58,7 @@ def find_missed(
 
 
 def _kills(history: str) -> tuple[float, ...]:
-    """Where a run is killed, as a share of its calls: a sync of the next run may be needed after one of them only."""
+    """Return where a run is killed, as a share of its calls: the next run may need a sync after one of them only."""
     return KILLS if "kill" in history else (0.0,)
 
 

@@ -97,13 +97,13 @@ _DAY_MS: Final = 86_400_000
 
 
 class Fact(NamedTuple):
-    """What one offset holds.
+    """Content of one offset.
 
     Attributes:
-        key: the record's.
-        tombstone: whether it has no value.
+        key: key of the record.
+        tombstone: true if it has no value.
         status: plain, committed, aborted or open.
-        timestamp: in milliseconds, -1 for none.
+        timestamp: time in milliseconds, -1 for none.
     """
 
     key: bytes | None
@@ -113,7 +113,7 @@ class Fact(NamedTuple):
 
 
 def truth_of(batches: Sequence[Batch]) -> dict[int, Fact]:
-    """Offset -> what is there, of every record, from what was written."""
+    """Return offset -> content, for every record, from what was written."""
     status: dict[int, str] = {}
     waiting: dict[int, list[int]] = {}
     for number, batch in enumerate(batches):
@@ -146,8 +146,8 @@ class World:
         root: the damaged log directory.
         sound: the same before the damage.
         truth: offset -> what is there.
-        batches: of the history.
-        said: what was done to it.
+        batches: batches of the history.
+        said: damage that was done to it.
     """
 
     root: Path
@@ -165,12 +165,12 @@ class Case:
     """One case: all of it follows from the seed, but for what was left out or chosen anew to make it smaller.
 
     Attributes:
-        seed: of it.
+        seed: seed of the case.
         pool: versions of which three judge.
         without: names of damages, lines and trials that are left out.
-        fixes: as given to ``--fix``, for each of the plans that follow each other; None: by the seed.
-        versions: that judge; None: by the seed.
-        broker: whether a whole broker may serve it.
+        fixes: values of ``--fix`` for each of the successive plans; None: by the seed.
+        versions: versions that judge; None: by the seed.
+        broker: true if a whole broker may serve it.
     """
 
     seed: int
@@ -181,7 +181,7 @@ class Case:
     broker: bool = False
 
     def chance(self, stream: str) -> random.Random:
-        """A source of chance of its own, so that leaving one thing out changes nothing else."""
+        """Return a separate source of random numbers, so that leaving one thing out changes nothing else."""
         return random.Random(f"{self.seed} {stream}")
 
     @property
@@ -198,7 +198,7 @@ class Case:
 
     @property
     def told(self) -> bool:
-        """Whether krepair is told a version."""
+        """Return whether krepair is given a version."""
         return "told" not in self.without and self.chance("told").random() < 0.6
 
     @property
@@ -210,7 +210,7 @@ class Case:
         return tuple(_some_fixes(chance) for _ in range(2 if chance.random() < 0.15 else 1))
 
     def tries(self, name: str, share: float) -> bool:
-        """Whether something is tried that is tried in a share of all cases."""
+        """Return whether this case tries something that only a share of all cases does."""
         return name not in self.without and self.chance(name).random() < share
 
     def __str__(self) -> str:
@@ -223,7 +223,7 @@ class Case:
 
     @classmethod
     def of(cls, text: str) -> Case:
-        """The case that ``str`` names."""
+        """Return the case that ``str`` describes."""
         seed, *words = text.split(":")
         case = cls(int(seed), broker="broker" in words)
         for word in words:
@@ -254,7 +254,7 @@ def _some_fixes(chance: random.Random) -> tuple[str, ...]:
 
 
 def _options(case: Case, root: Path) -> Options:
-    """What is typed besides the fixes."""
+    """Return the options that are typed besides the fixes."""
     chance = case.chance("options")
     evidence = chance.random()
     config = root.parent / "topics.json"
@@ -285,7 +285,7 @@ def _options(case: Case, root: Path) -> Options:
 
 
 def _raised(chance: random.Random, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same batches under leader epochs that rise now and then; no checksum covers them."""
+    """Return the same batches with leader epochs that rise now and then; no checksum covers them."""
     epoch = 0
     for batch in batches:
         epoch += chance.random() < 0.08
@@ -368,7 +368,7 @@ def _break(chance: random.Random, folder: Path) -> str:
 
 
 def _write_epochs(folder: Path, batches: Sequence[Batch]) -> None:
-    """The epochs of the batches that have one; a message of v0 or v1 has none."""
+    """Write the epochs of the batches that have one; a message of v0 or v1 has none."""
     starts: dict[int, int] = {}
     for batch in batches:
         if batch.raw[16] == 2:
@@ -378,7 +378,7 @@ def _write_epochs(folder: Path, batches: Sequence[Batch]) -> None:
 
 
 def _leave(chance: random.Random, folder: Path, case: Case) -> str:
-    """What a broker leaves that is killed while it cleans; empty where nothing was to be cleaned."""
+    """Leave the files of a broker that is killed while it cleans; return nothing if there was nothing to clean."""
     segments, snapshots = naive.read_partition(folder)
     try:
         rules = naive.Rules(now_ms=NOW_MS, horizon_ms=0, index_interval_bytes=200, segment_bytes=3_000)
@@ -436,7 +436,7 @@ def put_lines(root: Path, lines: Mapping[str, int]) -> None:
 
 
 def read_lines(root: Path) -> dict[str, int]:
-    """Those lines."""
+    """Read those lines."""
     found = {}
     for name, file in LINES.items():
         for line in (root / file).read_text().splitlines()[2:]:
@@ -470,11 +470,11 @@ class Court:
         """Start a copy of a log directory; gives why where it does not start.
 
         Args:
-            version: of Kafka.
-            root: the log directory.
-            world: whose times are searched.
-            batches: that producers send then.
-            crashed: whether it is started as after a crash, and recovered from its start.
+            version: version of Kafka.
+            root: path of the log directory.
+            world: history whose times are searched.
+            batches: batches that producers send then.
+            crashed: true if it is started as after a crash, and recovered from its start.
         """
         self.starts += 1
         copy = self.folder / "starts" / f"{version}-{self.starts}" / FOLDER
@@ -499,13 +499,13 @@ class Court:
 
 
 def times_of(world: World) -> list[int]:
-    """Some times to search for."""
+    """Return some times to search for."""
     times = sorted({fact.timestamp for fact in world.truth.values() if fact.timestamp > 0})
     return times[:: max(1, len(times) // 5)]
 
 
 def sent_by_producers(world: World) -> list[bytes]:
-    """Of each producer that is not transactional, or has a transaction open: its last batch again, then its next."""
+    """Return for each producer without transactions, or with an open one: its last batch again, then its next."""
     last = {
         batch.producer_id: batch for batch in world.batches if batch.producer_id >= 0 and not batch.control
     }
@@ -526,12 +526,12 @@ def sent_by_producers(world: World) -> list[bytes]:
 
 
 class Verdict(NamedTuple):
-    """Something that is wrong.
+    """One fault in the result.
 
     Attributes:
-        kind: in capital letters.
-        version: of Kafka, empty where none matters.
-        text: what.
+        kind: kind in capital letters.
+        version: version of Kafka, empty if none matters.
+        text: description of the fault.
     """
 
     kind: str
@@ -540,7 +540,7 @@ class Verdict(NamedTuple):
 
 
 class Starts(NamedTuple):
-    """What one version makes of the sound directory, of the damaged one, and of the one after krepair."""
+    """Starts by one version of the sound directory, of the damaged one, and of the one after krepair."""
 
     sound: Told | str
     before: Told | str
@@ -554,7 +554,7 @@ class Loss:
     ranges: tuple[tuple[int, int], ...] = ()
 
     def names(self, offset: int) -> bool:
-        """Whether it names an offset."""
+        """Return whether it names an offset."""
         return any(first <= offset <= last for first, last in self.ranges)
 
 
@@ -616,7 +616,7 @@ def _records(
 
 
 def _keys(world: World, sound: Told, before: Told, after: Told, loss: Loss) -> Iterator[tuple[str, str]]:
-    """The last committed value of each key stays."""
+    """Check that the last committed value of each key stays."""
 
     def last_of(told: Told, among: Mapping[int, int] | None = None) -> dict[bytes, int]:
         found: dict[bytes, int] = {}
@@ -676,7 +676,7 @@ def _state(
 
 def _times(world: World, before: Told, after: Told) -> Iterator[tuple[str, str]]:
     def is_good(told: Told, time: int, answer: int | str) -> bool:
-        """Whether no record is skipped; a marker may be the answer."""
+        """Return whether no record is skipped; a marker may be the answer."""
         served = [o for o, _ in told.uncommitted.got if o in world.truth]
         first = min((o for o in served if world.truth[o].timestamp >= time), default=-1)
         if isinstance(answer, str) or first < 0:
@@ -694,7 +694,7 @@ def _times(world: World, before: Told, after: Told) -> Iterator[tuple[str, str]]
 
 
 def forecast_wrong(line: ForecastLine, done: Told | str, logs: Mapping[int, int]) -> str:
-    """What a forecast says otherwise than Kafka did, empty if nothing."""
+    """Return the difference between a forecast and Kafka's start, or an empty string."""
     if line.expected in {"unknown", "stray"}:
         return ""
     if isinstance(done, str):
@@ -716,13 +716,13 @@ def forecast_wrong(line: ForecastLine, done: Told | str, logs: Mapping[int, int]
 
 @dataclass
 class Mending:
-    """What krepair did to a directory.
+    """Changes that krepair made to a directory.
 
     Attributes:
-        plans: that were applied, with the tree before each.
-        wrong: what did not end as it has to.
-        changes: of all plans.
-        loss: what consents named.
+        plans: plans that were applied, with the tree before each.
+        wrong: runs that did not end as they must.
+        changes: changes of all plans.
+        loss: losses that consents named.
     """
 
     plans: list[tuple[Plan, dict[str, tuple[object, ...]]]] = field(default_factory=list)
@@ -732,7 +732,7 @@ class Mending:
 
 
 def tree_of(root: Path) -> dict[str, tuple[object, ...]]:
-    """Bytes, times and modes of all files."""
+    """Return bytes, times and modes of all files."""
     found: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file():
@@ -745,7 +745,7 @@ def tree_of(root: Path) -> dict[str, tuple[object, ...]]:
 
 
 def _refused(verb: str, call: Callable[[], object], into: list[Verdict]) -> object | None:
-    """The result of a verb, None where it failed; ``plan`` may refuse, and nothing may end with a traceback."""
+    """Run a verb; return its result, or None if it failed: ``plan`` may refuse, and no verb may raise a traceback."""
     try:
         return call()
     except KrepairError as error:
@@ -836,13 +836,13 @@ def take_back(world: World, done: Mending) -> None:
 
 @dataclass
 class Tried:
-    """What came of a case.
+    """Result of a case.
 
     Attributes:
-        case: the case.
-        wrong: what is wrong.
-        told: what was done, in words.
-        figures: what was compared.
+        case: case that was tried.
+        wrong: faults that were found.
+        told: damage and fixes in words.
+        figures: counters of what was compared.
     """
 
     case: Case
@@ -912,7 +912,7 @@ def _judge(case: Case, world: World, court: Court, tried: Tried) -> None:
 def _crashed(
     case: Case, world: World, starts: Callable[..., dict[str, Told | str]]
 ) -> tuple[dict[str, Told | str], ...]:
-    """Starts of the sound and of the damaged one as after a crash, before krepair has touched it."""
+    """Start the sound and the damaged directory as after a crash, before krepair touches them."""
     if not case.tries("crash", 0.35):
         return ()
     return starts(world.sound, crashed=True), starts(world.root, crashed=True)
@@ -937,7 +937,7 @@ def _hold_forecasts(case: Case, world: World, before: Mapping[str, Told | str], 
 
 
 def _whole_broker(world: World, version: str, judged: Told | str) -> list[Verdict]:
-    """A broker on a copy serves what the classes serve."""
+    """Check that a broker serves from a copy what the classes serve."""
     if isinstance(judged, str):
         return []
     copy = world.root.parent / "broker" / "logs"
@@ -963,7 +963,7 @@ def _whole_broker(world: World, version: str, judged: Told | str) -> list[Verdic
 
 
 def is_kafkas(world: World, verdict: Verdict, done: Mending) -> bool:
-    """Whether Kafka makes the difference, or a decision that the documents name (``docs/safety.md``)."""
+    """Return whether Kafka causes the difference, or a documented decision (``docs/safety.md``)."""
     kind = verdict.kind.removeprefix("LATER ")
     start_is_wrong = "start" in world.said
     if kind in {"LOG END", "LOG START", "TIMES", "PRODUCER", "ANSWERS", "EPOCHS", "LOST"} and start_is_wrong:
@@ -983,7 +983,7 @@ def is_kafkas(world: World, verdict: Verdict, done: Mending) -> bool:
 
 
 def smaller(tried: Tried, court: Court) -> Tried:
-    """The smallest case that is wrong in the same way: damages, fixes, trials and versions are left out."""
+    """Return the smallest case with the same fault: damages, fixes, trials and versions are left out."""
     kind = tried.wrong[0].kind
     for narrower in _narrower(tried):
         again = _try(narrower, court)
@@ -1029,7 +1029,7 @@ def _try(case: Case, court: Court) -> Tried:
 
 
 def text_of(tried: Tried) -> str:
-    """What is wrong, in a few lines."""
+    """Describe the fault in a few words."""
     lines = [f"{one.kind} {one.version}: {one.text}" for one in tried.wrong[:4]]
     return "\n    ".join([*lines, tried.told])
 
@@ -1038,7 +1038,7 @@ def text_of(tried: Tried) -> str:
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """As a part of the programme: ``CASES`` seeds for each of its seeds, or ``state.samples``."""
+    """Run as a part of the programme: ``CASES`` seeds for each of its seeds, or ``state.samples``."""
     with Court(workdir) as court:
         for seed in seeds:
             cases = [seed * CASES + number for number in range(1, state.most(CASES) + 1)]

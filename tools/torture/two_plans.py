@@ -109,7 +109,7 @@ class Known(NamedTuple):
 
     Attributes:
         scene: the scene with this plan.
-        wanted: what its verbs make when nothing befalls them.
+        wanted: results of its undisturbed verbs.
         changed: names of files that it makes, changes or removes.
         held: records of the logs as they were.
         made: records of the logs as it makes them.
@@ -123,7 +123,7 @@ class Known(NamedTuple):
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """``CASES`` of each scene, or ``state.samples``."""
+    """Run ``CASES`` of each scene, or ``state.samples``."""
     runner, warm = Runner(), False
     for seed in seeds:
         for name in SCENES:
@@ -157,7 +157,7 @@ def replay(case: str, workdir: Path) -> list[str]:
 
 # -- the plans ------------------------------------------------------------------------------------------
 def known_of(runner: Runner, name: str, seed: int, workdir: Path) -> list[Known]:
-    """The plans of a scene, without those that are refused even when nothing befalls them."""
+    """Return the plans of a scene, without those that are refused even undisturbed."""
     out = []
     for scene in plans_of(name, seed, workdir):
         with case_folder(workdir) as folder:
@@ -177,7 +177,7 @@ def known_of(runner: Runner, name: str, seed: int, workdir: Path) -> list[Known]
 
 
 def plans_of(name: str, seed: int, workdir: Path) -> list[Scene]:
-    """The plan of a scene, and others of the same files: other fixes, settings, partitions, ``--keep``."""
+    """Return the plan of a scene, and others of the same files: other fixes, settings, partitions, ``--keep``."""
     first = build(name, seed)
     rng = random.Random(f"{name} {seed} plans")
     scenes = {first.plan.digest: first}
@@ -214,7 +214,7 @@ def _chosen(folders: Sequence[str], rng: random.Random) -> tuple[tuple[str, int]
 
 # -- the cases ------------------------------------------------------------------------------------------
 def cases(unit: str, known: Sequence[Known], count: int) -> Iterator[str]:
-    """Plans and steps of the cases of a unit, ``scene:seed``."""
+    """Yield plans and steps of the cases of a unit, ``scene:seed``."""
     for number in range(count if len(known) > 1 else 0):
         rng = random.Random(f"{unit} {number}")
         chosen = _plans(known, rng)
@@ -222,7 +222,7 @@ def cases(unit: str, known: Sequence[Known], count: int) -> Iterator[str]:
 
 
 def _plans(known: Sequence[Known], rng: random.Random) -> list[int]:
-    """Two or three plans; more often than not two that replace the same log."""
+    """Choose two or three plans; mostly two that replace the same log."""
     pairs = list(itertools.permutations(range(len(known)), 2))
     same = [(one, other) for one, other in pairs if _logs(known[one]) & _logs(known[other])]
     chosen = list(rng.choice(same if same and rng.random() < 0.7 else pairs))
@@ -261,7 +261,7 @@ def _step(plans: Sequence[Known], place: int, verb: str, rng: random.Random) -> 
 
 
 def _killed(plans: Sequence[Known], place: int, verb: str, rng: random.Random) -> str:
-    """Killed at any call, or, as often, at a rename: there a change gets from one state into the next."""
+    """Kill at any call, or, as often, at a rename, where a change passes from one state to the next."""
     wanted = plans[place].wanted
     renames = sum(call.kind is Kind.RENAME for call in wanted.calls[verb])
     if renames and rng.random() < 0.5:
@@ -278,9 +278,9 @@ class Episode:
     Attributes:
         runner: runs the verbs.
         known: the plans of the scene.
-        case: which plans are taken, and the steps.
-        work: where the folder is made.
-        figures: what was done.
+        case: plans that are taken, and the steps.
+        work: parent of the case's folder.
+        figures: counters to update.
     """
 
     runner: Runner
@@ -343,7 +343,7 @@ class Episode:
         return ended, f"{'abc'[place]}-{step.text}: {wrong}" if wrong else ""
 
     def _note_freed(self, one: Known, ended: Ended, before: Tree) -> None:
-        """Whether originals may be gone from now on."""
+        """Note whether originals may be gone from now on."""
         refused = ended.code in {ExitCode.LOCKED, ExitCode.STALE_PLAN, ExitCode.REFUSED}
         frees = one.scene.keep == UNTIL_VERIFIED if ended.step.verb == "apply" else ended.step.verb == "purge"
         if frees and not refused and (private(before) or ended.step.verb == "apply"):
@@ -368,7 +368,7 @@ class Episode:
         return self._judge_refusal(ended) if ended.step.fault is None else ""
 
     def _judge_done(self, place: int, verb: str, found: Tree) -> str:
-        """What is wrong after a verb that ended with 0. Files of the root may be of several plans, and of a fence."""
+        """Return faults after a verb that ended with 0. Root files may come from several plans, and a fence."""
         one, have = self.plans[place], visible(found)
         names = [name for name in one.changed if "/" in name]
         if verb == "purge":
@@ -386,7 +386,7 @@ class Episode:
         return f"ended with 0, but:\n{wrong}" if wrong else ""
 
     def _judge_refusal(self, ended: Ended) -> str:
-        """A refusal that speaks of another plan names it, and says what to type."""
+        """Check that a refusal because of another plan names it, and the next command."""
         said = ended.says()
         if not _ABOUT_ANOTHER.search(said):
             return ""
@@ -407,7 +407,7 @@ class Episode:
         return f"has touched what is not its own:\n{wrong}" if wrong else ""
 
     def _list(self) -> str:
-        """``krepair undo LOG_DIR``: names each plan that has a folder here."""
+        """Check that ``krepair undo LOG_DIR`` names each plan that has a folder here."""
         ended, found = self._by_words("undo", (str(self.path),))
         plans = {
             name.rpartition(PRIVATE)[2][:8]
@@ -458,11 +458,11 @@ class Episode:
         return {name: look(self.path)[name]}
 
     def _is_touched(self, name: str) -> bool:
-        """Whether a log was renamed by the cleaner, or lies where something was planted."""
+        """Return whether a log was renamed by the cleaner, or lies where something was planted."""
         return any(name.partition(".")[0] == each.partition(".")[0] for each in self.planted)
 
     def _take_away_planted(self) -> None:
-        """The broker's user undoes what was planted; a log that is back stays."""
+        """Let the broker's user remove what was planted; a restored log stays."""
         for aside, log in self.renamed.items():
             if log.exists():
                 aside.unlink(missing_ok=True)
@@ -504,7 +504,7 @@ class Episode:
         return ""
 
     def _mend_root(self, place: int) -> str:
-        """Where the undo of another plan has put a damaged checkpoint back, that plan is applied again first."""
+        """Apply a plan again whose damaged checkpoint the undo of another plan has restored."""
         for other, one in enumerate(self.placed):
             if other != place and one.plan.root is not None:
                 for which, verb in ((other, "apply"), (place, "undo"), (other, "undo")):
@@ -532,7 +532,7 @@ class Episode:
         return ""
 
     def _left(self) -> list[int]:
-        """Plans of which there is something."""
+        """Return the plans with remaining files."""
         found = private(look(self.path))
         return [
             place
@@ -590,7 +590,7 @@ def _without_links(tree: Tree) -> Tree:
 
 
 def _next(ended: Ended) -> str:
-    """The next command that a verb has printed; empty if it has not."""
+    """Return the next command that a verb has printed; empty if none."""
     try:
         document = json.loads(ended.output[ended.output.index("{") : ended.output.rindex("}") + 1])
     except ValueError:
@@ -602,7 +602,7 @@ def _next(ended: Ended) -> str:
 
 # -- records --------------------------------------------------------------------------------------------
 def records_of(path: Path) -> Records:
-    """What the logs of each partition hold, up to the first damage of each."""
+    """Return the records of each partition's logs, up to the first damage of each."""
     return {
         folder.name: frozenset(
             each for log in sorted(folder.glob("*.log")) for each in _records(log.read_bytes())

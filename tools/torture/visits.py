@@ -1,4 +1,4 @@
-"""Somebody was here: a killed tree, then an act of a broker or of a person, then any verb.
+"""Let a broker or a person act on a killed tree, then run any verb.
 
 A case is ``SCENE:SEED:STEPS+ACT+VERB``, as ``markers:0:apply@91b+session+undo`` or ``keys:0:apply+copy+undo-by-id``.
 What must hold, by Kafka's own classes before and behind the verb:
@@ -80,10 +80,10 @@ class World(NamedTuple):
     """One tree, and who may come to it.
 
     Attributes:
-        path: the log directory.
-        scene: what it was.
-        judge: Kafka's own classes.
-        rng: of everything that is chosen.
+        path: path of the log directory.
+        scene: scene that it was built from.
+        judge: loader with Kafka's own classes.
+        rng: source of all random choices.
     """
 
     path: Path
@@ -98,19 +98,19 @@ class World(NamedTuple):
         return found or [path for path in sorted(self.path.iterdir()) if path.is_dir()]
 
     def folder(self) -> Path:
-        """One of them."""
+        """One of these folders."""
         return self.rng.choice(self.folders())
 
 
 def logs(folder: Path) -> list[Path]:
-    """The segments of a folder, by offset."""
+    """Return the segments of a folder, by offset."""
     return sorted(
         path for path in folder.glob("*.log") if len(path.name) == _LOG_BYTES and path.stem.isdigit()
     )
 
 
 def ends(log: Path) -> list[tuple[int, int]]:
-    """(position behind it, next offset) of each whole batch of format v2."""
+    """Return (position behind it, next offset) of each whole batch of format v2."""
     raw, position, found = log.read_bytes(), 0, []
     while position + 61 <= len(raw):
         base, length = struct.unpack_from(">qi", raw, position)
@@ -122,7 +122,7 @@ def ends(log: Path) -> list[tuple[int, int]]:
 
 
 def log_end(folder: Path) -> int:
-    """By the last whole batch."""
+    """Return the offset after the last whole batch."""
     for log in reversed(logs(folder)):
         if found := ends(log):
             return found[-1][1]
@@ -133,7 +133,7 @@ def log_end(folder: Path) -> int:
 
 
 def start(world: World) -> None:
-    """A broker loads every partition and is killed."""
+    """Let a broker load every partition and be killed."""
     for one in starts_of_folder(world.path):
         folder = world.path / one.folder
         try:
@@ -150,7 +150,7 @@ def start(world: World) -> None:
 
 
 def start_killed(world: World) -> None:
-    """A broker is killed in the middle of its start: some files are as before it, some as behind it."""
+    """Kill a broker in the middle of its start: some files are as before it, some as after it."""
     before = world.path.with_name("before-start")
     shutil.copytree(world.path, before, symlinks=True, copy_function=shutil.copy2)
     start(world)
@@ -178,7 +178,7 @@ def _differ(one: Path, other: Path) -> bool:
 
 
 def stop_cleanly(world: World) -> None:
-    """The recovery points are at the log ends, and the marker is there."""
+    """Set the recovery points to the log ends, and write the clean-shutdown marker."""
     folders = [path for path in sorted(world.path.iterdir()) if path.is_dir() and logs(path)]
     lines = "".join("{} {} {}\n".format(*path.name.rpartition("-")[::2], log_end(path)) for path in folders)
     new = world.path / f"{POINTS}.tmp"
@@ -188,7 +188,7 @@ def stop_cleanly(world: World) -> None:
 
 
 def session(world: World) -> None:
-    """A broker starts, its leader appends, and it stops cleanly."""
+    """Let a broker start, its leader append, and the broker stop cleanly."""
     start(world)
     for folder in world.folders():
         if logs(folder):
@@ -197,13 +197,13 @@ def session(world: World) -> None:
 
 
 def idle_session(world: World) -> None:
-    """A broker starts and stops cleanly."""
+    """Let a broker start and stop cleanly."""
     start(world)
     stop_cleanly(world)
 
 
 def append(world: World, folder: Path) -> None:
-    """A leader appends a batch behind the last whole one."""
+    """Let a leader append a batch behind the last whole one."""
     if not logs(folder):
         return
     log, offset = logs(folder)[-1], log_end(folder)
@@ -218,14 +218,14 @@ def append(world: World, folder: Path) -> None:
 
 
 def cleaner(world: World) -> None:
-    """A cleaner was stopped: its new segment waits beside the old one."""
+    """Stop a cleaner so that its new segment waits beside the old one."""
     log = world.rng.choice(logs(world.folder()) or [world.path / "none"])
     if log.exists():
         shutil.copy2(log, f"{log}.cleaned")
 
 
 def cut_by_leader(world: World) -> None:
-    """The leader has a follower cut its log, fetch other records, and it stops cleanly."""
+    """Let the leader truncate a follower's log, let it fetch other records, and stop it cleanly."""
     start(world)
     folder = world.folder()
     found = logs(folder)
@@ -242,12 +242,12 @@ def cut_by_leader(world: World) -> None:
 
 
 def copy(world: World) -> None:
-    """The directory is a copy with its times."""
+    """Replace the directory by a copy with its times."""
     _copied(world, shutil.copy2)
 
 
 def copy_without_times(world: World) -> None:
-    """The directory is a copy with new times."""
+    """Replace the directory by a copy with new times."""
     _copied(world, shutil.copy)
 
 
@@ -259,7 +259,7 @@ def _copied(world: World, how: Callable[[str, str], object]) -> None:
 
 
 def restore(world: World) -> None:
-    """The files of one partition come from a backup of before; krepair's own folder stays."""
+    """Restore the files of one partition from an earlier backup; krepair's own folder stays."""
     folder = world.folder()
     for path in folder.iterdir():
         if path.is_file():
@@ -268,7 +268,7 @@ def restore(world: World) -> None:
 
 
 def restore_a_log(world: World) -> None:
-    """One log comes from a backup of before."""
+    """Restore one log from an earlier backup."""
     folder = world.folder()
     names = [one.name for one in _entries(world, folder) if one.name.endswith(".log")]
     if names:
@@ -291,7 +291,7 @@ def _from_backup(world: World, folder: Path, wanted: Callable[[str], bool]) -> N
 
 
 def recreate(world: World) -> None:
-    """The topic was deleted and created again."""
+    """Delete the topic and create it again."""
     folder = world.folder()
     shutil.rmtree(folder)
     folder.mkdir()
@@ -315,19 +315,19 @@ def _truncate(world: World, pattern: str) -> None:
 
 
 def touch(world: World) -> None:
-    """All files of a partition get the time of now."""
+    """Set the time of all files of a partition to now."""
     for path in world.folder().iterdir():
         if path.is_file():
             os.utime(path)
 
 
 def marker_comes(world: World) -> None:
-    """The marker of a clean stop is there, whatever there was."""
+    """Write the clean-shutdown marker, whatever existed before."""
     (world.path / CLEAN_MARKER).write_bytes(_MARKER)
 
 
 def second_replica(world: World) -> None:
-    """A broker has begun to move the partition to another log directory."""
+    """Let a broker begin to move the partition to another log directory."""
     folder = world.folder()
     (world.path / f"{folder.name}.{'0' * 31}1-future").mkdir(exist_ok=True)
 
@@ -363,11 +363,11 @@ ACTS: Final[dict[str, Callable[[World], None]]] = {
 
 
 def serve(world: World, *, recovers: bool = False) -> dict[str, Records | None]:
-    """What a broker gives of each partition to readers of committed records; None of one that it cannot load.
+    """Return what a broker gives to readers of committed records, for each partition; None if it cannot load it.
 
     Args:
-        world: the tree.
-        recovers: whether it makes all indexes anew first: then it hides every aborted record.
+        world: tree that is served.
+        recovers: true if it first rebuilds all indexes: then it hides every aborted record.
     """
     served: dict[str, Records | None] = {}
     for one in starts_of_folder(world.path):
@@ -393,7 +393,7 @@ def serve(world: World, *, recovers: bool = False) -> dict[str, Records | None]:
 
 
 def torn(path: Path) -> dict[str, int]:
-    """Partition folder -> bytes behind the last whole batch of its last log."""
+    """Return partition folder -> bytes behind the last whole batch of its last log."""
     found = {}
     for folder in path.iterdir():
         if folder.is_dir() and (files := logs(folder)):
@@ -403,7 +403,7 @@ def torn(path: Path) -> dict[str, int]:
 
 
 def _true(served: Records | None, original: Records | None) -> Records | None:
-    """What was committed before the plan, or came with the act: an index may be gone that hides aborted records."""
+    """Return what was committed before the plan, or by the act: an index that hides aborted records may be gone."""
     if served is None or original is None:
         return served
     return {offset: row for offset, row in served.items() if row[0] == _VISIT or original.get(offset) == row}
@@ -494,7 +494,7 @@ def _judge(
 
 
 def cases(name: str, seed: int, wanted: Wanted, most: int) -> Iterator[str]:
-    """The cases of a scene: each act with each verb behind any kill."""
+    """Yield the cases of a scene: each act with each verb after any kill."""
     rng = random.Random(f"visits {name} {seed}")
     pairs = [(act, verb) for act in ACTS for verb in VERBS]
     rng.shuffle(pairs)
@@ -510,7 +510,7 @@ def cases(name: str, seed: int, wanted: Wanted, most: int) -> Iterator[str]:
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
-    """``CASES`` of each scene per seed, or ``state.samples`` of them."""
+    """Run ``CASES`` of each scene per seed, or ``state.samples`` of them."""
     runner, warm = Runner(), False
     with Judge(VERSION) as judge:
         for seed in seeds:
