@@ -62,8 +62,7 @@ def _unsound(view: LogDir, survey: Survey) -> Iterator[Unsound]:
         if facts.summary.damage and (found is None or found.why or not found.complete):
             where = f"{log_name(facts.base_offset)}, position {facts.summary.valid_bytes}"
             last = ends[facts.base_offset] - 1
-            first = found.valid[-1].last_offset + 1 if found and found.valid else facts.end_offset
-            yield Unsound(first, last, f"the log is damaged: {where}: first --fix tail")
+            yield Unsound(facts.end_offset, last, f"the log is damaged: {where}: first --fix tail")
     for one in damages_in(view, survey):
         behind = one.range.next_offset if one.range.next_offset >= 0 else ends[one.base_offset]
         where = (

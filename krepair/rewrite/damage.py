@@ -109,8 +109,6 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
         found, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
         is_jump = jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, found)
-        if jump is not None and is_jump is None:
-            return _undecided(item, read_into, valid, jump, start)
         if jump is not None and is_jump:
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
             if after is not None:
@@ -119,6 +117,9 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
                 start, last = ran.end, ran.last_offset
                 continue
             found, after, complete = _next_valid(item, read_into, start, last, budget)
+        if jump is not None and is_jump is None:
+            text += f"; the batch at position {jump.start} has the same offsets, and nothing tells which one is right"
+            last = jump.before  # so the price counts the offsets of both
         damaged.append(_damaged(read_into, start, found, item, kind, text, last, after))
         if after is None:
             break
@@ -223,25 +224,6 @@ def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found
 def _batches(read_into: ReadInto, start: int, end: int) -> int:
     """Return how many batches the sizes in a range of a log tell of."""
     return sum(len(rows) for rows in BatchWalk(read_into, end, start))
-
-
-def _undecided(
-    item: MapItem, read_into: ReadInto, valid: Sequence[ValidRange], jump: _Jump, start: int
-) -> MapResult:
-    """Return the map of a log in which one of two batches has a wrong offset, and nothing tells which.
-
-    A cut of the right one would lose its records, and leave those of the other one under wrong offsets.
-    """
-    text = (
-        f"{log_name(item.base_offset)}, positions {jump.start} and {start}: the batches there have the same offsets, "
-        "and nothing tells which one is right; krepair compare tells what other replicas have"
-    )
-    ran = valid[-1]
-    front = [*valid[:-1]]
-    if jump.start > ran.start:
-        before = _valid_from(item, read_into, ran.start, item.base_offset - 1, until=jump.start)
-        front += [] if before is None else [before[0]]
-    return MapResult(why=text, valid=tuple(front))
 
 
 def _ends_by_its_records(read_into: ReadInto, jump: _Jump, start: int) -> bool:

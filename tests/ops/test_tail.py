@@ -724,9 +724,7 @@ def test_a_marker_may_be_of_any_transaction_where_the_index_of_aborts_is_damaged
     assert part.changes == ()
 
 
-def test_of_two_batches_with_the_same_offsets_none_goes_where_nothing_tells_which_is_right(
-    tmp_path: Path,
-) -> None:
+def test_of_two_batches_with_the_same_offsets_a_consent_names_the_offsets_of_both(tmp_path: Path) -> None:
     """The batch at 1 says 3, like the good one behind it; compaction has left a gap behind both."""
     made = builders.LogDir(tmp_path / "logs")
     partition = made.partition("t")
@@ -740,9 +738,10 @@ def test_of_two_batches_with_the_same_offsets_none_goes_where_nothing_tells_whic
     log.write_bytes(raw)
     (found,) = VERBS.found(log_dir, "KR303")
     assert "nothing tells which one is right" in found.evidence
-    assert not found.command
-    (part,) = VERBS.planned(log_dir, fixes=("tail", "compact")).partitions
-    assert part.changes == ()
+    assert (found.first_offset, found.last_offset, found.records_lost) == (1, 8, 2)
+    plan = VERBS.planned(log_dir, accepted_losses=("KR303:t-0:1",))
+    with there_and_back(log_dir, plan, VERBS.options(accepted_losses=("KR303:t-0:1",))):
+        assert VERBS.found(log_dir, "KR303") == []
 
 
 WRONG_INDEXES = {

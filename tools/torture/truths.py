@@ -606,7 +606,11 @@ def _records(
         hidden = [
             o
             for o in shown_before
-            if o in right and o in dict(sound.committed.got) and o in now and o not in shown_now
+            if o in right
+            and o in dict(sound.committed.got)
+            and o in now
+            and o not in shown_now
+            and not loss.names(o)
         ]
         if hidden:
             yield (
@@ -629,8 +633,11 @@ def _keys(world: World, sound: Told, before: Told, after: Told, loss: Loss) -> I
         return found
 
     latest, now = last_of(before, dict(sound.committed.got)), last_of(after)
+    newest = last_of(sound)  # a recovery by Kafka alone may have cut the tombstone that a consent keeps
     for key, offset in latest.items():
         gone = key not in now
+        if gone and world.truth[newest.get(key, offset)].tombstone:
+            continue
         if (
             now.get(key, -1) < offset
             and not (gone and world.truth[offset].tombstone)
