@@ -45,7 +45,7 @@ def test_page_of_a_plan_says_what_goes_by_key_and_what_each_horizon_would_do(tmp
     assert "Records go that have a later record of their key" in text
     assert "Every record that stays is carried over byte for byte" in text
     assert "--scratch DIR" in text
-    assert "The plan names the last record of each key in 3 segments, of which 6 records stay." in text
+    assert "The plan names the last record of each key in 3 segments: 6 records stay." in text
     assert '"stays"' not in text
 
 
