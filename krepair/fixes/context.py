@@ -143,6 +143,16 @@ def place_in(view: LogDir, folder: str) -> Place:
     return Place(host=view.host, log_dir=view.path, log_dir_inode=view.inode, folder=folder)
 
 
+def log_start_left(context: Context, key: tuple[str, int], log_end: int) -> int:
+    """Return the recorded log start of a partition, 0 if none is recorded or ``--fix checkpoints`` drops it.
+
+    Args:
+        log_end: log end offset of the partition, -1 if it is not known; a log start past it is dropped.
+    """
+    recorded = context.view.log_start.offsets.get(key, 0)
+    return 0 if 0 <= log_end < recorded and "checkpoints" in context.options.fixes else recorded
+
+
 def watermark_of(view: LogDir, partition: Partition) -> int:
     """Return the high watermark recorded for a partition, -1 if none is."""
     return view.high_watermark.offsets.get(partition.key, -1)

@@ -140,6 +140,7 @@ def why_not_to_end(survey: Survey, log_end: int, options: Options) -> LeftAlone 
         )
         return LeftAlone("log-end", f"its log end is not certain: {differs}", again, damaged=True)
     first = "index=regenerate" if active is not None and active.is_whole else "tail"
+    first = "checkpoints" if survey.log_start > log_end else first
     text = (
         f"the next start takes {next(iter(ends.values()))} for the log end, and the valid batches end at {log_end}: "
         f"first --fix {first}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.engine.items import Failed
-from krepair.fixes.context import Context, place_of
+from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.logs import LogPart, parts_after
 from krepair.fixes.producers_at_end import read_snapshot_file
 from krepair.fixes.survey import NEXT_START, Sight, Survey, indexes_of, next_start_of
@@ -58,7 +58,7 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
         survey.put(_ASKED, asked)
         if survey.partition.unreadable:
             continue
-        files = _Files(context.view, survey)
+        files = _Files(context, survey)
         is_told = files.is_known and _can_be_simulated(survey)
         loaded = files.as_found(versions, whole=whole) if is_told else files.not_read()
         if loaded is None:
@@ -103,8 +103,8 @@ def why_not_started(context: Context) -> dict[str, LeftAlone]:
         if survey.changes and (fails or by_consent) and _can_be_simulated(survey):
             as_found = Survey(survey.partition, survey.settings, log=survey.log)
             chosen += [
-                (folder, False, _Files(context.view, as_found)),
-                (folder, True, _Files(context.view, survey)),
+                (folder, False, _Files(context, as_found)),
+                (folder, True, _Files(context, survey)),
             ]
     if not chosen:
         return {}
@@ -145,13 +145,15 @@ _ASKED: Sight[_StartAsked] = Sight("what the next start was asked of")
 class _Files:
     """The files of one partition as its next start finds them."""
 
-    def __init__(self, view: LogDir, survey: Survey) -> None:
-        self._view = view
+    def __init__(self, context: Context, survey: Survey) -> None:
+        view = self._view = context.view
         self._survey = survey
         self._clean = view.clean_shutdown
-        self._log_start = view.log_start.offsets.get(survey.partition.key, 0)
         self._parts = parts_after(survey.partition, survey.changes)
-        self._facts = {one.base_offset: one for one in survey.segments_after}
+        after = survey.segments_after
+        self._facts = {one.base_offset: one for one in after}
+        log_end = after[-1].end_offset if after and not after[-1].summary.damage else -1
+        self._log_start = log_start_left(context, survey.partition.key, log_end)
         made = {name for change in survey.changes for name in change.leaves}
         gone = names_removed(survey.changes)
         self._made = made

@@ -21,7 +21,7 @@ from krepair.durable.tree import Tree
 from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
 from krepair.errors import RefusedError
-from krepair.fixes.context import Context, place_of
+from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
@@ -366,7 +366,8 @@ class Range:
                 )
             )
         topic, number = self.key
-        line = ChangedLine(topic=topic, partition=number, old=self.point, new=self.log_end)
+        # A line past the log end stays: it tells what is missing, and the start reads no more for it.
+        line = ChangedLine(topic, number, old=self.point, new=max(self.log_end, self.point or 0))
         after, raises = 0 if self.roll else size, line.old != line.new
         return Recovered(
             Seen(
@@ -496,8 +497,8 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
     for range_ in ranges:
         segments = range_.part.segments_after
         range_.log_end = segments[-1].end_offset
-        start = context.view.log_start.offsets.get(range_.key, 0)
-        range_.left = range_.left or why_ends_differ(segments, range_.point or 0, start)
+        start = log_start_left(context, range_.key, range_.log_end)
+        range_.left = range_.left or why_ends_differ(segments, start)
         taken = {segment_name(range_.log_end, suffix) for suffix in SEGMENT_SUFFIXES}
         orphan = next(
             (file.name for file in range_.survey.partition.orphan_indexes if file.name in taken), ""

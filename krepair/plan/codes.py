@@ -110,7 +110,7 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
         "let the broker end what it began",
     ),
     "checkpoint": CodeInWords(
-        "the recovery points are damaged, or a line is past the log end",
+        "the recovery points are damaged, or the log start is past the log end",
         "krepair plan LOGDIR --fix checkpoints first",
     ),
     "overlap": CodeInWords("two segments have the same offsets", "krepair check names them"),

@@ -149,24 +149,21 @@ def why_damage_stays(damages: Iterable[Damaged], unmapped: str) -> LeftAlone | N
     return None
 
 
-def why_ends_differ(segments: Sequence[SegmentFacts], point: int, log_start: int) -> LeftAlone | None:
+def why_ends_differ(segments: Sequence[SegmentFacts], log_start: int) -> LeftAlone | None:
     """Return why the end of a log is in doubt, or None.
+
+    A recovery point past the end does not: a start recovers the last segment then.
 
     Args:
         segments: segments that a start would recover, as they will be.
-        point: the recovery point, 0 if there is none.
-        log_start: offset of the log-start checkpoint, 0 if there is none.
+        log_start: offset of the log-start checkpoint, 0 if there is none, or if the plan drops it.
     """
     log_end = segments[-1].end_offset
     if any(facts.end_offset > after.base_offset for facts, after in pairwise(segments)):
         return left_to("overlap", "two of its segments have the same offsets")
-    if point > log_end:
-        return left_to(
-            "checkpoint", f"its recovery point {point} is past its log end {log_end}", "checkpoints"
-        )
     if log_start > log_end:
         text = f"its log start {log_start} is past its log end {log_end}: the start deletes every segment"
-        return left_to("checkpoint", text, "checkpoints")
+        return left_to("checkpoint", text, "checkpoints,recovery")
     return None
 
 

@@ -99,8 +99,7 @@ def link(path: Path) -> None:
         (pending_swap, "untouched", "leftovers"),
         (half_cleaned, "untouched", "leftovers"),
         (marked, "marked-folder", ""),
-        (point_past_the_end, "checkpoint", "checkpoints"),
-        (log_start_past_the_end, "checkpoint", "checkpoints"),
+        (log_start_past_the_end, "checkpoint", "checkpoints,recovery"),
         (bad_epochs, "epochs", "epochs,recovery"),
         (index_at_the_end, "leftovers", "leftovers"),
         (aborts_at_the_end, "leftovers", "leftovers"),
@@ -126,6 +125,39 @@ def test_partition_keeps_its_point_and_its_files_and_the_other_one_goes_on(
     assert points_of(path) == {"t": old, "o": 3}
     assert tree(path / "t-0") == before
     assert verbs.wrong(plan) == []
+
+
+@pytest.mark.parametrize("point", [451, 900])
+def test_point_past_the_log_end_keeps_nothing_off_and_stays(point: int, tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs", {"t": point, "o": 0})
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    assert (rolled(plan), raised(plan)) == ({"t-0", "o-0"}, {"o": 3})
+    with there_and_back(path, plan, verbs.options()):
+        assert points_of(path) == {"t": point, "o": 3}
+        assert verbs.wrong(plan) == []
+        again = verbs.plan()
+        assert (rolled(again), raised(again)) == (set(), {})
+
+
+@pytest.mark.parametrize("fix", ["recovery", "markers"])
+def test_log_start_past_the_log_end_is_dropped_in_the_same_plan(fix: str, tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    common = {
+        "delete_horizon": str(TIME_MS),
+        "broker_version": "3.9.2",
+        "settings": (("index.interval.bytes", "200"), ("cleanup.policy", "compact")),
+    }
+    well = part(Verbs(path, fixes=("checkpoints", fix), **common).plan(), "t-0")
+    log_start_past_the_end(path)
+    alone = part(Verbs(path, fixes=(fix,), **common).plan(), "t-0")
+    assert (alone.status, "--fix checkpoints," in str(alone.next_command)) == ("left alone", True)
+    verbs = Verbs(path, fixes=("checkpoints", fix), **common)
+    plan = verbs.plan()
+    both = part(plan, "t-0")
+    assert (both.status, both.changes) == ("change", well.changes)
+    with there_and_back(path, plan, verbs.options()):
+        assert verbs.wrong(plan) == []
 
 
 @pytest.mark.parametrize("topic", ["__cluster_metadata", "tiered"])

@@ -147,6 +147,20 @@ def test_start_after_it_recovers_the_empty_segment_alone_and_serves_what_a_plain
 
 @pytest.mark.broker
 @pytest.mark.parametrize("version", VERSIONS)
+def test_start_with_a_recovery_point_past_the_log_end_recovers_the_empty_segment_alone(
+    version: str, judge: Callable[[str], Judge], tmp_path: Path
+) -> None:
+    plain, ready = (write_unclean(tmp_path / name, {"t": 451, "o": 0}) for name in ("plain", "ready"))
+    verbs = Verbs(ready, broker_version=version)
+    verbs.apply(verbs.plan())
+    assert points_of(ready)["t"] == 451
+    assert started(judge(version), ready, tmp_path).recovered == (450,)
+    a, b = loaded(judge(version), plain, tmp_path), loaded(judge(version), ready, tmp_path)
+    assert (a.log_end, a.stable_offset, a.served) == (b.log_end, b.stable_offset, b.served)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("version", VERSIONS)
 def test_indexes_that_a_running_broker_wrote_stay_as_they_are_and_serve_what_those_of_a_recovery_serve(
     version: str, judge: Callable[[str], Judge], tmp_path: Path
 ) -> None:

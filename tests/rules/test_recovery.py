@@ -96,21 +96,22 @@ def test_only_a_torn_tail_is_cut_on_the_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("segments", "point", "start", "code"),
+    ("segments", "start", "code"),
     [
-        ([facts(0), facts(10)], 20, 20, ""),
-        ([facts(0, last_offset=10), facts(10)], 0, 0, "overlap"),
-        ([facts(0), facts(10)], 21, 0, "checkpoint"),
-        ([facts(0), facts(10)], 0, 21, "checkpoint"),
-        ([facts(0), facts(10, last_offset=-1)], 10, 0, ""),
+        ([facts(0), facts(10)], 20, ""),
+        ([facts(0, last_offset=10), facts(10)], 0, "overlap"),
+        ([facts(0), facts(10)], 21, "checkpoint"),
+        ([facts(0), facts(10, last_offset=-1)], 0, ""),
     ],
 )
 def test_ends_that_contradict_each_other_leave_the_partition_alone(
-    segments: list[SegmentFacts], point: int, start: int, code: str
+    segments: list[SegmentFacts], start: int, code: str
 ) -> None:
-    left = why_ends_differ(segments, point, start)
+    left = why_ends_differ(segments, start)
     assert (left.code if left else "") == code
-    assert ("--fix checkpoints " in (str(left.next_command) if left else "")) == (code == "checkpoint")
+    assert ("--fix checkpoints,recovery " in (str(left.next_command) if left else "")) == (
+        code == "checkpoint"
+    )
 
 
 def epochs(
