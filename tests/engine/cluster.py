@@ -17,6 +17,14 @@ import pyspark
 from tests.lab.ports import free_port
 
 DEPLOY = "org.apache.spark.deploy"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Of JVMs that live for seconds: a second compiler, and threads that collect, take more than the work."""
+
+SUBMIT_ARGS = (
+    f"--driver-memory 768m --driver-java-options '{QUICK_JVM}'"
+    f" --conf 'spark.executor.extraJavaOptions={QUICK_JVM}' pyspark-shell"
+)
+"""``PYSPARK_SUBMIT_ARGS`` of the tests: two cores are shared with whatever else runs."""
 
 
 def _within(host: str, command: str) -> list[str]:
@@ -84,6 +92,7 @@ class Cluster:
             "SPARK_HOME": home,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM,
             "PYSPARK_PYTHON": sys.executable,
         }
         argv = [*within, os.path.join(home, "bin", "spark-class"), f"{DEPLOY}.{main}", *map(str, words)]

@@ -28,7 +28,7 @@ from krepair.ops.undo import undo
 from krepair.options import EngineName
 from krepair.plan.planfile import write_plan
 from krepair.scan.scan import scan
-from tests.engine.cluster import Cluster, why_no_hosts
+from tests.engine.cluster import SUBMIT_ARGS, Cluster, why_no_hosts
 from tests.ops.scene import BLOAT, scene, tree
 from tests.rewrite.scanned import HUGE, inline, scan_items
 
@@ -71,7 +71,7 @@ def with_another_python() -> str:
 @pytest.fixture(autouse=True)
 def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores are shared with whatever else runs."""
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", SUBMIT_ARGS)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from krepair.rewrite.compaction import proof as compaction_proof
 from krepair.scan.scan import scan
 from tests.compaction.directories import dead_cleaner, options
 from tests.conftest import in_ci
-from tests.engine.cluster import Cluster, why_no_hosts
+from tests.engine.cluster import SUBMIT_ARGS, Cluster, why_no_hosts
 from tests.ops.scene import BLOAT, TV2, Scene, scene, tree
 from tests.recovery.scene import Verbs, write_unclean
 from tests.rewrite.scanned import HUGE, inline, scan_items
@@ -89,7 +89,7 @@ def cluster(
         pytest.MonkeyPatch.context() as patch,
         Cluster(tmp_path_factory.mktemp("cluster"), hosts=workers) as running,
     ):
-        patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", SUBMIT_ARGS)
         close = SparkEngine.close
         patch.setattr(SparkEngine, "close", lambda engine: None)
         engine = SparkEngine(running.url, "test")

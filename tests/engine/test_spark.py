@@ -29,6 +29,7 @@ from krepair.rules.replicas.model import BYTE_EQUAL, LOST, MISSING, PartitionVer
 from krepair.scan.scan import scan
 from tests.compaction import histories
 from tests.compaction.trying import twin_rules, with_twin
+from tests.engine.cluster import SUBMIT_ARGS
 from tests.hostile.broken_streams import broken_stream, directory
 from tests.ops.scene import BLOAT, scene, tree
 from tests.recovery.scene import POINTS, Verbs, write_unclean
@@ -46,7 +47,7 @@ def session() -> Iterator[None]:
     """One for all tests of this file: its start is what takes long."""
     with pytest.MonkeyPatch.context() as patch:
         # Two cores are shared with whatever else runs.
-        patch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+        patch.setenv("PYSPARK_SUBMIT_ARGS", SUBMIT_ARGS)
         close = SparkEngine.close
         patch.setattr(SparkEngine, "close", lambda engine: None)
         engine = SparkEngine(MASTER, "test")

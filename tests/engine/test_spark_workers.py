@@ -11,7 +11,7 @@ from krepair.engine import spark
 from krepair.engine.spark import SparkEngine
 from krepair.errors import RefusedError
 from krepair.scan.scan import scan
-from tests.engine.cluster import Cluster
+from tests.engine.cluster import SUBMIT_ARGS, Cluster
 from tests.ops.scene import scene
 from tests.rewrite.scanned import HUGE, scan_items
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 @pytest.fixture(autouse=True)
 def small_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores are shared with whatever else runs."""
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", SUBMIT_ARGS)
 
 
 def test_workers_that_never_come_are_said_and_given_up_without_a_traceback_of_java(

@@ -25,6 +25,7 @@ from krepair.ops.apply import apply
 from krepair.options import EngineName, Options
 from krepair.plan.planfile import read_plan
 from tests.durable.disks import SimulatedCrash, StoppingDisk
+from tests.engine.cluster import SUBMIT_ARGS
 from tests.hostile import small
 from tests.hostile.verbs import Ran, assert_tame, picture, run
 from tests.ops.conftest import memory_dir
@@ -303,7 +304,7 @@ def test_folders_exchanged_for_links_meanwhile_are_no_way_out(scene: Scene, verb
 def test_tasks_on_spark_follow_no_link_either(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     from krepair.engine.spark import SparkEngine
 
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--driver-memory 768m pyspark-shell")
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", SUBMIT_ARGS)
     scene.make("planned")
     victims: dict[bytes, tuple[object, ...]] = {}
     real = SparkEngine.map
