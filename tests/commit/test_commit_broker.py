@@ -33,7 +33,7 @@ from tests.commit.states_disk import StatesDisk, load, verdict, verdicts
 from tests.durable.disks import NAME_CHANGING, RecordingDisk, SimulatedCrash, StoppingDisk
 from tests.lab.jars import LATEST, VERSIONS
 from tests.lab.judge import Judge, Loaded
-from tests.ops.stops import telling_stops
+from tests.ops.stops import EVERY_CALL, telling_stops
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -125,7 +125,9 @@ def test_after_a_crash_and_a_broker_at_any_call_apply_and_undo_still_end_right(
     ended: set[str] = set()
     recording = RecordingDisk(UnsyncedDisk())
     getattr(begun(tmp_path / "whole", commit, stopped), stopped)(commit, recording)
-    for stops in telling_stops(recording.calls, NAME_CHANGING):
+    told = telling_stops(recording.calls, NAME_CHANGING)
+    # In the gate versions take turns; part ``loads`` of torture asks all of them about all states of a power loss.
+    for stops in told if EVERY_CALL else told[VERSIONS.index(version) % 2 :: 2]:
         scene = begun(tmp_path / str(stops), commit, stopped)
         with pytest.raises(SimulatedCrash):
             getattr(scene, stopped)(commit, StoppingDisk(UnsyncedDisk(), stops, NAME_CHANGING))

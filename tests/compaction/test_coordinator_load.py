@@ -257,6 +257,7 @@ def _ends(logs_of: dict[int, bytes]) -> list[int]:
     return [naive.parse(log)[-1].records for log in logs_of.values() if log]
 
 
+@pytest.mark.slow
 def test_random_logs_of_a_coordinator_are_compacted_as_by_the_twin_and_end_with_records(
     tmp_path: Path,
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_file_as_a_broker_writes_it_is_read_the_fast_way() -> None:
     assert checkpoint._as_written(checkpoint.encode_offsets(entries)) == entries
 
 
+@pytest.mark.slow
 def test_a_million_lines_cost_a_million_times_one_line_also_where_the_file_is_damaged() -> None:
     def seconds(count: int, end: str) -> float:
         data = (

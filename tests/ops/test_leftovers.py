@@ -109,6 +109,7 @@ def test_a_swap_is_not_made_pending_again_beside_what_a_cleaner_has_begun(tmp_pa
         theirs.unlink()
 
 
+@pytest.mark.slow
 @orders
 def test_a_completion_that_was_stopped_and_has_lost_its_staged_indexes_is_begun_anew(
     tmp_path: Path, order: str
@@ -622,6 +623,7 @@ def finished_by_2(folder: Path) -> None:
         path.rename(path.with_suffix(""))
 
 
+@pytest.mark.slow
 def test_a_swap_that_a_broker_finishes_after_its_undo_was_stopped_stays_and_is_no_damage(
     memory_dir: Path,
 ) -> None:

@@ -23,7 +23,7 @@ from krepair.ops.undo import undo, undo_by_id
 from krepair.ops.verify import verify_plan
 from tests.ops.full_disks import file_system
 from tests.ops.journeys import built
-from tests.ops.stops import calls_of, stopped, stops
+from tests.ops.stops import EVERY_CALL, calls_of, stopped, stops
 from tools.torture.copies import FIRST, Case, Copied, try_unit, ways
 from tools.torture.copies import VERBS as AFTER_A_COPY
 from tools.torture.scenes import Placed, Scene, Tree, differences, look, private, visible
@@ -129,9 +129,14 @@ def test_in_a_copy_without_times_no_verb_ends_well_on_what_is_wrong(
                 assert logs <= kept, (stop, verb)
 
 
+WAYS = [way for way in ways() if way != "timeless"]
+"""In the gate the scenes take turns; part ``copies`` of torture copies each of them in each way."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way", [way for way in ways() if way != "timeless"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "way"), itertools.product(NAMES, WAYS) if EVERY_CALL else zip(NAMES, itertools.cycle(WAYS))
+)
 def test_copied_at_a_call_of_apply_or_undo_each_verb_ends_right(
     memory_dir: Path, name: str, way: str
 ) -> None:

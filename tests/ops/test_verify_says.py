@@ -165,6 +165,7 @@ def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory
     assert str(report.next_command) == "krepair apply PLAN"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [apply, undo])
 def test_of_a_plan_that_is_half_done_verify_and_purge_name_the_same_command(
     verb: Callable[..., object], memory_dir: Path

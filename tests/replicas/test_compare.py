@@ -164,6 +164,7 @@ def healthy(count: int, first: int, **fixed: object) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.slow
 def test_healthy_clusters_give_no_alarm(tmp_path: Path) -> None:
     verdicts: Counter[str] = Counter()
     for number, cluster in enumerate(healthy(60 + MORE, first=0)):
@@ -196,6 +197,7 @@ def test_planted_divergences_are_found_by_kind(kind: str, tmp_path: Path) -> Non
     assert done >= 5
 
 
+@pytest.mark.slow
 def test_a_lost_segment_is_lost_or_cannot_be_told_and_nobody_else_is_blamed(tmp_path: Path) -> None:
     verdicts: Counter[str] = Counter()
     for number, cluster in enumerate(healthy(40 + MORE // 5, first=700, magic=2)):
@@ -230,6 +232,7 @@ def _flipped(path: Path, chance: random.Random) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_damaged_replica_makes_no_false_alarm_and_is_never_right(tmp_path: Path) -> None:
     """One or two bits are changed anywhere in one replica of a healthy cluster."""
     verdicts: Counter[str] = Counter()

@@ -196,6 +196,7 @@ def harm(cluster: Cluster, leader: int, broker: int) -> str:
     return f"records: {wrong}" if wrong else ""
 
 
+@pytest.mark.slow
 def test_what_is_told_of_leaders_is_what_the_model_makes_of_them(tmp_path: Path) -> None:
     """Nothing is told that does no harm; harm that depends on the leader is told, or the replica is called wrong."""
     seen: Counter[str] = Counter()

@@ -31,6 +31,7 @@ def stopped(seed: int, **fixed: object) -> Cluster:
     return cluster
 
 
+@pytest.mark.slow
 def test_calm_clusters_are_healthy_and_have_been_cleaned_killed_and_truncated() -> None:
     seen: Counter[str] = Counter()
     for seed in range(80):

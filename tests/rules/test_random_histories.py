@@ -201,6 +201,7 @@ def any_history(seed: int) -> Shape:
     )
 
 
+@pytest.mark.slow
 def test_applied_histories_are_byte_for_byte_the_slow_twins_and_a_second_plan_is_empty(
     memory_dir: Path,
 ) -> None:

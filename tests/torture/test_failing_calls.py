@@ -28,6 +28,7 @@ def test_failing_calls_are_told_and_the_next_run_ends_right(tmp_path: Path) -> N
     assert kept == {"", "until-verified"}
 
 
+@pytest.mark.slow
 def test_sync_whose_failure_is_swallowed_is_found_out() -> None:
     printed = run_script(
         PREFACE

@@ -33,6 +33,7 @@ def test_killed_at_any_call_the_next_run_ends_as_without_the_crash(tmp_path: Pat
     assert state.figures["installed kills"] >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [
