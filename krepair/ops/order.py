@@ -20,7 +20,7 @@ from krepair.errors import PersonDecidesError, RefusedError, UsageError
 from krepair.fixes.context import Context, told_version
 from krepair.fixes.logs import read_last_logs
 from krepair.formats.broker_version import version_of
-from krepair.formats.filenames import log_name
+from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT, log_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
 from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import DIGEST_BYTES
@@ -34,18 +34,34 @@ from krepair.rules.model import SegmentFacts
 _LAST_WITH_P1: Final = (2, 8)
 
 
-def commit_of(context: Context, partitions: Sequence[PartitionPlan], *, with_root: bool) -> Commit:
+def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Collection[str]) -> Commit:
     """How the changes of a plan are swapped in.
 
+    Args:
+        context: of the log directory.
+        partitions: of the plan.
+        root: names of the root's files that the plan changes, before all others.
+
     Raises:
-        PersonDecidesError: that depends on a broker version that is not known.
+        PersonDecidesError: that depends on a broker version that is not known, or the fence on a damaged file that the
+            plan does not mend.
     """
     lowest = lowest_changes(partitions)
     if lowest:
         version = context.options.broker_version or told_version(context.view)
         commit = choose_commit(lowest, _all_damage(context), version)
+        damage = context.view.recovery_point.damage
+        if commit.fence and damage and RECOVERY_POINT_CHECKPOINT not in root:
+            fixes = context.options.fixes
+            asked = "checkpoints" in fixes
+            first = Next.of("plan", LOG_DIR, "--fix", ",".join((*fixes, "checkpoints")), out=PLAN)
+            raise PersonDecidesError(
+                f"{RECOVERY_POINT_CHECKPOINT} is damaged: byte {damage[0].position}: {damage[0].text}; apply lowers a "
+                "line of it while files are swapped, so a plan has to mend it first",
+                next_command=Next.of("explain", "KR403") if asked else first,
+            )
         return replace(commit, looked_at=active_segments(context.view))
-    some = with_root or any(partition.changes for partition in partitions)
+    some = bool(root) or any(partition.changes for partition in partitions)
     why = "each file is replaced by one rename" if some else "nothing to commit"
     return Commit(order="P1", fence=True, why=why)
 

@@ -388,7 +388,7 @@ def _built(
         view,
         policy if isinstance(room, UnsetType) else replace(policy, room=room),
         partitions,
-        commit_of(context, partitions, with_root=root is not None),
+        commit_of(context, partitions, {file.name for file in root.files} if root else ()),
         copied_mtimes=copied,
         dead_cleaner=still,
         root=root,

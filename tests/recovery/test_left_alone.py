@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from krepair.errors import RefusedError
+from krepair.errors import PersonDecidesError, RefusedError
 from krepair.ops.check import check
 from krepair.plan.model import Plan, RollSegment
 from tests.flips import flip
@@ -181,6 +181,28 @@ def test_damaged_recovery_points_leave_everything_alone(text: str, tmp_path: Pat
     plan = Verbs(path).plan()
     assert {one.code for one in plan.partitions} == {"checkpoint"}
     assert raised(plan) == {}
+
+
+@pytest.mark.parametrize("text", ["0\n7\nt 0 250\n", "0\n2\nt 0 -250\no 0 0\n"], ids=["cut", "negative"])
+def test_damaged_recovery_points_keep_no_other_fix_off(text: str, tmp_path: Path) -> None:
+    path = write_unclean(tmp_path / "logs")
+    (path / POINTS).write_text(text)
+    common = {
+        "delete_horizon": str(TIME_MS),
+        "broker_version": "3.9.2",
+        "settings": (("index.interval.bytes", "200"), ("cleanup.policy", "compact")),
+    }
+    fixes = ("markers",)
+    if "-250" not in text:  # apply would refuse it: the fence lowers a line of the file
+        with pytest.raises(PersonDecidesError, match="is damaged: byte 2") as caught:
+            Verbs(path, fixes=fixes, **common).plan()
+        assert "--fix markers,checkpoints " in str(caught.value.next_command)
+        fixes = ("markers", "checkpoints")
+    verbs = Verbs(path, fixes=fixes, **common)
+    plan = verbs.plan()
+    assert (part(plan, "t-0").status, plan.commit.fence) == ("change", True)
+    with there_and_back(path, plan, verbs.options()):
+        assert verbs.wrong(plan) == []
 
 
 def test_without_a_file_of_recovery_points_everything_is_made_ready_and_the_file_comes_and_goes(
