@@ -142,7 +142,7 @@ class VerifyFailedError(KrepairError):
 
 def is_forbidden(error: BaseException) -> bool:
     """Return whether an error, or its cause, is a missing permission."""
-    return any(isinstance(one, PermissionError) for one in (error, error.__cause__, error.__context__))
+    return any(isinstance(link, PermissionError) for link in (error, error.__cause__, error.__context__))
 
 
 AS_A_READER = "as root, or as the user of the broker"

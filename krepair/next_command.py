@@ -65,8 +65,8 @@ class Next:
         except ValueError:
             return cls.by_hand(text)
         out = words[-1] if words[-2:-1] == ["--out"] else ""
-        found = cls(verb, tuple(words[:-2] if out else words), out, when)
-        return found if krepair == PROGRAM and str(found) == text else cls.by_hand(text)
+        parsed = cls(verb, tuple(words[:-2] if out else words), out, when)
+        return parsed if krepair == PROGRAM and str(parsed) == text else cls.by_hand(text)
 
     def __str__(self) -> str:
         if not self.verb:
@@ -95,7 +95,7 @@ class Next:
 
     def has(self, *option: str) -> bool:
         """Return whether the command has an option, with the given value if there is one."""
-        return any(one[: len(option)] == option for one in _options(self.words))
+        return any(typed[: len(option)] == option for typed in _options(self.words))
 
     @property
     def accepts_loss(self) -> bool:
@@ -114,7 +114,7 @@ class Next:
         """
         if not self.verb:
             return self
-        missing = chain.from_iterable(one for one in _options(words) if self._lacks(*one))
+        missing = chain.from_iterable(option for option in _options(words) if self._lacks(*option))
         return Next(self.verb, (*self.words, *missing), self.out, self.when)
 
     def _lacks(self, option: str, value: str = "") -> bool:
@@ -127,7 +127,7 @@ class Next:
             return not any(map(self.has, _NAMES))
         if option != _ACCEPT_LOSS:
             return not self.has(option)
-        fixes = [one[1] for one in _options(self.words) if one[0] == "--fix"]
+        fixes = [option[1] for option in _options(self.words) if option[0] == "--fix"]
         words = ",".join(fixes).split(",")
         taken = any(consents_of(word.partition("=")[0], [value]) for word in words)
         return not self.has(option, value) and (taken or not fixes)
@@ -145,8 +145,8 @@ class Next:
             return self
         paths = {PLAN: plan, LOG_DIR: log_dir}
         known = len(self.words) - sum(map(len, _options(self.words)))
-        operands = (operand(paths.get(one) or one) for one in self.words[:known])
-        typed = (config if config and one == CONFIG else one for one in self.words[known:])
+        operands = (operand(paths.get(word) or word) for word in self.words[:known])
+        typed = (config if config and word == CONFIG else word for word in self.words[known:])
         return Next(self.verb, (*operands, *typed), self.out, self.when)
 
 

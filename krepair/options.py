@@ -274,7 +274,7 @@ class Option:
         if not self.metavar:
             yield name
             return
-        each = [self.word(one) for one in (value if self.gathered else (value,))]
+        each = [self.word(element) for element in (value if self.gathered else (value,))]
         for text in [",".join(each)] if self.listed else each:
             yield from (name, text)
 
@@ -399,7 +399,7 @@ class Options:
         "Only this partition; may be repeated.",
         **_REPEATED,
         read=parse_partition,
-        word=lambda one: f"{one[0]}-{one[1]}",
+        word=lambda partition: f"{partition[0]}-{partition[1]}",
     )
     now_ms: int = _clock(
         "--now TIME",
@@ -561,7 +561,7 @@ class Options:
 
 
 OPTIONS: Final[Mapping[str, Option]] = {
-    one.name: one.metadata["option"] for one in fields(Options) if "option" in one.metadata
+    field.name: field.metadata["option"] for field in fields(Options) if "option" in field.metadata
 }
 """Name of a field -> how it is typed."""
 

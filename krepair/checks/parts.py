@@ -49,8 +49,8 @@ class PartsCheck:
     def problem(self) -> str:
         """Return the first part that differs from what was written, or empty; call it after the last window."""
         position = 0
-        for (size, expected), found in zip(self._parts, self._found, strict=True):
-            if found != expected:
+        for (size, expected), computed in zip(self._parts, self._found, strict=True):
+            if computed != expected:
                 return (
                     f"the bytes from position {position} to {position + size} are not those that were written"
                 )
@@ -66,5 +66,7 @@ def has_parts(path: str, parts: Parts, tree: Tree | None = None) -> bool:
     """
     check, size = PartsCheck(parts), sum(size for size, _ in parts)
     with opened_for_reading(path, tree) as descriptor:
-        whole = all(not one.problem for one in walk(read_into_from(descriptor), size, on_places=check.take))
+        whole = all(
+            not walked.problem for walked in walk(read_into_from(descriptor), size, on_places=check.take)
+        )
     return whole and not check.problem()

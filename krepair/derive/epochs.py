@@ -107,7 +107,7 @@ def epochs_of_log(
         end = max(segment.base_offset, last + 1)
     hidden = bool(segments) and segments[-1].damage != 0
     doubted = tuple(_doubted(runs, batches)) if doubts else ()
-    rises = _rises((run.rise for run in runs), {one.rise for one in doubted})
+    rises = _rises((run.rise for run in runs), {doubt.rise for doubt in doubted})
     return LogEpochs(rises, last, log_start, None if hidden else end, compacted, doubted)
 
 
@@ -149,17 +149,17 @@ def _doubted(runs: Sequence[EpochRun], batches: int) -> Iterator[DoubtedEpoch]:
 
 def _rises(runs: Iterable[Rise], doubted: Collection[Rise]) -> tuple[Rise, ...]:
     """Return the rises of the runs that are believed. A doubted batch before one may be of its epoch."""
-    found: list[Rise] = []
+    rises: list[Rise] = []
     highest, before = _NO_EPOCH, None
     for run in runs:
         if run in doubted:
             before = run.before if before is None else before
             continue
         if run.epoch > highest:
-            found.append(run if before is None else run._replace(before=before))
+            rises.append(run if before is None else run._replace(before=before))
             highest = run.epoch
         before = None
-    return tuple(found)
+    return tuple(rises)
 
 
 def clears_history(segments: Sequence[SegmentSummary]) -> bool:
@@ -178,8 +178,8 @@ def runs_of_segments(segments: Sequence[SegmentSummary]) -> Int64s:
     Args:
         segments: scans of all segments, ascending.
     """
-    rows = np.concatenate([np.empty((0, EPOCH_SIZE), np.int64), *(one.epochs for one in segments)])
-    log_end = max((max(one.base_offset, one.last_offset + 1) for one in segments), default=0)
+    rows = np.concatenate([np.empty((0, EPOCH_SIZE), np.int64), *(segment.epochs for segment in segments)])
+    log_end = max((max(segment.base_offset, segment.last_offset + 1) for segment in segments), default=0)
     lasts = np.append(rows[1:, L_BEFORE], np.int64(log_end - 1))[: len(rows)]
     return np.column_stack([rows[:, L_EPOCH], rows[:, L_OFFSET], lasts])
 

@@ -121,10 +121,10 @@ class WrongLine(NamedTuple):
 class _WrongError(Exception):
     """A value of a line is wrong."""
 
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(expected, found)
+    def __init__(self, expected: str, actual: str) -> None:
+        super().__init__(expected, actual)
         self.expected = expected
-        self.found = found
+        self.found = actual
 
 
 def decode(buf: Bytes) -> Description | WrongLine:
@@ -238,12 +238,12 @@ class _LineReader:
 
     def description(self) -> Description:
         rows = self.partitions.values()
-        asked: Asked = "unknown"
+        answered_by: Asked = "unknown"
         if self.marked or self.leader_minus_one:
-            asked = "zookeeper"
+            answered_by = "zookeeper"
         elif self.elr_columns or any(row.moving for row in rows):
-            asked = "broker"
-        return Description(self.topics, self.partitions, asked)
+            answered_by = "broker"
+        return Description(self.topics, self.partitions, answered_by)
 
 
 def _check_topic(name: str) -> None:
@@ -251,10 +251,10 @@ def _check_topic(name: str) -> None:
         raise _WrongError("the name of a topic", shown(name))
 
 
-def _number(text: str, what: str) -> int:
+def _number(text: str, meaning: str) -> int:
     value = parse_java_integer(text, 32)
     if value is None or value < 0:
-        raise _WrongError(what, shown(text))
+        raise _WrongError(meaning, shown(text))
     return value
 
 
@@ -262,18 +262,18 @@ def _leader(text: str) -> int:
     return NOBODY if text in {"none", "-1"} else _number(text, "the id of a leader, or none")
 
 
-def _brokers(text: str, what: str) -> tuple[int, ...]:
+def _brokers(text: str, meaning: str) -> tuple[int, ...]:
     words = text.strip()
     if not words:
         return ()
-    ids = tuple(_number(word, f"broker ids of {what}") for word in words.split(","))
+    ids = tuple(_number(word, f"broker ids of {meaning}") for word in words.split(","))
     if len(set(ids)) != len(ids):
-        raise _WrongError(f"every broker id of {what} once", shown(words))
+        raise _WrongError(f"every broker id of {meaning} once", shown(words))
     return ids
 
 
-def _known(text: str | None, what: str) -> tuple[int, ...] | None:
-    return None if text is None or text.strip() == _NOT_KNOWN else _brokers(text, what)
+def _known(text: str | None, meaning: str) -> tuple[int, ...] | None:
+    return None if text is None or text.strip() == _NOT_KNOWN else _brokers(text, meaning)
 
 
 def _configs(text: str) -> dict[str, str]:

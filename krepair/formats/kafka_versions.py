@@ -122,11 +122,11 @@ LINES: Final = (
     *_LINES,
     # BootstrapMetadata.fromRecords: 3.3-IV0 and later before 4.0; since 4.1 the level counts for an empty log only
     *(
-        one._replace(
-            what=BOOTSTRAP_LEVEL, least=max(one.least, 4), source=f"BootstrapMetadata.java, {one.source}"
+        line._replace(
+            what=BOOTSTRAP_LEVEL, least=max(line.least, 4), source=f"BootstrapMetadata.java, {line.source}"
         )
-        for one in _LINES
-        if one.what == METADATA_VERSION and one.since < (4, 1, 0)
+        for line in _LINES
+        if line.what == METADATA_VERSION and line.since < (4, 1, 0)
     ),
     VersionLine((4, 1, 0), BOOTSTRAP_LEVEL, 0, INT32_MAX, "BootstrapMetadata.java 4.1.0"),
 )
@@ -185,12 +185,12 @@ def lines_of(version: VersionNumber) -> Mapping[str, VersionLine]:
 def not_read(version: VersionNumber, used: Iterable[Used]) -> Iterator[NotRead]:
     """Yield what a version does not read; a feature at level 0 is not in use."""
     lines = lines_of(version)
-    for one in used:
-        line = lines.get(one.what)
-        if line is None and one.level == 0 and one.what.endswith(".version"):
+    for feature in used:
+        line = lines.get(feature.what)
+        if line is None and feature.level == 0 and feature.what.endswith(".version"):
             continue
-        if line is None or not line.least <= one.level <= line.most:
-            yield NotRead(one, line)
+        if line is None or not line.least <= feature.level <= line.most:
+            yield NotRead(feature, line)
 
 
 def release_of(version: VersionNumber) -> str:

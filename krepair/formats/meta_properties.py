@@ -48,10 +48,10 @@ def decode(buf: Bytes) -> MetaProperties | Damage:
         return properties
     version = parse_java_integer(properties.get("version", ""), 32)
     if version not in {0, 1}:
-        said = properties.get("version", "")
+        stored = properties.get("version", "")
         if version is not None and version > 1:
-            return UnknownVersion(0, len(buf), "version 0 or 1", shown(said))
-        return Damage(0, len(buf), "version=0 or version=1", shown(f"version={said}"))
+            return UnknownVersion(0, len(buf), "version 0 or 1", shown(stored))
+        return Damage(0, len(buf), "version=0 or version=1", shown(f"version={stored}"))
     key = "node.id" if version else "broker.id"
     broker_id = parse_java_integer(properties.get(key, ""), 32)
     if broker_id is None:

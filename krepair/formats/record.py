@@ -79,33 +79,33 @@ class _RecordReader:
         self.end = end
         self.failed = ""
 
-    def _take(self, read: Varint | None, what: str) -> int:
+    def _take(self, read: Varint | None, field: str) -> int:
         if read is None:
-            self.failed = self.failed or f"no {what} before the record's end"
+            self.failed = self.failed or f"no {field} before the record's end"
             return 0
         self.position = read.end
         return read.value
 
-    def varint(self, what: str) -> int:
-        return self._take(read_varint(self.buf, self.position, self.end), what)
+    def varint(self, field: str) -> int:
+        return self._take(read_varint(self.buf, self.position, self.end), field)
 
-    def varlong(self, what: str) -> int:
-        return self._take(read_varlong(self.buf, self.position, self.end), what)
+    def varlong(self, field: str) -> int:
+        return self._take(read_varlong(self.buf, self.position, self.end), field)
 
-    def byte(self, what: str) -> int:
+    def byte(self, field: str) -> int:
         if self.position >= self.end:
-            self.failed = self.failed or f"no {what} before the record's end"
+            self.failed = self.failed or f"no {field} before the record's end"
             return 0
         value = self.buf[self.position]
         self.position += 1
         return value - 256 if value > 127 else value
 
-    def nullable_bytes(self, what: str) -> bytes | None:
-        size = self.varint(f"length of the {what}")
+    def nullable_bytes(self, field: str) -> bytes | None:
+        size = self.varint(f"length of the {field}")
         if size < 0:
             return None
         if size > self.end - self.position:
-            self.failed = self.failed or f"a {what} of {size} bytes in {self.end - self.position}"
+            self.failed = self.failed or f"a {field} of {size} bytes in {self.end - self.position}"
             return None
         value = bytes(self.buf[self.position : self.position + size])
         self.position += size

@@ -30,16 +30,16 @@ def time_text(milliseconds: int) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def count_text(count: int, one: str, many: str = "") -> str:
+def count_text(count: int, singular: str, many: str = "") -> str:
     """Format a count with its noun: ``1 partition``, ``2 partitions``, ``no partition``.
 
     Args:
-        one: singular of the noun.
+        singular: singular of the noun.
         many: plural of the noun; by default the singular with an s.
     """
     if count == 0:
-        return f"no {one}"
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+        return f"no {singular}"
+    return f"{count:,} {singular if count == 1 else many or singular + 's'}"
 
 
 def names_text(names: Sequence[str]) -> str:
@@ -62,7 +62,7 @@ def _elided(name: str) -> str:
 
 def json_for_terminals(text: str) -> str:
     """Escape every character of a JSON text that a terminal would obey."""
-    return _STEERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _STEERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def printable(name: str) -> str:

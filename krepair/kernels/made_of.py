@@ -36,26 +36,26 @@ def made_of(function: FunctionType) -> str:
     return digest.hexdigest()
 
 
-def _parts(function: FunctionType, seen: set[int]) -> Iterator[str]:
+def _parts(function: FunctionType, visited: set[int]) -> Iterator[str]:
     """Yield the texts that identify a function, each function once."""
-    if id(function) in seen:
+    if id(function) in visited:
         yield function.__qualname__
         return
-    seen.add(id(function))
+    visited.add(id(function))
     yield from _code(function.__code__, function.__doc__)
     for number, default in enumerate(function.__defaults__ or ()):
-        yield from _value(f"default {number}", default, seen)
+        yield from _value(f"default {number}", default, visited)
     for name, default in sorted((function.__kwdefaults__ or {}).items()):
-        yield from _value(name, default, seen)
+        yield from _value(name, default, visited)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield from _value(name, cell.cell_contents, seen)
+        yield from _value(name, cell.cell_contents, visited)
     names = sorted(set(_names(function.__code__)))
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, ModuleType):
-            yield from _module(name, value, names, seen)
+            yield from _module(name, value, names, visited)
         elif name in function.__globals__:
-            yield from _value(name, value, seen)
+            yield from _value(name, value, visited)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -79,26 +79,26 @@ def _code(code: CodeType, doc: str | None) -> Iterator[str]:
             yield f"{type(constant).__name__} {constant!r}"
 
 
-def _module(name: str, module: ModuleType, names: list[str], seen: set[int]) -> Iterator[str]:
+def _module(name: str, module: ModuleType, names: list[str], visited: set[int]) -> Iterator[str]:
     """Yield what a function with these names may read from a module; a foreign module's name is enough."""
     yield f"{name} is {module.__name__}"
     if module.__name__.partition(".")[0] == _OWN:
         for attribute in sorted(vars(module).keys() & set(names)):
             value = vars(module)[attribute]
             if isinstance(value, (*_CONSTANT, np.ndarray)) or hasattr(value, "py_func"):
-                yield from _value(f"{name}.{attribute}", value, seen)
+                yield from _value(f"{name}.{attribute}", value, visited)
 
 
-def _value(name: str, value: Any, seen: set[int]) -> Iterator[str]:
+def _value(name: str, value: Any, visited: set[int]) -> Iterator[str]:
     yield name
     written = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
     if isinstance(written, FunctionType) and not _of_the_compiler(written.__module__):
-        yield from _parts(written, seen)
+        yield from _parts(written, visited)
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype.str} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
     elif isinstance(value, (tuple, list)):
         for number, item in enumerate(value):
-            yield from _value(f"{name}[{number}]", item, seen)
+            yield from _value(f"{name}[{number}]", item, visited)
     elif isinstance(value, _CONSTANT):
         yield f"{type(value).__name__} {value!r}"
     elif isinstance(value, (type, FunctionType, BuiltinFunctionType, np.ufunc)):

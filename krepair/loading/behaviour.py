@@ -110,11 +110,11 @@ class Brokers(NamedTuple):
 
     def agree(self, question: Question) -> bool:
         """Return True if all brokers give the same answer."""
-        return len({question(one) for one in self.members}) == 1
+        return len({question(broker) for broker in self.members}) == 1
 
     def may(self, question: Question) -> bool:
         """Return True if any broker answers yes."""
-        return any(question(one) for one in self.members)
+        return any(question(broker) for broker in self.members)
 
     def do(self, question: Question) -> bool:
         """Return the answer of all brokers.
@@ -133,8 +133,8 @@ class Brokers(NamedTuple):
             BrokersPartError: always.
         """
         sides = (
-            tuple(one for one in self.members if question(one)),
-            tuple(one for one in self.members if not question(one)),
+            tuple(broker for broker in self.members if question(broker)),
+            tuple(broker for broker in self.members if not question(broker)),
         )
         raise BrokersPartError(tuple(Brokers(side) for side in sides))
 

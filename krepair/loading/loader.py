@@ -76,7 +76,7 @@ def play_starts(
         inputs: input of the start besides the segments.
         brokers: brokers that may start, each of a different version.
     """
-    found: dict[VersionNumber, LoadedLog] = {}
+    loaded: dict[VersionNumber, LoadedLog] = {}
     waiting = [brokers]
     while waiting:
         together = waiting.pop()
@@ -85,12 +85,12 @@ def play_starts(
         except BrokersPartError as parted:
             waiting += parted.groups
             continue
-        found |= {one.version: outcome for one in together.members}
-    return found
+        loaded |= {broker.version: outcome for broker in together.members}
+    return loaded
 
 
-def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> LoadedLog:
-    loader = _Loader(found, inputs, brokers)
+def _play_start(files: FoundFiles, inputs: StartInputs, brokers: Brokers) -> LoadedLog:
+    loader = _Loader(files, inputs, brokers)
     try:
         log_end = loader.load()
     except (StartFailsError, CorruptRecordError, InvalidOffsetError) as error:
@@ -108,11 +108,11 @@ def _play_start(found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> Loa
 class _Loader:
     """State of the loader: ``segments`` holds the loaded segments, ``recovered`` the log bytes of recovered ones."""
 
-    def __init__(self, found: FoundFiles, inputs: StartInputs, brokers: Brokers) -> None:
-        self._on_disk = {one.base_offset: one for one in found.segments}
-        self._like = found.like
-        self._swaps = [one for one in found.swaps if one.base_offset < inputs.lowest_cleaned]
-        self._all_swaps = found.swaps
+    def __init__(self, files: FoundFiles, inputs: StartInputs, brokers: Brokers) -> None:
+        self._on_disk = {segment.base_offset: segment for segment in files.segments}
+        self._like = files.like
+        self._swaps = [swap for swap in files.swaps if swap.base_offset < inputs.lowest_cleaned]
+        self._all_swaps = files.swaps
         self._inputs = inputs
         self._brokers = brokers
         self._snapshots = SnapshotFolder(inputs.snapshots)
@@ -127,7 +127,7 @@ class _Loader:
         return LoadedLog(
             recovered=tuple(sorted(self.recovered)),
             bytes_read=sum(self.recovered.values()),
-            segments=tuple((base, one.log.size) for base, one in sorted(self.segments.items())),
+            segments=tuple((base, segment.log.size) for base, segment in sorted(self.segments.items())),
             log_end=log_end,
             snapshot_offset=self.snapshot_offset,
             unread=() if self.recovered else tuple(sorted(self._snapshots.unread)),
@@ -143,7 +143,9 @@ class _Loader:
 
     def load(self) -> int:
         """Load the partition and return its log end offset."""
-        renames = bool(self._all_swaps) and self._brokers.do(lambda one: one.behaviour.renames_swaps_first)
+        renames = bool(self._all_swaps) and self._brokers.do(
+            lambda broker: broker.behaviour.renames_swaps_first
+        )
         if renames:
             self._rename_swaps()
         else:
@@ -171,10 +173,10 @@ class _Loader:
 
     def _rename_swaps(self) -> None:
         """Rename the swaps unread, after deleting the segments and snapshots between the first and the last swap."""
-        logs = [one for one in self._swaps if one.has_log]
-        first = min((one.base_offset for one in logs), default=INT64_MAX)
-        end = max((one.next_offset() for one in logs), default=-1)
-        self._on_disk = {base: one for base, one in self._on_disk.items() if not first <= base < end}
+        logs = [swap for swap in self._swaps if swap.has_log]
+        first = min((log.base_offset for log in logs), default=INT64_MAX)
+        end = max((log.next_offset() for log in logs), default=-1)
+        self._on_disk = {base: segment for base, segment in self._on_disk.items() if not first <= base < end}
         self._snapshots.delete_between(first, end)
         self._producers = self._new_producers()
         for swap in self._swaps:
@@ -206,10 +208,12 @@ class _Loader:
                 del self.recovered[swap.base_offset]
             end = swap.next_offset()
             replaced = [
-                one for one in self._between(swap.base_offset, end) if one.next_offset() > swap.base_offset
+                segment
+                for segment in self._between(swap.base_offset, end)
+                if segment.next_offset() > swap.base_offset
             ]
-            for one in replaced:
-                del self.segments[one.base_offset], self._on_disk[one.base_offset]
+            for segment in replaced:
+                del self.segments[segment.base_offset], self._on_disk[segment.base_offset]
             self.segments[swap.base_offset] = self._on_disk[swap.base_offset] = swap
 
     # -- segments
@@ -230,7 +234,7 @@ class _Loader:
             del self._on_disk[base_offset], self.segments[base_offset]
         elif base_offset not in parts:
             # Only a loaded segment is replaced by its parts; this one stays beside them, with new empty indexes.
-            if self._brokers.do(lambda one: one.behaviour.checks_indexes):
+            if self._brokers.do(lambda broker: broker.behaviour.checks_indexes):
                 raise StartFailsError(segment.log.name, "is split again and again: the start never ends")
             segment.closed()
         self._on_disk |= parts
@@ -239,8 +243,8 @@ class _Loader:
             self._producers.forget_segment(base_offset)
 
     def _load_files(self) -> None:
-        for one in self.segments.values():
-            one.closed()
+        for loaded in self.segments.values():
+            loaded.closed()
         self.segments = {}
         for base_offset, segment in sorted(self._on_disk.items()):
             try:
@@ -268,7 +272,7 @@ class _Loader:
             if log_end >= self._inputs.log_start:
                 return log_end
             self._drop(list(self.segments))
-            if not self._brokers.do(lambda one: one.behaviour.lists_snapshots_each_time):
+            if not self._brokers.do(lambda broker: broker.behaviour.lists_snapshots_each_time):
                 self._producers.start_over(self._inputs.log_start)
         self.segments[self._inputs.log_start] = self._like.empty_at(self._inputs.log_start)
         return self._inputs.log_start
@@ -314,7 +318,7 @@ class _Loader:
         producers.reload(log_start, last_offset)
         if last_offset > producers.end_offset and self._inputs.follows_producers:
             floor = max((base for base in self.segments if base <= last_offset), default=None)
-            old = self._brokers.do(lambda one: one.behaviour.looks_in_one_segment)
+            old = self._brokers.do(lambda broker: broker.behaviour.looks_in_one_segment)
             for segment in list(self._between(producers.end_offset, last_offset)):
                 base_offset = segment.base_offset
                 producers.end_offset = max(base_offset, producers.end_offset, log_start)
@@ -337,13 +341,13 @@ class _Loader:
             return
         offset = max(unstable, log_start)
         bases = sorted(base for base in self.segments if base <= offset)
-        if self._brokers.do(lambda one: one.behaviour.looks_in_one_segment):
+        if self._brokers.do(lambda broker: broker.behaviour.looks_in_one_segment):
             if self.segments[bases[-1]].position_of(offset) < 0:
                 text = f"a transaction begins at offset {offset}, its segment has nothing from there on"
                 raise StartFailsError(self.segments[bases[-1]].log.name, text)
             return
         if offset > log_end:
-            if self._brokers.do(lambda one: one.behaviour.needs_first_unstable_offset):
+            if self._brokers.do(lambda broker: broker.behaviour.needs_first_unstable_offset):
                 text = f"a transaction begins at offset {offset}, the log ends at {log_end}"
                 raise StartFailsError(self.segments[max(self.segments)].log.name, text)
             return

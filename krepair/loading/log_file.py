@@ -259,9 +259,13 @@ class LogBatch:
         header = self.header
         data = bytes(self._log.bytes_at(self.position + HEADER.size, self.size - HEADER.size))
         readable = header.record_count > 0 and not header.codec
-        found = list(islice(records(data, header.record_count), 2)) if readable else []
-        looked_at = found if header.record_count == 1 else found[:1]
-        if not looked_at or isinstance(found[0], Damage) or any(isinstance(one, Damage) for one in looked_at):
+        decoded = list(islice(records(data, header.record_count), 2)) if readable else []
+        looked_at = decoded if header.record_count == 1 else decoded[:1]
+        if (
+            not looked_at
+            or isinstance(decoded[0], Damage)
+            or any(isinstance(record, Damage) for record in looked_at)
+        ):
             text = f"position {self.position}: a control record that cannot be read"
             raise CorruptRecordError(self._log.name, text)
-        return found[0]
+        return decoded[0]

@@ -59,8 +59,8 @@ class NextStart:
 
     def agreed(self, question: Callable[[LoadedLog], Answer]) -> Answer | None:
         """Return the answer that all versions give; None if they differ or the start cannot be predicted."""
-        answers = [question(one) for one in self.by_version.values()]
-        return answers[0] if answers and all(one == answers[0] for one in answers) else None
+        answers = [question(loaded) for loaded in self.by_version.values()]
+        return answers[0] if answers and all(answer == answers[0] for answer in answers) else None
 
     def of(self, version: Version) -> LoadedLog | None:
         """Return the start of a version, or of the newest if it is unknown; None if it cannot be predicted."""
@@ -71,7 +71,9 @@ class NextStart:
     def differs(self, question: Callable[[LoadedLog], object]) -> str:
         """Return the differing answers of the versions with a request for the version; empty if all agree."""
         answers = {
-            version: question(one) for version, one in sorted(self.by_version.items()) if not one.failure
+            version: question(loaded)
+            for version, loaded in sorted(self.by_version.items())
+            if not loaded.failure
         }
         if len(set(answers.values())) < 2:
             return ""
@@ -81,5 +83,5 @@ class NextStart:
     @property
     def log_end(self) -> int | None:
         """Log end offset that all starting versions agree on, else None."""
-        ends = {one.log_end for one in self.by_version.values() if not one.failure}
+        ends = {loaded.log_end for loaded in self.by_version.values() if not loaded.failure}
         return ends.pop() if len(ends) == 1 and -1 not in ends else None

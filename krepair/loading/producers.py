@@ -57,7 +57,9 @@ class SnapshotFolder:
 
     def delete_between(self, first: int, end: int) -> None:
         """Delete the snapshots from offset ``first`` to just below ``end``."""
-        self.contents = {offset: one for offset, one in self.contents.items() if not first <= offset < end}
+        self.contents = {
+            offset: content for offset, content in self.contents.items() if not first <= offset < end
+        }
 
 
 class SimulatedProducers:
@@ -84,7 +86,7 @@ class SimulatedProducers:
 
     @property
     def _lists_each_time(self) -> bool:
-        return self._brokers.do(lambda one: one.behaviour.lists_snapshots_each_time)
+        return self._brokers.do(lambda broker: broker.behaviour.lists_snapshots_each_time)
 
     @property
     def _snapshots(self) -> Collection[int]:
@@ -128,15 +130,15 @@ class SimulatedProducers:
             self._folder.contents[self.end_offset] = tuple(
                 ProducerEntry(
                     producer_id,
-                    one.epoch,
+                    producer.epoch,
                     -1,
-                    one.last_offset,
+                    producer.last_offset,
                     0,
-                    one.timestamp,
-                    one.coordinator_epoch,
-                    one.open_from,
+                    producer.timestamp,
+                    producer.coordinator_epoch,
+                    producer.open_from,
                 )
-                for producer_id, one in self._producers.items()
+                for producer_id, producer in self._producers.items()
             )
             self._folder.made_from[self.end_offset] = self.loaded_from
             self._known.add(self.end_offset)
@@ -177,11 +179,11 @@ class SimulatedProducers:
 
     def _is_expired(self, entry: ProducerEntry) -> bool:
         age_ms = self._now_ms - entry.timestamp
-        return self._brokers.do(lambda one: age_ms >= one.expiry_ms)
+        return self._brokers.do(lambda broker: age_ms >= broker.expiry_ms)
 
     def _is_gone(self, entry: ProducerEntry, log_start: int) -> bool:
         below = entry.last_offset < log_start
-        return below and self._brokers.do(lambda one: one.behaviour.drops_producers_below_start)
+        return below and self._brokers.do(lambda broker: broker.behaviour.drops_producers_below_start)
 
     # -- batches
 
@@ -224,12 +226,12 @@ class SimulatedProducers:
         key, value = marker
         header = batch.header
         older = header.producer_epoch < known.epoch or value.coordinator_epoch < known.coordinator_epoch
-        if older and self._brokers.do(lambda one: one.behaviour.fences_producers):
+        if older and self._brokers.do(lambda broker: broker.behaviour.fences_producers):
             raise StartFailsError(
                 file, f"position {batch.position}: a marker of an older epoch than the last one"
             )
         first = known.open_from
-        if first < 0 and self._brokers.do(lambda one: one.behaviour.completes_empty_transactions):
+        if first < 0 and self._brokers.do(lambda broker: broker.behaviour.completes_empty_transactions):
             first = batch.offset
             self._open[first] = header.producer_id
         same_epoch = known.epoch == header.producer_epoch

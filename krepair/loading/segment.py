@@ -67,7 +67,7 @@ class FileEntries(Sequence[tuple[int, int]]):
     def __getitem__(self, number: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
         """Return one entry, or a list of entries for a slice."""
         if isinstance(number, slice):
-            return [self[one] for one in range(*number.indices(self._count))]
+            return [self[entry] for entry in range(*number.indices(self._count))]
         place = number % self._count * self.layout.size
         pair = list(self.layout.unpack(self._read_at(place, self.layout.size)))
         pair[self.offset_column] += self.base_offset
@@ -159,10 +159,10 @@ class IndexState:
     def _search(self, target: int, column: int, low: int, high: int) -> int:
         while low < high:
             middle = (low + high + 1) // 2
-            found = self.entries[middle][column]
-            if found > target:
+            entry_value = self.entries[middle][column]
+            if entry_value > target:
                 high = middle - 1
-            elif found < target:
+            elif entry_value < target:
                 low = middle
             else:
                 return middle
@@ -548,7 +548,7 @@ class SegmentState:
         return by_last
 
     def _position_by_last_offset(self, offset: int, start: int) -> int:
-        return next((one.position for one in self._read(start) if one.last_offset >= offset), -1)
+        return next((batch.position for batch in self._read(start) if batch.last_offset >= offset), -1)
 
     def _position_by_first_offset(self, offset: int, start: int) -> int:
         before = None
@@ -682,7 +682,7 @@ class _Part:
     def _append(self, batches: list[LogBatch], position: int, taken: int) -> None:
         segment = self.segment
         last_offset = batches[-1].last_offset
-        newest = max(batches, key=lambda one: one.max_timestamp)
+        newest = max(batches, key=lambda batch: batch.max_timestamp)
         if newest.max_timestamp > self._largest[0]:
             self._largest = (newest.max_timestamp, newest.last_offset)
         if self._since_entry > segment.interval_bytes:

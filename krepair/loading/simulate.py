@@ -106,7 +106,7 @@ class StartItem(Struct, frozen=True, kw_only=True):
     @property
     def bytes_to_read(self) -> int:
         """Bytes of all logs of the partition, though a start may read less."""
-        return sum(one.log.size for one in (*self.segments, *self.swaps) if one.log is not None)
+        return sum(files.log.size for files in (*self.segments, *self.swaps) if files.log is not None)
 
 
 @shown("next start")
@@ -124,14 +124,14 @@ def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog
         follows_producers=item.follows_producers,
     )
     at_most = _SHARED_BATCHES // max(len(item.segments) + len(item.swaps), 1)
-    segments = [_SegmentFiles(one, reader, at_most) for one in item.segments]
-    swaps = [_SegmentFiles(one, reader, at_most) for one in item.swaps]
+    segments = [_SegmentFiles(files, reader, at_most) for files in item.segments]
+    swaps = [_SegmentFiles(files, reader, at_most) for files in item.swaps]
     nothing = _SegmentFiles(SegmentFiles(item.log_start, None, None, None, None), reader, 0)
 
     def found(together: Brokers) -> FoundFiles:
         return FoundFiles(
-            [one.state(item, together) for one in segments],
-            [one.state(item, together) for one in swaps],
+            [segment.state(item, together) for segment in segments],
+            [swap.state(item, together) for swap in swaps],
             nothing.state(item, together),
         )
 
@@ -192,17 +192,17 @@ def _leaving_out(read_at: ReadAt, without: Sequence[tuple[int, int]]) -> ReadAt:
     """Return the reader of a file without some ranges of its bytes."""
 
     def read(position: int, count: int) -> memoryview:
-        found = bytearray()
+        kept = bytearray()
         for start, end in (*without, (INT64_MAX, INT64_MAX)):
             if position < start:
                 part = read_at(position, min(count, start - position))
-                found += part
+                kept += part
                 count -= len(part)
                 if not count or start == INT64_MAX:
                     break
                 position = start
             position += end - start
-        return memoryview(bytes(found))
+        return memoryview(bytes(kept))
 
     return read
 

@@ -128,13 +128,13 @@ def _fates_of(batches: Any, fates: Int64s) -> Int64s:
     return fate_of_each
 
 
-def hashes_of(row: Any, record: LogRecord, found: Hashed) -> tuple[int, ...]:
+def hashes_of(row: Any, record: LogRecord, hashed: Hashed) -> tuple[int, ...]:
     """Return the hashes of one record, equal to the kernel's.
 
     Args:
         row: header of the record's batch.
         record: record, perhaps without its bytes.
-        found: hashes of the record's bytes.
+        hashed: hashes of the record's bytes.
     """
     sequence = int(row["base_sequence"])
     if sequence >= 0:
@@ -146,9 +146,9 @@ def hashes_of(row: Any, record: LogRecord, found: Hashed) -> tuple[int, ...]:
         int(row["producer_epoch"]),
         sequence,
     )
-    digest = h.digest_of(*map(np.uint64, found.body), *map(np.int64, numbers))
+    digest = h.digest_of(*map(np.uint64, hashed.body), *map(np.int64, numbers))
     bits = (h.NO_KEY if record.key is None else 0) | (h.TOMBSTONE if record.value is None else 0)
-    return *found.key, record.offset, int(digest), bits
+    return *hashed.key, record.offset, int(digest), bits
 
 
 class ReplicaError(Exception):

@@ -106,9 +106,11 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
         if version := _unknown_version(item, read_into, start, last):
             text = f"{log_name(item.base_offset)}, position {start}: batch of unknown version {version}, not looked at"
             return MapResult(why=text, unknown=True)
-        found, after, complete = _next_valid(item, read_into, start, last, budget)
+        position, after, complete = _next_valid(item, read_into, start, last, budget)
         jump = _jump(item, read_into, valid, start) if kind == c.D_OFFSET_ORDER else None
-        is_jump = jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, found)
+        is_jump = (
+            jump is not None and jump.start < start and _is_wrong(jump, item, read_into, start, position)
+        )
         if jump is not None and is_jump:
             after = _leave_out_jump(item, read_into, valid, damaged, jump, start)
             if after is not None:
@@ -116,11 +118,11 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
                 valid.append(ran)
                 start, last = ran.end, ran.last_offset
                 continue
-            found, after, complete = _next_valid(item, read_into, start, last, budget)
+            position, after, complete = _next_valid(item, read_into, start, last, budget)
         if jump is not None and is_jump is None:
             text += f"; the batch at position {jump.start} has the same offsets, and nothing tells which one is right"
             last = jump.before  # so the price counts the offsets of both
-        damaged.append(_damaged(read_into, start, found, item, kind, text, last, after))
+        damaged.append(_damaged(read_into, start, position, item, kind, text, last, after))
         if after is None:
             break
         ran, kind, text = after
@@ -195,7 +197,7 @@ def _jump(item: MapItem, read_into: ReadInto, valid: list[ValidRange], start: in
     return None
 
 
-def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found: int) -> bool | None:
+def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, next_position: int) -> bool | None:
     """Return whether a jump is the damage, and not the batch behind it whose offset goes back; None if nothing tells.
 
     Each is compared with its other neighbour: the right one begins where that one ends. Where this does not tell, the
@@ -206,7 +208,7 @@ def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found
         item: the map that is asked for.
         read_into: reads the log.
         start: position of the batch behind the jump.
-        found: position of the next batch whose offset lies above the jump.
+        next_position: position of the next batch whose offset lies above the jump.
     """
     if jump.offset > item.highest or _ends_by_its_records(read_into, jump, start):
         return True
@@ -217,7 +219,7 @@ def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, found
         return True  # its last offset is wrong: both begin where the batch before them ends
     if not follows and 0 < _declared_end(read_into, jump.start, item.size) < start:
         return False  # several batches with ascending offsets, against one that nothing confirms
-    sides = [_batches(read_into, *side) for side in ((jump.start, start), (start, found))]
+    sides = [_batches(read_into, *side) for side in ((jump.start, start), (start, next_position))]
     return None if sides[0] == sides[1] else sides[0] < sides[1]
 
 
@@ -350,14 +352,14 @@ def _next_valid(
             return position, after, True
     position = start + 1
     while True:
-        found = find_batch(read_into, position, item.size, last + 1, item.highest, budget=budget.left)
-        budget.left -= found.checksummed
-        if found.position < 0:
-            return item.size, None, found.complete
-        after = _valid_from(item, read_into, found.position, last)
+        search = find_batch(read_into, position, item.size, last + 1, item.highest, budget=budget.left)
+        budget.left -= search.checksummed
+        if search.position < 0:
+            return item.size, None, search.complete
+        after = _valid_from(item, read_into, search.position, last)
         if after is not None:
-            return found.position, after, True
-        position = found.position + 1
+            return search.position, after, True
+        position = search.position + 1
 
 
 def _declared_end(read_into: ReadInto, start: int, size: int) -> int:

@@ -281,10 +281,10 @@ def valid_range(summary: SegmentSummary, start: int = 0) -> ValidRange:
 
 def unmapped(logs: DamagedLogs) -> str:
     """Return the reason why a partition's damage is not fully known, or empty."""
-    for base_offset, found in sorted(logs.maps.items()):
-        if found.why:
-            return found.why
-        if not found.complete:
+    for base_offset, mapped in sorted(logs.maps.items()):
+        if mapped.why:
+            return mapped.why
+        if not mapped.complete:
             text = "krepair stopped its search behind the damage: too many places there look like batches"
             return f"{log_name(base_offset)}: {text}"
     if len(logs.segments) != logs.listed:
@@ -294,9 +294,9 @@ def unmapped(logs: DamagedLogs) -> str:
 
 def valid_ranges(logs: DamagedLogs, facts: SegmentFacts) -> tuple[ValidRange, ...]:
     """Return the valid ranges of a segment."""
-    found = logs.maps.get(facts.base_offset)
-    if found is not None:
-        return found.valid
+    mapped = logs.maps.get(facts.base_offset)
+    if mapped is not None:
+        return mapped.valid
     return (valid_range(facts.summary),) if facts.summary.batches else ()
 
 
@@ -304,65 +304,69 @@ def damages_of(logs: DamagedLogs, written: Written) -> tuple[Damaged, ...]:
     """Return every damaged range of a partition that could be mapped, ascending."""
     if unmapped(logs):
         return ()
-    found = []
+    damages = []
     behind = _behind_each(logs)
     for number, facts in enumerate(logs.segments):
         mapped = logs.maps.get(facts.base_offset)
         if mapped is None:
             continue
         active, here = number == len(logs.segments) - 1, valid_ranges(logs, facts)
-        for one in mapped.damaged:
-            torn = active and _is_torn(one, written.flushed)
+        for damaged in mapped.damaged:
+            torn = active and _is_torn(damaged, written.flushed)
             next_base = -1 if active else logs.segments[number + 1].base_offset
-            padding = _is_padding(one, next_base, written)
-            rule = ZEROS if padding else _rule_of_range(one, written, torn=torn)
+            padding = _is_padding(damaged, next_base, written)
+            rule = ZEROS if padding else _rule_of_range(damaged, written, torn=torn)
             harmless = torn or padding or (rule == "KR304" and mapped.recovery == "splits")
-            broker = _cut_loss(logs, number, one.start, behind[number])
-            following = next((ran for ran in here if ran.start >= one.end), behind[number].first)
-            found.append(
+            broker = _cut_loss(logs, number, damaged.start, behind[number])
+            following = next((ran for ran in here if ran.start >= damaged.end), behind[number].first)
+            damages.append(
                 Damaged(
                     base_offset=facts.base_offset,
-                    range=one,
+                    range=damaged,
                     rule=rule,
                     torn=torn,
-                    consent="" if harmless else f"{rule}:{logs.folder}:{one.first_lost}",
-                    excised=_seen_from(_excised(one, following), logs.log_start),
+                    consent="" if harmless else f"{rule}:{logs.folder}:{damaged.first_lost}",
+                    excised=_seen_from(_excised(damaged, following), logs.log_start),
                     broker=broker,
-                    recovery=_recovery(logs, number, one, rule, broker, behind[number]),
+                    recovery=_recovery(logs, number, damaged, rule, broker, behind[number]),
                     log_start=logs.log_start,
                     why_not_alone=""
                     if harmless
-                    else _why_not_alone(logs, facts, one, following, behind[number]),
+                    else _why_not_alone(logs, facts, damaged, following, behind[number]),
                     padding=padding,
                     later_go=behind[number].segments > 0,
                 )
             )
-    return tuple(found)
+    return tuple(damages)
 
 
-def _is_padding(one: DamagedRange, next_base: int, written: Written) -> bool:
+def _is_padding(damaged: DamagedRange, next_base: int, written: Written) -> bool:
     """Return whether zeros at the end of a log are space that was allocated ahead, and no record is missing.
 
     In a closed segment the next one begins at exactly the next offset (KAFKA-5431: cleaned segments kept the zeros). In
     the active one only ``preallocate`` tells zeros of a kill from a write that a power cut has lost; a high watermark
     may be five seconds old, and proves nothing. ``LogSegment.open``, ``FileRecords.open`` (3.9).
     """
-    if not one.zeros or one.next_offset >= 0:
+    if not damaged.zeros or damaged.next_offset >= 0:
         return False
     if next_base >= 0:
-        return one.first_lost == next_base
-    return written.preallocated and one.first_lost >= written.recorded
+        return damaged.first_lost == next_base
+    return written.preallocated and damaged.first_lost >= written.recorded
 
 
-def _rule_of_range(one: DamagedRange, written: Written, *, torn: bool) -> str:
+def _rule_of_range(damaged: DamagedRange, written: Written, *, torn: bool) -> str:
     """Return the rule of a range; zeros that nothing contradicts are a torn tail like any other."""
-    if torn and one.zeros and one.first_lost >= written.recorded:
+    if torn and damaged.zeros and damaged.first_lost >= written.recorded:
         return TORN_TAIL
-    return rule_of(one.damage, torn=torn)
+    return rule_of(damaged.damage, torn=torn)
 
 
 def _why_not_alone(
-    logs: DamagedLogs, facts: SegmentFacts, one: DamagedRange, following: ValidRange | None, behind: _Behind
+    logs: DamagedLogs,
+    facts: SegmentFacts,
+    damaged: DamagedRange,
+    following: ValidRange | None,
+    behind: _Behind,
 ) -> str:
     """Return why a range must not be cut out alone; if nothing follows, the log ends there, as after any broker's cut.
 
@@ -379,7 +383,7 @@ def _why_not_alone(
             f"it cannot be cut out alone: {name} is damaged too, and may have told of a transaction whose marker is "
             "among these bytes; without it consumers would read aborted records"
         )
-    lost = (first < one.first_lost) & (one.first_lost <= marker)
+    lost = (first < damaged.first_lost) & (damaged.first_lost <= marker)
     if following is not None:
         lost &= marker < following.first_offset
     if not lost.any():
@@ -392,7 +396,7 @@ def _why_not_alone(
 
 
 def _recovery(
-    logs: DamagedLogs, number: int, one: DamagedRange, rule: str, broker: Loss, behind: _Behind
+    logs: DamagedLogs, number: int, damaged: DamagedRange, rule: str, broker: Loss, behind: _Behind
 ) -> str:
     """Describe what a broker's recovery does when it reaches a damage."""
     if rule not in _WRONG_OFFSETS:
@@ -403,44 +407,46 @@ def _recovery(
     if mapped.recovery == "empties":
         why = "a broker's recovery comes to an index entry that goes back and empties the segment"
         return f"{why}: {_cut_loss(logs, number, 0, behind).text()} are lost"
-    if not mapped.recovery and one.start < mapped.cut < one.end:
+    if not mapped.recovery and damaged.start < mapped.cut < damaged.end:
         loss = _cut_loss(logs, number, mapped.cut, behind)
         return f"a broker's recovery does not notice it, and cuts at position {mapped.cut}: {loss.text()} are lost"
-    what = {
+    effects = {
         "strays": "a broker's recovery splits the segment, and the log end jumps there",
         "stops": "a broker whose recovery comes to it does not start",
     }
-    return f"{what.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
+    return f"{effects.get(mapped.recovery, _UNNOTICED)}; cutting here costs {broker.text()}"
 
 
-def _is_torn(one: DamagedRange, flushed: int) -> bool:
+def _is_torn(damaged: DamagedRange, flushed: int) -> bool:
     """Return whether the range is the rest of an unfinished write.
 
     Nothing valid follows, and the range was not flushed or is partial. A whole batch with a wrong checksum that had
     been flushed was valid once: the disk has changed it.
     """
-    if one.next_offset >= 0 or one.checksummed:
+    if damaged.next_offset >= 0 or damaged.checksummed:
         return False
-    return one.partial or one.first_lost >= flushed
+    return damaged.partial or damaged.first_lost >= flushed
 
 
-def _records_of(one: DamagedRange, last: int) -> tuple[int, bool]:
+def _records_of(damaged: DamagedRange, last: int) -> tuple[int, bool]:
     """Count the records of a damaged range, and whether that is only a bound; -1 if unknown."""
-    if one.records >= 0:
-        return one.records, False
+    if damaged.records >= 0:
+        return damaged.records, False
     if last >= 0:
-        return max(last - one.first_lost + 1, 0), True
-    return (0, False) if one.zeros else (-1, True)
+        return max(last - damaged.first_lost + 1, 0), True
+    return (0, False) if damaged.zeros else (-1, True)
 
 
-def _excised(one: DamagedRange, following: ValidRange | None) -> Loss:
+def _excised(damaged: DamagedRange, following: ValidRange | None) -> Loss:
     """Compute the loss of cutting out only the damaged bytes; ``following`` is the next valid range, if any."""
     if following is None:
-        records, at_most = _records_of(one, one.last_lost)
-        return Loss(one.bytes, one.first_lost, one.last_lost, records, at_most)
+        records, at_most = _records_of(damaged, damaged.last_lost)
+        return Loss(damaged.bytes, damaged.first_lost, damaged.last_lost, records, at_most)
     last = following.first_offset - 1
-    records, at_most = _records_of(one, last)
-    return Loss(one.bytes, one.first_lost, last, records, at_most, last_at_most=following.first_is_old)
+    records, at_most = _records_of(damaged, last)
+    return Loss(
+        damaged.bytes, damaged.first_lost, last, records, at_most, last_at_most=following.first_is_old
+    )
 
 
 def broker_loss(logs: DamagedLogs, number: int, start: int, *, alone: bool = False) -> Loss:
@@ -534,9 +540,9 @@ _NOTHING_BEHIND: Final = _Behind()
 
 def _behind_each(logs: DamagedLogs) -> list[_Behind]:
     """Summarize what follows each segment, in one pass from the last segment to the first."""
-    found, behind = [], _NOTHING_BEHIND
+    summaries, behind = [], _NOTHING_BEHIND
     for facts in reversed(logs.segments):
-        found.append(behind)
+        summaries.append(behind)
         valid = valid_ranges(logs, facts)
         gaps = logs.maps[facts.base_offset].damaged if facts.base_offset in logs.maps else ()
         behind = _Behind(
@@ -545,4 +551,4 @@ def _behind_each(logs: DamagedLogs) -> list[_Behind]:
             behind.counts.and_of(_counts(valid, gaps)),
             valid[0] if valid else behind.first,
         )
-    return found[::-1]
+    return summaries[::-1]

@@ -187,16 +187,16 @@ def read_recorded(data: bytes | None) -> Recorded:
     """
     if data is None:
         return Recorded(exists=False)
-    found = decode_epochs(data)
-    entries = found.entries
-    if not entries and found.damage and not found.broker_reads:
+    decoded = decode_epochs(data)
+    entries = decoded.entries
+    if not entries and decoded.damage and not decoded.broker_reads:
         head = LINE_END.search(data[: _FIRST_LINE_AT_MOST + 2])
         if head is not None:
             entries = decode_epochs(b"0\n" + data[head.end() :]).entries
     cut = bool(data) and data[-1:] not in {b"\n", b"\r"}
-    ends_broker = not found.broker_reads and epochs_end_unchecked(data)
+    ends_broker = not decoded.broker_reads and epochs_end_unchecked(data)
     return Recorded(
-        True, entries, found.damage, found.broker_reads, cut and _last_line_is_entry(data), ends_broker
+        True, entries, decoded.damage, decoded.broker_reads, cut and _last_line_is_entry(data), ends_broker
     )
 
 

@@ -241,24 +241,24 @@ def parts_of_consent(text: str) -> tuple[str, str, str]:
 
 
 def notes_on_end(
-    choice: TailChoice, ends: LogEnd | None, asked: Collection[str], *, writers: bool
+    choice: TailChoice, ends: LogEnd | None, fixes: Collection[str], *, writers: bool
 ) -> Iterator[str]:
     """Yield what reviewers must know about the consequences of the cuts.
 
     Args:
         choice: decision on the damage.
         ends: new end of the log; None if no cut changes it.
-        asked: names of the plan's fixes.
+        fixes: names of the plan's fixes.
         writers: true if producers with ids write to the partition.
     """
     if ends is not None:
         past = [
             f"{name} {offset} (--fix checkpoints)"
             for name, offset in ends.points.items()
-            if offset > ends.end and "checkpoints" not in asked
+            if offset > ends.end and "checkpoints" not in fixes
         ]
         names = [name for offset, name in ends.snapshots.items() if offset > ends.end]
-        if names and "snapshots" not in asked:
+        if names and "snapshots" not in fixes:
             past.append(f"{', '.join(names[:_FEW])} (--fix snapshots)")
         if past:
             yield (
@@ -267,7 +267,7 @@ def notes_on_end(
         if ends.log_start > ends.end:
             becomes = (
                 "--fix checkpoints removes its line, and deleted records are back"
-                if "checkpoints" in asked
+                if "checkpoints" in fixes
                 else f"the next start deletes every segment here and begins at {ends.log_start}"
             )
             yield f"the log start {ends.log_start} lies above the new log end {ends.end}: {becomes}"

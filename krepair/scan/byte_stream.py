@@ -91,11 +91,11 @@ class ByteStream:
     def some(self, most: int) -> memoryview:
         """Take what is available, at most ``most`` bytes; empty only at the end."""
         self._more()
-        found = self._held[:most]
+        piece = self._held[:most]
         self._held = self._held[most:]
-        if self.on_bytes is not None and found:
-            self.on_bytes(found)
-        return found
+        if self.on_bytes is not None and piece:
+            self.on_bytes(piece)
+        return piece
 
     def put_back(self, data: bytes) -> None:
         """Put back what was taken last; not again before all of it has been taken."""
@@ -118,13 +118,13 @@ class ByteStream:
 
     def varint(self) -> int | None:
         """Take the next 32-bit varint; None if it is truncated or too long."""
-        found = read_varint(data := self._varint_bytes(INT_BYTES), 0, len(data))
-        return None if found is None else found.value
+        varint = read_varint(data := self._varint_bytes(INT_BYTES), 0, len(data))
+        return None if varint is None else varint.value
 
     def varlong(self) -> int | None:
         """Take the next 64-bit varint; None if it is truncated or too long."""
-        found = read_varlong(data := self._varint_bytes(LONG_BYTES), 0, len(data))
-        return None if found is None else found.value
+        varlong = read_varlong(data := self._varint_bytes(LONG_BYTES), 0, len(data))
+        return None if varlong is None else varlong.value
 
     def _varint_bytes(self, most: int) -> bytearray:
         data = bytearray()

@@ -240,8 +240,8 @@ class LogRecords:
                 position = yield from self._no_batch(position)
         if self._declared_size > self._size and not self._is_done():
             more = self._declared_size - self._size
-            found = f"a log of at most {self._size} bytes"
-            yield DamageRead(Damage(self._size, more, found, "more, which was not read"))
+            expected = f"a log of at most {self._size} bytes"
+            yield DamageRead(Damage(self._size, more, expected, "more, which was not read"))
 
     def _suspect(self, row: Any, origin: int) -> _Parts:
         """Yield a batch with an invalid checksum; return the position where reading resumes."""
@@ -265,12 +265,12 @@ class LogRecords:
     def _no_batch(self, position: int) -> _Parts:
         """Yield bytes that cannot be a batch as damage; return the position where reading resumes."""
         head = self._read(position, batch_v2.HEADER_SIZE)
-        left = self._size - position
+        remaining = self._size - position
         if not any(head):
             return (yield from self._damaged(position, "a batch", "zeros"))
         front = batch_front(head)
         if front is None:
-            return (yield from self._damaged(position, "a batch header", f"{left} bytes to the end"))
+            return (yield from self._damaged(position, "a batch header", f"{remaining} bytes to the end"))
         if not front.is_known:
             return (yield from self._damaged(position, "magic 0, 1 or 2", f"magic {front.magic}"))
         least = LEAST_BYTES[front.magic]
@@ -278,9 +278,9 @@ class LogRecords:
             expected = f"a batch of at least {least} bytes"
             return (yield from self._damaged(position, expected, f"{front.size} bytes"))
         expected = f"a batch of {front.size} bytes"
-        return (yield from self._damaged(position, expected, f"{left} bytes to the end"))
+        return (yield from self._damaged(position, expected, f"{remaining} bytes to the end"))
 
-    def _damaged(self, position: int, expected: str, found: str) -> _Parts:
+    def _damaged(self, position: int, expected: str, actual: str) -> _Parts:
         """Yield the range up to the next valid batch as damage; return that batch's position, or the log's end."""
         lowest = self._last_offset + 1
         search = find_batch(
@@ -289,8 +289,8 @@ class LogRecords:
         self._search_left -= search.checksummed
         end = search.position if search.position >= 0 else self._size
         if not search.complete:
-            found += "; krepair stopped its search for the next batch"
-        yield DamageRead(Damage(position, end - position, expected, found))
+            actual += "; krepair stopped its search for the next batch"
+        yield DamageRead(Damage(position, end - position, expected, actual))
         return end
 
     def _read(self, position: int, count: int) -> bytes:
@@ -417,18 +417,18 @@ class LogRecords:
     def _records_of(self, row: Any) -> Iterator[LogPart]:
         """Read all records or messages of a batch, in pieces that fit into the buffer."""
         content = self._content_of(row)
-        stream, left = content.stream, content.expected
+        stream, remaining = content.stream, content.expected
         buf, end = self._buffer, 0
-        while left > 0 and not self._is_done():
+        while remaining > 0 and not self._is_done():
             end += _fill_from(stream, buf[end:WINDOW_BYTES])
             if content.wrapper is None:
-                status, count, place = r.record_rows(buf, 0, end, left, self._records)
-            elif end or left == 1:
+                status, count, place = r.record_rows(buf, 0, end, remaining, self._records)
+            elif end or remaining == 1:
                 status, count, place = r.message_rows(buf, 0, end, content.wrapper, self._records)
             else:
                 break
             if count:
-                left -= count
+                remaining -= count
                 self._counts[0] = count
                 yield RecordsRead(
                     buf, row.reshape(1), self._counts[:1], self._records[:count], are_whole=False
@@ -438,18 +438,18 @@ class LogRecords:
                 if status != r.BAD_RECORD:
                     continue
             # The record at this place is larger than the buffer, or broken.
-            one: LogRecord | Damage
+            record_or_damage: LogRecord | Damage
             if content.wrapper is None and (status == r.BAD_RECORD or end < WINDOW_BYTES):
-                one = _why_bad(buf[:end].tobytes(), left)
+                record_or_damage = _why_bad(buf[:end].tobytes(), remaining)
             else:
                 stream.put_back(buf[:end].tobytes())
                 end = 0
-                one = _large_one(row, content, self._options)
-            if isinstance(one, Damage):
-                yield _bad_records(row, content, one)
+                record_or_damage = _large_one(row, content, self._options)
+            if isinstance(record_or_damage, Damage):
+                yield _bad_records(row, content, record_or_damage)
                 return
-            left -= 1
-            yield LargeRecordRead(row, one)
+            remaining -= 1
+            yield LargeRecordRead(row, record_or_damage)
         if self._is_done():
             return
         if end or stream.some(1):
@@ -457,7 +457,7 @@ class LogRecords:
             yield _bad_records(row, content, Damage(0, 0, expected, "more bytes"))
         elif stream.damage is not None:
             yield _bad_records(row, content, stream.damage)
-        elif left == _ALL:
+        elif remaining == _ALL:
             none = Damage(0, 0, "a run of messages in the wrapper", "no message at all")
             yield _bad_records(row, content, none)
 
@@ -536,12 +536,12 @@ def _problem(row: Any) -> Iterator[DamageRead]:
     if row["problem"] == BAD_COUNTS:
         delta = int(row["last_offset"]) - int(row["base_offset"])
         expected = "last offset delta and record count of 0 or more"
-        found = f"{delta} and {int(row['record_count'])}"
+        actual = f"{delta} and {int(row['record_count'])}"
     elif row["problem"] == BAD_OFFSETS:
-        expected, found = "an offset above those before", f"{int(row['base_offset'])}"
+        expected, actual = "an offset above those before", f"{int(row['base_offset'])}"
     else:
         return
-    yield DamageRead(Damage(int(row["position"]), int(row["size"]), expected, found))
+    yield DamageRead(Damage(int(row["position"]), int(row["size"]), expected, actual))
 
 
 def _bad_records(row: Any, content: _Content, wrong: Damage) -> DamageRead:
@@ -673,8 +673,8 @@ def _large_record(row: Any, stream: ByteStream, options: RecordOptions) -> LogRe
     size = stream.varint()
     if size is None or size < 1:
         return Damage(0, 0, "a record", "no length")
-    left = size
-    body = ByteStream(_limited(stream, left))
+    remaining = size
+    body = ByteStream(_limited(stream, remaining))
     attributes = body.take(1)
     timestamp_delta, offset_delta = body.varlong(), body.varint()
     parts: list[tuple[bytes | None, int]] = []
@@ -705,21 +705,21 @@ def _large_record(row: Any, stream: ByteStream, options: RecordOptions) -> LogRe
 
 
 def _large_header(body: ByteStream, cut: int) -> tuple[bytes, bytes | None] | None:
-    found: list[bytes | None] = []
+    fields: list[bytes | None] = []
     for _ in ("key", "value"):
         length = body.varint()
-        if length is None or (length < 0 and not found):
+        if length is None or (length < 0 and not fields):
             return None
         data = None if length < 0 else body.take(min(length, cut))
         if data is not None and len(data) + body.skip(length - len(data)) < length:
             return None
-        found.append(data)
-    return found[0] or b"", found[1]
+        fields.append(data)
+    return fields[0] or b"", fields[1]
 
 
-def _limited(stream: ByteStream, left: int) -> Iterator[bytes | Damage]:
-    while left > 0 and (piece := stream.some(min(left, WINDOW_BYTES))):
-        left -= len(piece)
+def _limited(stream: ByteStream, remaining: int) -> Iterator[bytes | Damage]:
+    while remaining > 0 and (piece := stream.some(min(remaining, WINDOW_BYTES))):
+        remaining -= len(piece)
         yield bytes(piece)
 
 
@@ -731,12 +731,12 @@ def _fill_from(stream: ByteStream, room: Any) -> int:
     return done
 
 
-def _why_bad(data: bytes, left: int) -> Damage:
-    found = next(record.records(data, left), None)
+def _why_bad(data: bytes, remaining: int) -> Damage:
+    first = next(record.records(data, remaining), None)
     return (
-        found
-        if isinstance(found, Damage)
-        else Damage(0, 0, f"{count_text(left, 'more record')}", f"{len(data)} bytes")
+        first
+        if isinstance(first, Damage)
+        else Damage(0, 0, f"{count_text(remaining, 'more record')}", f"{len(data)} bytes")
     )
 
 

@@ -149,22 +149,22 @@ def read_front(path: str, count: int, tree: Tree | None = None) -> bytes:
 
 def _extents(descriptor: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges of the file that are not holes, as far as the file system reports them."""
-    found: list[tuple[int, int]] = []
+    extents: list[tuple[int, int]] = []
     position = 0
     try:
         while position < end:
             first = os.lseek(descriptor, position, os.SEEK_DATA)
             position = os.lseek(descriptor, first, os.SEEK_HOLE)
-            found.append((first, min(position, end)))
-            if len(found) == _EXTENTS_AT_MOST:
-                found.append((position, end))
+            extents.append((first, min(position, end)))
+            if len(extents) == _EXTENTS_AT_MOST:
+                extents.append((position, end))
                 break
     except OSError as error:
         if error.errno in _NO_SEEK_DATA:
             return [(0, end)]
         if error.errno != errno.ENXIO:  # no data from here on
             raise
-    return [(first, last) for first, last in found if first < last]
+    return [(first, last) for first, last in extents if first < last]
 
 
 def _last_used(descriptor: int, end: int) -> int:

@@ -272,12 +272,12 @@ class _Group:
         state, there = self.state, (int(self.state[v.C_SOURCE]), int(self.state[v.C_RESULT]))
         count, first = int(state[v.C_PACKED]), 0
         state[v.C_PACKED] = 0
-        one, two = side.window.data, result.window.data
+        source_data, two = side.window.data, result.window.data
         rows, others = self.packed[:count, : v.P_MODE].tolist(), self._without_blocks(side, result, count)
-        row = self._add_blocks(one, two, 0, others[0])
+        row = self._add_blocks(source_data, two, 0, others[0])
         while row < count:
             place, size, at, new_size, codec = rows[row]
-            content = one[place + batch_v2.HEADER_SIZE : place + size]
+            content = source_data[place + batch_v2.HEADER_SIZE : place + size]
             kept = two[at + batch_v2.HEADER_SIZE : at + new_size] if new_size else None
             if not self._add(codec, content, kept):
                 self._check_unpacked(side, result, first, row, source)
@@ -290,7 +290,7 @@ class _Group:
                     self._slow(side, result, source)
                     first = row + 1
             row += 1
-            row += self._add_blocks(one, two, row, others[bisect_left(others, row)])
+            row += self._add_blocks(source_data, two, row, others[bisect_left(others, row)])
         self._check_unpacked(side, result, first, count, source)
         state[v.C_SOURCE], state[v.C_RESULT] = there
 
@@ -301,9 +301,9 @@ class _Group:
         others = np.minimum(self.blocks[:count, 0], self.blocks_kept[:count, 0]) < 0
         return [*np.flatnonzero(others).tolist(), count]
 
-    def _add_blocks(self, one: memoryview, two: memoryview, first: int, after: int) -> int:
+    def _add_blocks(self, source_data: memoryview, two: memoryview, first: int, after: int) -> int:
         """Decompress batches of one block each, and their results; return how many fitted."""
-        taken = self.unpacked.add_blocks(one, self.blocks[first:after].tolist())
+        taken = self.unpacked.add_blocks(source_data, self.blocks[first:after].tolist())
         kept = self.unpacked_kept.add_blocks(two, self.blocks_kept[first : first + taken].tolist())
         self.unpacked.forget_last(taken - kept)
         return kept

@@ -77,7 +77,7 @@ class ContentBuffer:
     def _reading(
         self, pieces: Iterator[bytes | Damage], codec: int, count: int, position: int, take: Take
     ) -> Iterator[None]:
-        left, end = count, 0
+        remaining, end = count, 0
         for piece in pieces:
             if isinstance(piece, Damage):
                 raise ContentError(position, f"{piece.expected} was expected, found {piece.found}")
@@ -87,8 +87,8 @@ class ContentBuffer:
                 self.bytes[end : end + room] = np.frombuffer(piece, np.uint8, room, done)
                 end += room
                 done += room
-                status, taken, place = take(self.bytes, end, left)
-                left -= taken
+                status, taken, place = take(self.bytes, end, remaining)
+                remaining -= taken
                 if status != NEED_BYTES:
                     raise ContentError(position, record_problem(status))
                 if place:
@@ -98,8 +98,8 @@ class ContentBuffer:
                 if end == len(self.bytes):
                     self._grow(largest_record(codec), position)
                 yield
-        if left or end:
-            raise ContentError(position, wrong_count(count, left, end))
+        if remaining or end:
+            raise ContentError(position, wrong_count(count, remaining, end))
 
     def _grow(self, most: int, position: int) -> None:
         """Grow to the largest record at once: unused memory costs nothing, and nothing is copied twice."""
@@ -119,16 +119,16 @@ def largest_record(codec: int) -> int:
     return LARGEST_ZSTD_RECORD_BYTES if codec == Codec.ZSTD else LARGEST_RECORD_BYTES
 
 
-def too_large(what: str, most: int) -> str:
+def too_large(noun: str, most: int) -> str:
     """Describe a record or message that is larger than accepted."""
-    return f"a {what} of more than {most} bytes; {TOO_LARGE}"
+    return f"a {noun} of more than {most} bytes; {TOO_LARGE}"
 
 
-def wrong_count(count: int, left: int, end: int) -> str:
+def wrong_count(count: int, missing: int, end: int) -> str:
     """Describe a batch with missing records, or with bytes after its records."""
-    found = f"{count - left} and {end} bytes that are none" if end else f"{count - left}"
+    actual = f"{count - missing} and {end} bytes that are none" if end else f"{count - missing}"
     was = "was" if count == 1 else "were"
-    return f"{count_text(count, 'record')} {was} expected, found {found}"
+    return f"{count_text(count, 'record')} {was} expected, found {actual}"
 
 
 def record_problem(status: int) -> str:

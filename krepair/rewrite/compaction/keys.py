@@ -232,20 +232,28 @@ class KeyWalk:
         pieces = content_of(header.codec, window, place, size, filled, self.read_into, here)
         sizes = self._sizes[:0] if header.codec else self._sizes
 
-        def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
-            return self._take(buffer, end, left, header.base_offset, sizes)
+        def take(buffer: Uint8s, end: int, remaining: int) -> tuple[int, int, int]:
+            return self._take(buffer, end, remaining, header.base_offset, sizes)
 
         self._buffer.read(pieces, header.codec, header.record_count, here, take)
         self._state[k.K_PLACE] = place + size
 
     def _take(
-        self, buffer: Uint8s, end: int, left: int, base_offset: int, sizes: Words
+        self, buffer: Uint8s, end: int, remaining: int, base_offset: int, sizes: Words
     ) -> tuple[int, int, int]:
         taken = place = 0
         status = k.TABLE_FULL
         while status == k.TABLE_FULL:
             status, more, place = k.keys_of_records(
-                buffer, place, end, left - taken, base_offset, self.secret, self._rows, self._state, sizes
+                buffer,
+                place,
+                end,
+                remaining - taken,
+                base_offset,
+                self.secret,
+                self._rows,
+                self._state,
+                sizes,
             )
             self._enter_rows()
             taken += more

@@ -407,12 +407,13 @@ class CompactedLog:
                 content.crc = crc32c(piece, content.crc)
                 ready.append(piece)
 
-        def take(buffer: Uint8s, end: int, left: int) -> tuple[int, int, int]:
+        def take(buffer: Uint8s, end: int, remaining: int) -> tuple[int, int, int]:
             if len(self._out) < end:
                 self._out = np.empty(len(buffer), np.uint8)
             state[f.F_OUT] = 0
             status, read, after = f.filter_records(
-                buffer, 0, end, left, head, self._stay.offsets, self._stay.held, self._inputs, state, tallies, self._out
+                buffer, 0, end, remaining, head,
+                self._stay.offsets, self._stay.held, self._inputs, state, tallies, self._out,
             )  # fmt: skip
             kept = self._out[: state[f.F_OUT]].data
             for start in range(0, len(kept), _PIECE_BYTES):

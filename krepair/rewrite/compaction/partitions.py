@@ -287,13 +287,13 @@ def _hold_last(engine: Engine, work: Sequence[Prepared]) -> None:
         )
         for each in work
     ]
-    for index, found in engine.map(find_last_records, items):
+    for index, bounds in engine.map(find_last_records, items):
         each = work[index]
-        if isinstance(found, Failed):
-            each.problem = _failed(found.kind, found.why)
+        if isinstance(bounds, Failed):
+            each.problem = _failed(bounds.kind, bounds.why)
             continue
         try:
-            last = offsets_between(each.stays, *found)
+            last = offsets_between(each.stays, *bounds)
         except OSError as error:
             each.problem = _failed("disk", f"{error.filename}: {why(error)}")
             continue

@@ -132,16 +132,16 @@ def find_last_records(item: LogsItem, tree: Tree) -> tuple[int, int]:
         OSError: a log cannot be read.
     """
     for base_offset, size in reversed(item.segments):
-        found = (0, 0)
+        bounds = (0, 0)
         with opened_for_reading(f"{item.place.stem(base_offset)}.log", tree) as descriptor:
             for walked in walk(read_into_from(descriptor), size, check_crc=False):
                 headers = walked.headers
                 with_data = (headers["record_count"] > 0) & (headers["attributes"] & CONTROL == 0)
                 places = np.flatnonzero(with_data)
                 if len(places):
-                    found = int(walked.firsts[places[-1]]), int(walked.lasts[places[-1]]) + 1
-        if found[1]:
-            return found
+                    bounds = int(walked.firsts[places[-1]]), int(walked.lasts[places[-1]]) + 1
+        if bounds[1]:
+            return bounds
     return 0, 0
 
 

@@ -213,16 +213,16 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     return TxnResult(problems=tuple(problems), made=made, damaged=damaged, bytes=read)
 
 
-def _contradicted(on_disk: bytes, true: Sequence[AbortedTxn], found: ReplayedSegment) -> tuple[int, int]:
+def _contradicted(on_disk: bytes, true: Sequence[AbortedTxn], segment: ReplayedSegment) -> tuple[int, int]:
     """Return the lowest and the highest offset of the transactions whose entries change; of a damaged file, of all.
 
     Where segments overlap, an entry can be wrong by the base offset of the next segment, and yet stay as it is.
     """
-    if txn_index.damage(on_disk, found.base_offset):
-        return min((entry.first_offset for entry in true), default=found.base_offset), found.end - 1
+    if txn_index.damage(on_disk, segment.base_offset):
+        return min((entry.first_offset for entry in true), default=segment.base_offset), segment.end - 1
     changed = set(txn_index.decode(on_disk)) ^ set(true)
-    first = min((entry.first_offset for entry in changed), default=found.base_offset)
-    return first, max((entry.last_offset for entry in changed), default=found.end)
+    first = min((entry.first_offset for entry in changed), default=segment.base_offset)
+    return first, max((entry.last_offset for entry in changed), default=segment.end)
 
 
 def judged(
