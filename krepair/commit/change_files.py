@@ -141,13 +141,7 @@ class ChangeFiles(Executor):
                 raise folder.written_since(file.name)
         _check_segment(folder, files)
 
-    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """As ``undo``; what others removed before it was kept needs nothing."""
-        here = [intent for intent in intents if not _is_gone_by_others(folder, intent)]
-        if here and (came := self.undo(folder, here)).error is not None:
-            raise came.error
-
-    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
         """Puts the originals back; may be repeated, also before any file was changed.
 
         Raises:
@@ -155,6 +149,8 @@ class ChangeFiles(Executor):
         """
 
         def put_back(intent: Intent) -> None:
+            if not committed and _is_gone_by_others(folder, intent):
+                return
             files = becomes(intent)
             _check_segment(folder, files)
             run(folder, files_back(files, folder.names))

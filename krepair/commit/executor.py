@@ -64,7 +64,7 @@ class Executor(ABC):
 
     @abstractmethod
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether a change has passed its commit: then undo takes it back, and ``forget`` no longer does."""
+        """Whether a change has passed its commit: its way back then needs a record of its own."""
 
     @abstractmethod
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
@@ -76,10 +76,6 @@ class Executor(ABC):
         """
 
     # -- back
-
-    @abstractmethod
-    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """Takes back changes that have not passed their commit: every file is as before."""
 
     @abstractmethod
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
@@ -99,8 +95,14 @@ class Executor(ABC):
         """
 
     @abstractmethod
-    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Puts the originals back, or continues to.
+    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+        """Makes every file what it was before the changes, or continues to.
+
+        Args:
+            folder: the partition folder.
+            intents: of the changes.
+            committed: whether they have passed their commit at any time. Of others, a file that is gone from its
+                place and is not kept was removed by a broker.
 
         Raises:
             KrepairError, OSError: it is not known how far they came.

@@ -89,11 +89,6 @@ class MendLogs(Executor):
             _cut(folder, intent, mended=mended)
         return Came(1)
 
-    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """As ``undo``, of a log that has lost nothing yet."""
-        [intent] = intents
-        put_log_back(folder, intent, was_mended=False)
-
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Whether the log is the original, or as long as it was; or what comes before that was done.
 
@@ -118,9 +113,23 @@ class MendLogs(Executor):
         else:
             _check_can_come_back(folder, intent, was_mended=True)
 
-    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        [intent] = intents
-        put_log_back(folder, intent)
+    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+        """Gives the log its bytes again, if it has lost them at any time, and the indexes back; may be repeated.
+
+        Raises:
+            StalePlanError: the log was written since, or what was kept is gone.
+            OSError: a call failed.
+        """
+        [intent], names = intents, folder.names
+        _check_can_come_back(folder, intent, was_mended=committed)
+        if is_cut(intent):
+            _give_bytes_back(folder, intent, was_mended=committed)
+        else:
+            run(folder, _steps_to_the_old_log(folder, intent))
+        back = [step for file in _companions(intent) for step in files_back([file], names)]
+        forget = forget_files([*intent.names, intent.originals[0].name + CUT], names)
+        fronts = [Remove(names.out(name + FRONT)) for name in intent.names]
+        run(folder, [*back, SyncDir(""), *forget, *fronts])
         return Came(1)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
@@ -389,30 +398,6 @@ def check_not_trusted(folder: PartitionFolder, name: str) -> None:
             f"{folder.at(name)}: a broker was stopped cleanly since the plan was applied; the next one starts without "
             "recovery, and would write behind the damaged bytes"
         )
-
-
-def put_log_back(folder: PartitionFolder, intent: Intent, *, was_mended: bool = True) -> None:
-    """Gives the log its bytes again and the indexes back; may be repeated.
-
-    Args:
-        folder: the partition folder.
-        intent: of the change.
-        was_mended: whether the log has lost its bytes at any time; else it is not written.
-
-    Raises:
-        StalePlanError: the log was written since, or what was kept is gone.
-        OSError: a call failed.
-    """
-    _check_can_come_back(folder, intent, was_mended=was_mended)
-    if is_cut(intent):
-        _give_bytes_back(folder, intent, was_mended=was_mended)
-    else:
-        run(folder, _steps_to_the_old_log(folder, intent))
-    names = intent.names
-    back = [step for file in _companions(intent) for step in files_back([file], folder.names)]
-    forget = forget_files([*names, intent.originals[0].name + CUT], folder.names)
-    fronts = [Remove(folder.names.out(name + FRONT)) for name in names]
-    run(folder, [*back, SyncDir(""), *forget, *fronts])
 
 
 def _steps_to_the_old_log(folder: PartitionFolder, intent: Intent) -> list[Step]:

@@ -28,6 +28,7 @@ from krepair.commit.begin import (
     executor_of,
 )
 from krepair.commit.by_disk import has_more, logs_made, telling
+from krepair.commit.executor import Came
 from krepair.commit.fence import Fence, Point, Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import Guards
@@ -376,26 +377,46 @@ class _Run:
                 )
 
     def put_back(self, intents: Sequence[Intent]) -> list[ChangeResult]:
-        """Puts the originals of changes back that belong together; one result per change, as far as they came."""
+        """Takes changes back that have passed their commit; one result per change, as far as they came."""
         if not intents:
             return []
-        executor = executor_of(intents[0])
         try:
-            new = [intent for intent in intents if self.journal.states[intent.change_id] != "undoing"]
-            self.set_fence(fenced=executor.fenced)
-            before = self._listing() if new else None
-            undos = [Undo(change_id=intent.change_id) for intent in new]
-            self.append(*(replace(one, before=before) if one is undos[0] else one for one in undos))
-            with self.ours(intents):
-                came = executor.undo(self.folder, intents)
-            done, left = intents[: came.done], intents[came.done :]
-            self.append(*(Done(change_id=intent.change_id, state="undone") for intent in done))
+            came = self.go_back(intents, committed=True)
         except (KrepairError, OSError) as error:
-            return [self.not_back(intent.change_id, error) for intent in intents]
-        results = [self.result(intent.change_id, "undone") for intent in done]
+            came = Came(0, error)
+        results = [self.result(intent.change_id, "undone") for intent in intents[: came.done]]
         if came.error is not None:
-            results += [self.not_back(intent.change_id, came.error) for intent in left]
+            results += [self.not_back(intent.change_id, came.error) for intent in intents[came.done :]]
         return results
+
+    def go_back(self, intents: Sequence[Intent], *, committed: bool) -> Came:
+        """The one way back, of changes that belong together: every file is as before them.
+
+        Args:
+            intents: of the changes.
+            committed: whether they have passed their commit. Then the way back is announced first; a change that has
+                not goes back as it came, and whoever finds it half way goes the same way.
+
+        Raises:
+            KrepairError, OSError: it is not known how far they came, or a change before its commit cannot go back.
+        """
+        executor = executor_of(intents[0])
+        if committed:
+            self.set_fence(fenced=executor.fenced)
+            new = [one.change_id for one in intents if self.journal.states[one.change_id] != "undoing"]
+            before = self._listing() if new else None
+            self.append(*(Undo(change_id=one, before=before if one == new[0] else None) for one in new))
+        try:
+            with self.ours(intents) if committed else contextlib.nullcontext():
+                came = executor.go_back(self.folder, intents, committed=committed)
+        finally:
+            if not committed:
+                self.watch.look_again(self.folder.relative(name) for one in intents for name in one.names)
+        state: Literal["undone", "rolled back"] = "undone" if committed else "rolled back"
+        self.append(*(Done(change_id=one.change_id, state=state) for one in intents[: came.done]))
+        if came.error is not None and not committed:
+            raise came.error
+        return came
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
         """What stopped the undo of a change; half done is one that it has begun with."""
@@ -414,15 +435,6 @@ class _Run:
             if not executor_of(intent).fenced or name in self.watch.seen()
         }
         return self.watch.our_own_change(names) if names else contextlib.nullcontext()
-
-    def forget(self, intents: Sequence[Intent]) -> None:
-        """Ends changes that belong together and never committed: every file is as before them."""
-        executor = executor_of(intents[0])
-        try:
-            executor.forget(self.folder, intents)
-        finally:
-            self.watch.look_again(self.folder.relative(name) for intent in intents for name in intent.names)
-        self.append(*(Done(change_id=intent.change_id, state="rolled back") for intent in intents))
 
 
 def _in_batches(
@@ -609,7 +621,7 @@ class _Forward(_Run):
                 if not self._is_passed_by(intent) and executor_of(intent).can_go_on(self.folder, intent):
                     able.append(intent)
                 else:
-                    self.forget([intent])
+                    self.go_back([intent], committed=False)
                     self.guards.taken_back.append(change.change_id)
             except _STOPS_ALL:
                 raise
@@ -716,7 +728,7 @@ class _Forward(_Run):
             if any(executor.is_committed(self.folder, intent) for intent in intents):
                 return False
             self.guards.hold()
-            self.forget(intents)
+            self.go_back(intents, committed=False)
         except (KrepairError, OSError):
             return False
         return True
@@ -754,7 +766,7 @@ class _Backward(_Run):
             try:
                 self.guards.check()
                 if self._was_never_committed(intent):
-                    self.forget([intent])
+                    self.go_back([intent], committed=False)
                     results[change_id] = self.result(change_id, "undone")
                     continue
                 self._check_can_go_back(change, intent, bad_copies.get(change_id, ""))

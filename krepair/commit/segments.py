@@ -85,42 +85,37 @@ class SwapGroups(_OfGroup):
         folder.check_finished(intent)
         return Came(1)
 
-    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """Staged files back, litter and kept originals away.
-
-        Raises:
-            StalePlanError: an original is gone, and the new segment has left ``stage/``; or a swap of another plan, or
-                of a broker, waits.
-        """
-        [intent] = intents
-        _check_swap_is_ours(folder, intent)
-        lost = folder.missing_logs(intent)
-        # From stage/ it was not krepair that took the original out: then a broker has deleted it.
-        if lost and folder.whereabouts(intent) is not Whereabouts.STAGED:
-            raise StalePlanError(f"{folder.at(lost[0])}: is gone, and the new segment did not take its place")
-        run(folder, roll_back_steps(intent, folder.names), intent)
-        folder.remove_litter(intent)
-
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """Checks that the new segment is untouched, the originals can come back, and no broker throws its swap away."""
         if not _is_undone(folder, intent):
             check_group_undo(folder, intent, state)
 
-    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """From committed, or half of an undo, back to the originals.
+    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
+        """From any state back to the originals; what has not passed its commit is staged again.
 
         Raises:
-            StalePlanError: a file is neither an original nor the new one; or an original is gone.
+            StalePlanError: a file is neither an original nor the new one; an original is gone; or a swap of another
+                plan, or of a broker, waits.
             OSError: a call failed.
         """
-        [intent] = intents
-        if not _is_undone(folder, intent):
-            run(folder, undo_steps(intent, folder.names, folder.order or intent.order), intent)
+        [intent], names = intents, folder.names
+        if not committed:
+            _check_swap_is_ours(folder, intent)
+            lost = folder.missing_logs(intent)
+            # From stage/ it was not krepair that took the original out: then a broker has deleted it.
+            if lost and folder.whereabouts(intent) is not Whereabouts.STAGED:
+                raise StalePlanError(
+                    f"{folder.at(lost[0])}: is gone, and the new segment did not take its place"
+                )
+            run(folder, roll_back_steps(intent, names), intent)
+        elif not _is_undone(folder, intent):
+            run(folder, undo_steps(intent, names, folder.order or intent.order), intent)
         folder.remove_litter(intent)
-        missing = folder.missing_logs(intent)
-        if missing:
-            raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
-        run(folder, forget_steps(intent, folder.names), intent)
+        if committed:
+            missing = folder.missing_logs(intent)
+            if missing:
+                raise StalePlanError(f"{folder.at(missing[0])}: is not the original that was kept")
+            run(folder, forget_steps(intent, names), intent)
         return Came(1)
 
 
@@ -331,15 +326,11 @@ class FinishSwaps(_OfGroup):
         folder.check_finished(intent)
         return Came(1)
 
-    def forget(self, folder: PartitionFolder, intents: Sequence[Intent]) -> None:
-        """As ``undo``: a completion that has begun goes back the same way."""
-        self.undo(folder, intents)
-
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
         """As of a group that was rewritten."""
         check_group_undo(folder, intent, state)
 
-    def undo(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+    def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
         """Makes the swap pending again, with every file as it was; the steps are the same from any state.
 
         Raises:

@@ -75,7 +75,7 @@ class Site:
         whole(FILES.go_on(self.folder, [intent]))
 
     def undo(self, intent: Intent) -> None:
-        whole(FILES.undo(self.folder, [intent]))
+        whole(FILES.go_back(self.folder, [intent], committed=True))
 
     def done(self, change: Change) -> Intent:
         """What a change that was made began with."""
@@ -225,7 +225,7 @@ def test_file_that_goes_and_is_gone_already_without_being_kept_is_left_so(site: 
     intent = site.begin(change_of(GOES))
     (site.path / GOES).unlink()
     assert not FILES.can_go_on(site.folder, intent)
-    FILES.forget(site.folder, [intent])
+    FILES.go_back(site.folder, [intent], committed=False)
     assert not (site.path / GOES).exists()
 
 
@@ -243,7 +243,7 @@ def test_replaced_file_whose_original_was_lost_is_refused(site: Site) -> None:
 def test_what_was_kept_of_a_change_that_never_happened_goes(site: Site, file: str) -> None:
     intent, kept = site.begin(change_of(file)), site.path / KEEP / file
     os.link(site.path / file, kept)
-    FILES.forget(site.folder, [intent])
+    FILES.go_back(site.folder, [intent], committed=False)
     assert not kept.exists()
     assert tree(site.root, private=False) == site.before
 
@@ -252,7 +252,7 @@ def test_file_that_a_broker_deleted_before_it_was_kept_needs_nothing(site: Site)
     intents = [site.begin(change_of(OLD)), site.begin(change_of(GOES))]
     os.link(site.path / OLD, site.path / KEEP / OLD)
     (site.path / GOES).unlink()
-    FILES.forget(site.folder, intents)
+    FILES.go_back(site.folder, intents, committed=False)
     assert not (site.path / KEEP / OLD).exists()
     assert not (site.path / GOES).exists()
 
@@ -319,7 +319,7 @@ def test_index_that_a_broker_made_larger_before_the_log_came_stays_when_the_rest
     intent, index = site.done(ROLL), name(200, ".index")
     (site.path / name(200)).rename(site.path / STAGE / name(200))
     write(index)(site)
-    FILES.forget(site.folder, [intent])
+    FILES.go_back(site.folder, [intent], committed=False)
     left = tree(site.root, private=False)
     assert left.keys() - site.before.keys() == {f"{FOLDER}/{index}"}
     assert (site.path / index).read_bytes() == b"by somebody else"

@@ -296,7 +296,7 @@ def test_an_executor_tells_how_far_a_change_came_and_what_it_keeps(
     for executor, intent in reversed(begun):
         executor.check_undo(folder, intent, "committed")
         for _ in range(2):
-            whole(executor.undo(folder, [intent]))
+            whole(executor.go_back(folder, [intent], committed=True))
             assert not executor.is_committed(folder, intent)
         assert executor.is_back(folder, intent) or not intent.originals
     assert tree(scene.root, private=False) == scene.before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_cut_log_keeps_its_inode_owner_mode_and_time(memory_dir: Path) -> None:
     torn = Torn(memory_dir / "logs", "cut")
     intent = torn.begin()
     before = (torn.path / LOG).stat()
-    for verb in (MENDS.go_on, MENDS.forget):
+    for verb in (MENDS.go_on, partial(MENDS.go_back, committed=False)):
         verb(torn.folder(), [intent])
         after = (torn.path / LOG).stat()
         assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (
@@ -172,7 +173,7 @@ def test_bytes_are_copied_piece_by_piece(
     monkeypatch.setattr(mend, "_CHUNK_BYTES", chunk)
     torn, intent = cut(memory_dir)
     assert (torn.private / "keep" / (LOG + CUT)).read_bytes() == BAD
-    MENDS.undo(torn.folder(), [intent])
+    MENDS.go_back(torn.folder(), [intent], committed=True)
     assert torn.now() == torn.before
 
 
@@ -295,7 +296,9 @@ def test_undo_is_refused_where_the_log_was_written_since(torn: Torn, hand: Hand,
     hand(torn)
     refused(torn, lambda: MENDS.check_undo(torn.folder(), intent, "committed"), StalePlanError, text)
     said = said_by(lambda: MENDS.check_undo(torn.folder(), intent, "undoing"))
-    assert said == said_by(lambda: MENDS.undo(torn.folder(), [intent])), "purge asks whether an undo can end"
+    assert said == said_by(lambda: MENDS.go_back(torn.folder(), [intent], committed=True)), (
+        "purge asks whether an undo can end"
+    )
 
 
 def test_segments_that_were_behind_it_already_do_not_stand_in_the_way(torn: Torn) -> None:
@@ -328,7 +331,7 @@ def test_undo_goes_over_nothing_and_misses_nothing(torn: Torn, hand: Hand, text:
     MENDS.go_on(torn.folder(), [intent])
     hand(torn)
     with pytest.raises(StalePlanError, match=text):
-        MENDS.undo(torn.folder(), [intent])
+        MENDS.go_back(torn.folder(), [intent], committed=True)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -345,7 +348,7 @@ def test_log_stays_mended_where_what_was_kept_is_not_there_any_more(
     else:
         kept.write_bytes(b"other bytes")
     with pytest.raises(StalePlanError, match="gone or changed"):
-        MENDS.undo(torn.folder(), [intent])
+        MENDS.go_back(torn.folder(), [intent], committed=True)
     assert torn.bytes_of(LOG) == torn.after
 
 
@@ -360,11 +363,11 @@ def test_bytes_that_a_power_cut_left_as_zeros_are_written_again(
     if not kept:
         (torn.private / "keep" / (LOG + CUT)).unlink()
     if kept or back == len(BAD):
-        MENDS.undo(torn.folder(), [intent])
+        MENDS.go_back(torn.folder(), [intent], committed=True)
         assert torn.now() == torn.before
     else:
         with pytest.raises(StalePlanError, match="the kept bytes are gone or changed"):
-            MENDS.undo(torn.folder(), [intent])
+            MENDS.go_back(torn.folder(), [intent], committed=True)
 
 
 @pytest.mark.parametrize("back", [0, 5])
@@ -378,7 +381,7 @@ def test_bytes_that_a_power_cut_in_the_cut_left_as_zeros_come_back_with_the_time
     (original, *_) = intent.originals
     os.utime(torn.path / LOG, ns=(original.mtime_ns, original.mtime_ns))
     assert torn.folder().state(LOG) == original
-    MENDS.forget(torn.folder(), [intent])
+    MENDS.go_back(torn.folder(), [intent], committed=False)
     assert torn.now() == torn.before
 
 
@@ -387,7 +390,7 @@ def test_index_that_was_touched_by_a_broker_gives_way_to_the_kept_one(torn: Torn
     MENDS.go_on(torn.folder(), [intent])
     put(torn.path / TIMES, b"rebuilt by a broker", 9_000)
     (torn.path / ABORTED).unlink()
-    MENDS.undo(torn.folder(), [intent])
+    MENDS.go_back(torn.folder(), [intent], committed=True)
     assert torn.now() == torn.before
 
 
@@ -441,5 +444,5 @@ def test_log_that_is_longer_or_shorter_than_a_cut_leaves_it_gets_no_bytes_back(
     torn, intent = cut(memory_dir)
     (torn.path / LOG).write_bytes(log)
     with pytest.raises(StalePlanError, match=f"{LOG}: was written since the plan was applied"):
-        MENDS.undo(torn.folder(), [intent])
+        MENDS.go_back(torn.folder(), [intent], committed=True)
     assert torn.bytes_of(LOG) == log

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from krepair.commit.change_files import ChangeFiles
+from krepair.commit.executor import Came
 from krepair.commit.fence import Watch
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.guards import SafePoints, signals_wait
@@ -544,14 +545,15 @@ def test_files_of_a_half_done_change_that_is_taken_back_are_looked_at_again(
         if scene.folder().journal().unfinished() == [change]:
             break
     done: list[object] = []
-    forget = ChangeFiles.forget
+    go_back = ChangeFiles.go_back
 
-    def forgetting(*given: Any) -> None:
-        forget(*given)
+    def going_back(*given: Any, committed: bool) -> Came:
+        came = go_back(*given, committed=committed)
         done.append("taken back")
+        return came
 
     monkeypatch.setattr(ChangeFiles, "can_go_on", lambda *given: False)
-    monkeypatch.setattr(ChangeFiles, "forget", forgetting)
+    monkeypatch.setattr(ChangeFiles, "go_back", going_back)
     monkeypatch.setattr(Watch, "look_again", lambda watch, paths: done.append(list(paths)))
     scene.apply()
     assert done[:2] == ["taken back", [f"{FOLDER}/{name(0, '.timeindex')}"]]
