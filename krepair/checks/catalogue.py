@@ -136,9 +136,10 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "of a broker, loading its groups takes hours",
          source="KAFKA-8335, commit 0bf7fa85de1 (2.2.1)"),
     Rule("KR103", SLOW, "Transaction that never ends",
-         evidence="producer id, epoch and first offset of a transaction without a marker, and how long it was open "
-                  "when the broker last wrote, by the clocks of brokers: longer than transaction.max.timeout.ms plus "
-                  "five minutes; or a transaction that the coordinator's log does not have",
+         evidence="producer id, epoch and first offset of a transaction without a marker, and since when it is open by "
+                  "the coordinator's log or a marker behind it: longer than its timeout, or than "
+                  "transaction.max.timeout.ms, plus five minutes when the broker last wrote; or a transaction that "
+                  "the coordinator's log does not have",
          danger="read_committed consumers wait at its first offset forever, and nothing behind it is compacted",
          lost_if_wrong=f"{NOTHING_CHANGED}. Do not abort a transaction only because of this finding: the abort of a "
                        "live transaction loses its records. kafka-transactions.sh find-hanging and describe show on "
@@ -163,8 +164,8 @@ CATALOGUE: Final[tuple[Rule, ...]] = (
                 "times, they are removed too late or too early",
          source="Cleaner.cleanSegments (2.2.1), LogSegment.lastModified"),
     Rule("KR107", INFORMATION, "Open transaction; it is not known for how long",
-         evidence="partition, producer id and first offset of transactions without a marker, if neither markers, nor "
-                  "file times, nor __transaction_state here show how long they have been open",
+         evidence="partition, producer id and first offset of transactions without a marker, if neither a marker "
+                  "behind them nor __transaction_state here shows how long they have been open",
          danger="none if it is alive: the coordinator ends it after its timeout; if it is never ended, see KR103",
          source="KIP-664; the times of data batches are the producers' (message.timestamp.type)"),
     Rule("KR108", SLOW, "Keys that wait to be compacted", fix="compact",

@@ -47,32 +47,18 @@ def newest_broker_time(facts: SegmentFacts, topic: str) -> int:
     return int(markers_in(facts).time_ms.max(initial=-1))
 
 
-class LastWrite(NamedTuple):
-    """Time of a broker's last write to its log directory, by two clocks that must not be mixed.
-
-    Attributes:
-        by_file_ms: newest modification time of a log, epoch milliseconds, -1 if none is known.
-        by_batch_ms: newest batch time from a broker's clock, epoch milliseconds, -1 if none is known.
-    """
-
-    by_file_ms: int
-    by_batch_ms: int
-
-
-def last_write(segments: Iterable[tuple[str, SegmentFacts]], now_ms: int) -> LastWrite:
-    """Return the last write found in all segments of a log directory, ignoring times in the future.
+def last_write(segments: Iterable[tuple[str, SegmentFacts]], now_ms: int) -> int:
+    """Return the newest time that a broker's clock gave to a batch, -1 if none; times in the future do not count.
 
     Args:
-        segments: topic and facts of each segment.
+        segments: topic and facts of each segment of a log directory.
         now_ms: current time, epoch milliseconds.
     """
-    by_file = by_batch = -1
+    newest = -1
     for topic, facts in segments:
         times = np.append(markers_in(facts).time_ms, newest_broker_time(facts, topic))
-        by_batch = max(by_batch, int(times[times <= now_ms].max(initial=-1)))
-        if facts.mtime_ms <= now_ms:
-            by_file = max(by_file, facts.mtime_ms)
-    return LastWrite(by_file, by_batch)
+        newest = max(newest, int(times[times <= now_ms].max(initial=-1)))
+    return newest
 
 
 # -- signs of trouble other than damage: modification times that look copied

@@ -1,15 +1,13 @@
 """Transactions without a marker: which of them nobody will end (KR103), and of which that is not known (KR107).
 
-Only the clocks of brokers tell how long one is open. Its first batch was not written after the last append to its
-segment, and not after any marker behind it. It was not written before the last append to the segment before, and not
-before any marker in an earlier segment. The coordinator's log, if it is here, says when the transaction began. The
-times of its own batches come from the producer and prove nothing: records of last year may be written today.
+Only the clocks of brokers tell since when one is open: its coordinator's log, if that is here, or a marker behind it.
+The times of its own batches come from the producer, and a copy changes those of files.
 """
 
 from __future__ import annotations
 
 import shlex
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -26,10 +24,10 @@ from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.formats.transaction_state import IN_PROGRESS, TransactionStatus, state_name
-from krepair.formats.words import count_text
+from krepair.formats.words import count_text, time_text
 from krepair.kernels import classes as c
 from krepair.logdir.values import LogDir, Partition
-from krepair.ops.broker_clock import LastWrite, last_write, markers_in, mtimes_look_copied
+from krepair.ops.broker_clock import last_write, markers_in
 from krepair.rules.model import SegmentFacts
 from krepair.rules.producers import all_ids, states_by_scan
 from krepair.start.coordinator_partitions import partition_of_name, partitions_of_topic
@@ -44,28 +42,9 @@ Verdict = Literal["hangs", "goes on", "not known"]
 Owners = Mapping[int, Sequence["TransactionState"]]
 
 _SHOWN_AT_MOST: Final = 3
-_MINUTE_MS: Final = 60_000
-_BY_FILES: Final = "by the modification times of the logs"
-_BY_MARKERS: Final = "by the markers behind it"
 GOING: Final = frozenset(state_name(status) for status in IN_PROGRESS)
 """States in which the coordinator has yet to end a transaction."""
 _KNOWN: Final = frozenset(state_name(status) for status in TransactionStatus)
-
-
-class Bounds(NamedTuple):
-    """How long a transaction was open when the broker last wrote.
-
-    Attributes:
-        at_least_ms: 0 if nothing is known.
-        at_most_ms: a very large number if nothing is known.
-        told_by: where ``at_least_ms`` comes from.
-        begun_by_ms: when it had begun at the latest, by a broker's clock; a very large number if nothing is known.
-    """
-
-    at_least_ms: int
-    at_most_ms: int
-    told_by: str
-    begun_by_ms: int
 
 
 class OpenTransaction(NamedTuple):
@@ -76,14 +55,14 @@ class OpenTransaction(NamedTuple):
         producer_id: of its producer.
         epoch: of its producer.
         first_offset: of its first batch.
-        bounds: how long it was open.
+        begun_by_ms: epoch milliseconds of the earliest marker behind it, a very large number if there is none.
     """
 
     survey: Survey
     producer_id: int
     epoch: int
     first_offset: int
-    bounds: Bounds
+    begun_by_ms: int
 
 
 def transaction_findings(
@@ -101,7 +80,7 @@ def transaction_findings(
         engine: where ``__transaction_state`` is read.
     """
     judging = Judging({}, last_write_of(surveys, now_ms), most_ms + COORDINATOR_SLACK_MS)
-    found = [one for survey in surveys for one in open_in(survey, judging.written)]
+    found = [one for survey in surveys for one in open_in(survey)]
     if found:
         from krepair.look.coordinators.transactions import read_transactions
 
@@ -119,14 +98,14 @@ def transaction_findings(
                 yield Finding(rule="KR308", partition=folder, evidence=failed.why)
         read = (one for _, one in results if not isinstance(one, Failed))
         judging = judging.with_states([state for one in read for state in one.states], views)
-    judged = [(one, *judging.verdict(one)) for one in found]
+    judged = [(one, *judging.verdict(one)[:2]) for one in found]
     yield from hanging_findings((one, why) for one, verdict, why in judged if verdict == "hangs")
     unknown = [one for one, verdict, _ in judged if verdict == "not known"]
     if unknown:
         yield _not_known(unknown)
 
 
-def last_write_of(surveys: Iterable[Survey], now_ms: int) -> LastWrite:
+def last_write_of(surveys: Iterable[Survey], now_ms: int) -> int:
     """When the broker of these partitions last wrote."""
     return last_write(
         ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
@@ -161,91 +140,30 @@ def is_known(survey: Survey) -> bool:
     return bool(known) and all(facts.summary.is_whole for facts in survey.segments[:-1])
 
 
-def open_in(survey: Survey, written: LastWrite) -> Iterator[OpenTransaction]:
+def open_in(survey: Survey) -> Iterator[OpenTransaction]:
     """Every transaction without a marker, by first offset; none of a partition of which too little is known."""
     if not is_known(survey) or not any(len(facts.summary.rows) for facts in survey.segments):
         return
     states = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX)
     places = np.flatnonzero(states.known & (states.open_first >= 0))
-    copied = mtimes_look_copied(survey.segments, survey.partition.topic)
-    times = _marker_times(survey.segments)
-    for place in places[np.argsort(states.open_first[places], kind="stable")].tolist():
-        first = int(states.open_first[place])
-        bounds = _bounds(survey.segments, times, first, written, copied=copied)
-        yield OpenTransaction(survey, int(states.ids[place]), int(states.epoch[place]), first, bounds)
-
-
-class _MarkerTimes(NamedTuple):
-    """The times of a partition's markers, made once for all its transactions.
-
-    Attributes:
-        bases: base offset of each segment.
-        offsets: of each segment int64[N], ascending: first offsets of its markers.
-        earliest: of each segment int64[N]: the earliest time from that marker on.
-        earliest_from: the earliest time in each segment and all behind it, one more for the end.
-        newest_before: the newest time in all segments before each; -1 if there is none.
-    """
-
-    bases: list[int]
-    offsets: list[Int64s]
-    earliest: list[Int64s]
-    earliest_from: list[int]
-    newest_before: list[int]
-
-    def earliest_behind(self, place: int, offset: int) -> int:
-        """The earliest time of a marker behind an offset of a segment; a very large number if there is none."""
-        at = int(np.searchsorted(self.offsets[place], offset, side="right"))
-        own = self.earliest[place]
-        return min(int(own[at]) if at < len(own) else INT64_MAX, self.earliest_from[place + 1])
-
-
-def _marker_times(segments: Sequence[SegmentFacts]) -> _MarkerTimes:
-    offsets, earliest, newest_before = [], [], [-1]
-    for facts in segments:
-        markers = markers_in(facts)
-        order = np.argsort(markers.first_offset, kind="stable")
-        offsets.append(markers.first_offset[order])
-        earliest.append(np.minimum.accumulate(markers.time_ms[order][::-1])[::-1])
-        newest_before.append(max(newest_before[-1], int(markers.time_ms.max(initial=-1))))
-    earliest_from = [INT64_MAX]
-    for times in reversed(earliest):
-        earliest_from.append(min(earliest_from[-1], int(times[0]) if len(times) else INT64_MAX))
-    return _MarkerTimes(
-        [facts.base_offset for facts in segments], offsets, earliest, earliest_from[::-1], newest_before
+    places = places[np.argsort(states.open_first[places], kind="stable")]
+    firsts = states.open_first[places]
+    columns = zip(
+        states.ids[places], states.epoch[places], firsts, _begun_by(survey.segments, firsts), strict=True
     )
+    for row in columns:
+        yield OpenTransaction(survey, *map(int, row))
 
 
-def _bounds(
-    segments: Sequence[SegmentFacts],
-    times: _MarkerTimes,
-    first_offset: int,
-    written: LastWrite,
-    *,
-    copied: bool,
-) -> Bounds:
-    """How long a transaction that begins at an offset was open when the broker last wrote."""
-    place = bisect_right(times.bases, first_offset) - 1
-    assert place >= 0, "it was met in a segment"
-    at_least, at_most, told_by, begun_by = 0, INT64_MAX, "", INT64_MAX
-    if not copied and _times_fit(segments[place], written):
-        at_least, told_by = max(written.by_file_ms - segments[place].mtime_ms, 0), _BY_FILES
-        begun_by = segments[place].mtime_ms
-        if place > 0:
-            at_most = max(written.by_file_ms - segments[place - 1].mtime_ms, 0)
-    later = times.earliest_behind(place, first_offset)
-    if later < INT64_MAX:
-        begun_by = min(begun_by, later)
-        if written.by_batch_ms - later > at_least:
-            at_least, told_by = written.by_batch_ms - later, _BY_MARKERS
-    newest = times.newest_before[place]
-    if newest >= 0 and written.by_batch_ms >= newest:
-        at_most = min(at_most, written.by_batch_ms - newest)
-    return Bounds(at_least, max(at_most, at_least), told_by, begun_by)
-
-
-def _times_fit(facts: SegmentFacts, written: LastWrite) -> bool:
-    """Whether a file's time can be that of a broker's append: a copy is later than all that brokers wrote."""
-    return written.by_batch_ms < 0 or facts.mtime_ms <= written.by_batch_ms + COORDINATOR_SLACK_MS
+def _begun_by(segments: Sequence[SegmentFacts], firsts: Int64s) -> Int64s:
+    """The earliest time of a marker behind each offset; a very large number if there is none."""
+    markers = [markers_in(facts) for facts in segments]
+    offsets = np.concatenate([one.first_offset for one in markers])
+    times = np.concatenate([one.time_ms for one in markers])
+    order = np.argsort(offsets, kind="stable")
+    dated = np.where(times < 0, INT64_MAX, times)[order]
+    earliest = np.append(np.minimum.accumulate(dated[::-1])[::-1], INT64_MAX)
+    return earliest[np.searchsorted(offsets[order], firsts, side="right")]
 
 
 class Judging(NamedTuple):
@@ -253,14 +171,14 @@ class Judging(NamedTuple):
 
     Attributes:
         owners: see ``owners_of``.
-        written: when the broker last wrote.
+        last_write_ms: time in epoch milliseconds at which a broker last wrote, -1 if not known.
         limit_ms: how long the cluster lets a transaction be open.
         partitions: of ``__transaction_state``; 0 if nothing tells.
         recorded: whether the metadata log tells it.
     """
 
     owners: Owners
-    written: LastWrite
+    last_write_ms: int
     limit_ms: int
     partitions: int = 0
     recorded: bool = False
@@ -282,10 +200,14 @@ class Judging(NamedTuple):
         there = partition_of_name(state.transactional_id, self.partitions)
         return -1 if there == number_of(state.coordinator) else there
 
-    def verdict(self, one: OpenTransaction) -> tuple[Verdict, str]:
-        """Whether nobody will end a transaction, and how that is known."""
-        most, least = one.bounds.at_most_ms, one.bounds.at_least_ms
+    def verdict(self, one: OpenTransaction) -> tuple[Verdict, str, int]:
+        """Whether nobody will end a transaction, how that is known, and for how many milliseconds it was open."""
         owners = self.owners.get(one.producer_id, ())
+        owner = owners[0] if len(owners) == 1 else None
+        since, told = one.begun_by_ms, "a marker behind it"
+        if owner is not None and _begins_no_more(owner, one) and 0 <= owner.last_update_ms < since:
+            since, told = owner.last_update_ms, owner.coordinator
+        age = max(self.last_write_ms - since, 0)
         for state in owners:
             there = self.belongs_to(state)
             if there >= 0 and _is_going(state, one):
@@ -295,30 +217,35 @@ class Judging(NamedTuple):
                 whose = (
                     "no coordinator ends it" if self.recorded else "if that is their number, nobody ends it"
                 )
-                return "hangs" if self.recorded else "not known", f"{text} to {name}: {whose}"
-        if most <= self.limit_ms:
-            minutes = count_text(most // _MINUTE_MS + 1, "minute")
-            return "goes on", f"it is open for less than {minutes}, and its producer may take that long"
-        told = f"for at least {count_text(least // _MINUTE_MS, 'minute')} {one.bounds.told_by}"
-        owner = owners[0] if len(owners) == 1 else None
-        if owner is None or owner.state not in _KNOWN:
-            return "hangs" if least > self.limit_ms else "not known", told
-        if _is_going(owner, one):
-            age = self.written.by_batch_ms - owner.start_ms
-            overdue = owner.start_ms >= 0 and age > owner.timeout_ms + COORDINATOR_SLACK_MS
-            minutes = count_text(age // _MINUTE_MS, "minute")
-            text = f"for {minutes} by __transaction_state, of {owner.timeout_ms} ms allowed"
-            return "hangs" if overdue else "goes on", text
+                return "hangs" if self.recorded else "not known", f"{text} to {name}: {whose}", age
+        if owner is not None and _is_going(owner, one):
+            age = max(self.last_write_ms - owner.start_ms, 0) if owner.start_ms >= 0 else 0
+            begun = f"begun at {time_text(owner.start_ms)}, by {owner.coordinator}"
+            overdue = age > owner.timeout_ms + COORDINATOR_SLACK_MS
+            return "hangs" if overdue else "goes on", f"{begun}; its timeout is {owner.timeout_ms} ms", age
+        text = (
+            f"begun before {time_text(since)}, by {told}"
+            if since < INT64_MAX
+            else "nothing here says since when"
+        )
         # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
-        if least > COORDINATOR_SLACK_MS:
-            return "hangs", f"{told}, and __transaction_state here has no such transaction"
-        return "not known", told
+        over = owner is not None and owner.state in _KNOWN
+        if owner is not None and over:
+            text += f"; {owner.coordinator} has no such transaction"
+        hangs = age > (COORDINATOR_SLACK_MS if over else self.limit_ms)
+        return "hangs" if hangs else "not known", text, age
 
 
 def _is_going(state: TransactionState, one: OpenTransaction) -> bool:
     """Whether the coordinator has yet to end a transaction; an id with a new producer id says nothing of the old."""
     going = state.state in GOING and state.producer_id == one.producer_id
     return going and one.survey.partition.key in state.partitions
+
+
+def _begins_no_more(state: TransactionState, one: OpenTransaction) -> bool:
+    """Whether its coordinator is done with the epoch of a transaction, or with its producer id."""
+    taken = state.producer_id != one.producer_id or state.producer_epoch > one.epoch
+    return state.state == state_name(TransactionStatus.DEAD) or (state.state in OVER and taken)
 
 
 def number_of(folder: str) -> int:
@@ -356,7 +283,7 @@ def hanging_findings(hanging: Iterable[tuple[OpenTransaction, str]]) -> Iterator
         by_folder.setdefault(one.survey.partition.folder, []).append((one, why))
     for folder, some in by_folder.items():
         shown = "; ".join(
-            f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset} {text}"
+            f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset}, {text}"
             for one, text in some[:_SHOWN_AT_MOST]
         )
         yield Finding(
@@ -384,7 +311,7 @@ def _not_known(some: Sequence[OpenTransaction]) -> Finding:
             f"{count_text(len(some), 'transaction')} of {count_text(folders, 'partition')}: open, "
             f"but it is not known for "
             "how long: "
-            f"{shown}{more}; the times of their batches come from producers, and markers, file times and "
+            f"{shown}{more}; the times of their batches come from producers, and markers and "
             "__transaction_state do not show it. Ask the running cluster: kafka-transactions.sh find-hanging"
         ),
     )
@@ -456,14 +383,12 @@ def why_not_proven(
 
 def _why_maybe_later(one: OpenTransaction, state: TransactionState, log: CoordinatorLog) -> str:
     """Whether the transaction may have begun after the coordinator's log ends, as it is here."""
-    if state.producer_id != one.producer_id or state.state == state_name(TransactionStatus.DEAD):
-        return ""  # a producer id that was taken from its transactional id begins nothing any more
-    if state.producer_epoch > one.epoch:
-        return ""  # nor does an epoch
+    if _begins_no_more(state, one):
+        return ""
     if state.producer_epoch < one.epoch:
         newer = f"{state.coordinator} ends at epoch {state.producer_epoch} of the producer"
         return f"{newer}, the transaction is of epoch {one.epoch}"
-    if log.newest_ms - COORDINATOR_SLACK_MS > one.bounds.begun_by_ms:
+    if log.newest_ms - COORDINATOR_SLACK_MS > one.begun_by_ms:
         return ""
     return f"{state.coordinator} may end before the transaction began"
 

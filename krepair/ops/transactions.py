@@ -18,7 +18,6 @@ from krepair.fixes.logs import read_logs
 from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
-from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
 from krepair.logdir.view import read_log_dir
@@ -65,7 +64,7 @@ class OpenInLog(Struct, frozen=True, kw_only=True):
         transactional_id: whose producer id it is, empty if that is not known.
         state: what the coordinator's log says of the transactional id, empty if nothing.
         at_least_ms: it was open for at least so long when a broker last wrote; 0 if nothing is known.
-        at_most_ms: and for at most so long, -1 if nothing is known.
+        at_most_ms: always -1; 1.0.0 had an estimate here.
         verdict: whether somebody will end it.
         why: how that is known.
         held_back_bytes: of closed segments that the cleaner cannot clean before it ends; 0 if nothing is compacted.
@@ -219,7 +218,7 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     not_judged = tuple(_not_judged(surveys))
     return TransactionsReport(
         log_dir=view.path,
-        last_write_ms=judging.written.by_batch_ms,
+        last_write_ms=judging.last_write_ms,
         partitions=tuple(partition.folder for partition in coordinators),
         states=dict(sorted(Counter(state.state for state in states).items())),
         transactions=tuple(
@@ -265,7 +264,7 @@ def _judged(
     """The open transactions of one partition that were asked for; what they share is made once."""
     some = [
         one
-        for one in open_in(survey, judging.written)
+        for one in open_in(survey)
         if not wanted
         or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
     ]
@@ -275,7 +274,7 @@ def _judged(
     waiting = WaitingBytes(survey, active=False) if survey.settings.compacts else None
     for one in some:
         owners = judging.owners.get(one.producer_id, ())
-        verdict, why = judging.verdict(one)
+        verdict, why, age = judging.verdict(one)
         coordinator_epoch = epochs.get(one.producer_id, -1)
         abort = no_abort = ""
         if verdict == "hangs":
@@ -293,8 +292,8 @@ def _judged(
                 coordinator_epoch=coordinator_epoch,
                 transactional_id=owners[0].transactional_id if len(owners) == 1 else "",
                 state=owners[0].state if len(owners) == 1 else "",
-                at_least_ms=one.bounds.at_least_ms,
-                at_most_ms=one.bounds.at_most_ms if one.bounds.at_most_ms < INT64_MAX else -1,
+                at_least_ms=age,
+                at_most_ms=-1,
                 verdict=verdict,
                 why=why,
                 held_back_bytes=0 if waiting is None else waiting.since(one.first_offset),
@@ -310,16 +309,15 @@ def _transaction(
     by_producer: Mapping[int, Sequence[int]],
     judging: Judging,
 ) -> Transaction:
-    written = judging.written
     ids = {state.producer_id, *state.earlier_producer_ids} - {-1}
     mine = sorted(place for producer_id in ids for place in by_producer.get(producer_id, ()))
     most: dict[str, int] = {}
     for row in (rows[place] for place in mine):
         most[row.partition] = max(most.get(row.partition, 0), row.held_back_bytes)
-    going = state.state in GOING and 0 <= state.start_ms <= written.by_batch_ms
+    going = state.state in GOING and 0 <= state.start_ms <= judging.last_write_ms
     return Transaction(
         state=state,
-        age_ms=written.by_batch_ms - state.start_ms if going else -1,
+        age_ms=judging.last_write_ms - state.start_ms if going else -1,
         open_in=tuple(most),
         held_back_bytes=sum(most.values()),
         belongs_to=judging.belongs_to(state) if judging.recorded else -1,

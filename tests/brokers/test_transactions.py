@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -87,7 +86,10 @@ def write_transactions(broker: Broker) -> list[Producer]:
 
 
 def leave_hanging(folder: Path) -> int:
-    """A batch of a committed transaction's producer that no coordinator knows of (KAFKA-14402); gives its offset."""
+    """A batch of a committed transaction's producer that no coordinator knows of (KAFKA-14402); gives its offset.
+
+    A transaction of another producer ended behind it, an hour ago.
+    """
     log = folder / f"{0:020d}.log"
     batches = naive.parse(log.read_bytes())
     first, end = batches[0], batches[-1].last_offset + 1
@@ -95,8 +97,9 @@ def leave_hanging(folder: Path) -> int:
     late = builders.data(
         end, 2, pid=first.producer_id, epoch=first.epoch, sequence=1, txn=True, timestamp=then
     )
-    log.write_bytes(log.read_bytes() + late.raw)
-    os.utime(log, (then / 1000, then / 1000))
+    other = {"pid": 4_000_000, "timestamp": then}
+    behind = (builders.data(end + 2, 1, txn=True, **other), builders.commit(end + 3, **other))
+    log.write_bytes(log.read_bytes() + late.raw + b"".join(one.raw for one in behind))
     (folder.parent / ".kafka_cleanshutdown").unlink()
     return end
 

@@ -118,7 +118,7 @@ def test_two_copies_of_a_partition_are_compared_by_a_task(tmp_path: Path, reads:
 
 def test_the_coordinators_log_is_searched_by_a_task(tmp_path: Path, reads: DriverReads) -> None:
     one = value_of(7, "Ongoing", ("s", 3), time_ms=LAST - MINUTE)
-    root = with_coordinator(tmp_path / "logs", one, file_age=6)
+    root = with_coordinator(tmp_path / "logs", one, marker_age=6)
     assert rules_of_age(root) == ["KR103"]
     assert "read_transactions" in reads.tasks
     assert reads.bytes == {}

@@ -14,9 +14,10 @@ import pytest
 from krepair.checks.catalogue import counts
 from krepair.errors import ExitCode
 from krepair.formats.java_numbers import INT64_MAX
+from krepair.formats.words import time_text
 from krepair.ops import open_transactions
 from krepair.ops.apply import apply
-from krepair.ops.broker_clock import LastWrite, MarkerTimes
+from krepair.ops.broker_clock import MarkerTimes
 from krepair.ops.check import check
 from krepair.ops.transactions import OpenInLog, TransactionsReport, transactions
 from krepair.ops.undo import undo
@@ -174,41 +175,49 @@ def test_partition_with_damage_before_its_tail_is_named_and_not_judged(tmp_path:
     assert str(report.next_command).startswith("krepair check ")
 
 
-# -- How long a transaction is open: told by markers, file times, the coordinator's log; never by the times of
-# records.
+# -- How long a transaction is open: told by markers behind it and the coordinator's log; never by the times of records
+# or of files.
 
 ASK = "; first ask the running cluster: kafka-transactions.sh find-hanging, then describe"
 
 
-def test_records_that_look_old_make_no_transaction_old(tmp_path: Path) -> None:
+def test_records_and_files_that_look_old_make_no_transaction_old(tmp_path: Path) -> None:
     directory = builders.LogDir(tmp_path / "logs")
     partition = directory.partition("t")
-    partition.segment(data(0, timestamp=LAST), mtime_ms=LAST - MINUTE)
-    partition.segment(data(1, pid=7, txn=True, timestamp=LAST - 600 * MINUTE), mtime_ms=LAST)
-    assert said_of_age(directory.write()) == []
+    partition.segment(
+        data(0, pid=7, txn=True, timestamp=LAST - 600 * MINUTE),
+        commit(1, pid=8, timestamp=LAST),
+        mtime_ms=LAST - 600 * MINUTE,
+    )
+    partition.segment(data(2), mtime_ms=LAST)
+    assert rules_of_age(directory.write()) == ["KR107"]
 
 
 def test_records_that_look_new_do_not_hide_an_old_transaction(tmp_path: Path) -> None:
     directory = builders.LogDir(tmp_path / "logs")
     partition = directory.partition("t")
-    partition.segment(data(0, pid=7, epoch=3, txn=True, timestamp=LAST), mtime_ms=LAST - 21 * MINUTE)
-    partition.segment(data(1, timestamp=LAST), mtime_ms=LAST)
+    partition.segment(
+        data(0, pid=7, epoch=3, txn=True, timestamp=LAST),
+        data(1, pid=8, txn=True, timestamp=LAST),
+        commit(2, pid=8, timestamp=LAST - 21 * MINUTE),
+    )
+    partition.segment(data(3, pid=8, sequence=1, txn=True), commit(4, pid=8, timestamp=LAST), mtime_ms=LAST)
     log_dir = directory.write()
     text = (
-        "1 transaction without a marker when the broker last wrote: producer 7, epoch 3, open since offset 0 for at "
-        "least 21 minutes by the modification times of the logs"
+        "1 transaction without a marker when the broker last wrote: producer 7, epoch 3, open since offset 0, begun "
+        f"before {time_text(LAST - 21 * MINUTE)}, by a marker behind it"
     )
     assert said_of_age(log_dir) == [("KR103", text + ASK)]
     assert "abort" not in text + ASK
     unknown = (
         "1 transaction of 1 partition: open, but it is not known for how long: t-0 since offset 0 (producer 7); "
-        "the times of their batches come from producers, and markers, file times and __transaction_state do not show "
+        "the times of their batches come from producers, and markers and __transaction_state do not show "
         "it. Ask the running cluster: kafka-transactions.sh find-hanging"
     )
     assert said_of_age(log_dir, ("transaction.max.timeout.ms", str(20 * MINUTE))) == [("KR107", unknown)]
 
 
-def test_marker_behind_it_tells_even_where_a_copy_has_lost_the_file_times(tmp_path: Path) -> None:
+def test_marker_behind_it_in_its_segment_tells(tmp_path: Path) -> None:
     directory = builders.LogDir(tmp_path / "logs")
     partition = directory.partition("t")
     partition.segment(
@@ -221,19 +230,7 @@ def test_marker_behind_it_tells_even_where_a_copy_has_lost_the_file_times(tmp_pa
     log_dir = directory.write()
     ((rule, text),) = said_of_age(log_dir)
     assert rule == "KR103"
-    assert "open since offset 0 for at least 30 minutes by the markers behind it" in text
-
-
-def test_markers_before_it_show_that_it_is_young(tmp_path: Path) -> None:
-    directory = builders.LogDir(tmp_path / "logs")
-    partition = directory.partition("t")
-    partition.segment(data(0, pid=8, txn=True), commit(1, pid=8, timestamp=LAST - 10 * MINUTE))
-    partition.segment(
-        data(2, pid=7, txn=True, timestamp=LAST - 900 * MINUTE),
-        data(3, pid=8, sequence=1, txn=True),
-        commit(4, pid=8, timestamp=LAST),
-    )
-    assert said_of_age(directory.write()) == []
+    assert f"open since offset 0, begun before {time_text(LAST - 30 * MINUTE)}, by a marker behind it" in text
 
 
 def test_single_segment_of_which_nothing_is_known_is_said_to_be_unknown_and_is_no_warning(
@@ -244,16 +241,6 @@ def test_single_segment_of_which_nothing_is_known_is_said_to_be_unknown_and_is_n
     report = checked_of_age(directory.write())
     assert [finding.rule for finding in report.findings if counts(finding)] == []
     assert [finding.rule for finding in report.findings] == ["KR107"]
-
-
-def test_files_that_were_written_long_after_all_markers_were_copied_and_tell_nothing(tmp_path: Path) -> None:
-    directory = builders.LogDir(tmp_path / "logs")
-    directory.partition("t").segment(data(0, pid=7, txn=True), mtime_ms=NOW_MS - 30 * MINUTE)
-    other = directory.partition("u")
-    other.segment(
-        data(0, pid=9, txn=True), commit(1, pid=9, timestamp=NOW_MS - 3000 * MINUTE), mtime_ms=NOW_MS
-    )
-    assert rules_of_age(directory.write()) == ["KR107"]
 
 
 def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: Path) -> None:
@@ -272,10 +259,10 @@ def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: 
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize(
-    ("status", "partitions", "age", "file_age", "expected"),
+    ("status", "partitions", "age", "marker_age", "expected"),
     [
         ("Ongoing", (("t", 0),), 1, 0, []),
-        ("Ongoing", (("s", 3), ("t", 0)), 5, 90, []),  # its time is not up, whatever the files look like
+        ("Ongoing", (("s", 3), ("t", 0)), 5, 90, []),  # its time is not up, whatever lies behind it
         ("Ongoing", (("t", 0),), 7, 0, ["KR103"]),  # a minute is allowed, and five of slack
         ("PrepareAbort", (("t", 0),), 1, 0, []),
         ("Ongoing", (("s", 3),), 1, 0, ["KR107"]),  # the end of the coordinator's log may not be here
@@ -284,17 +271,17 @@ def test_transaction_whose_marker_may_lie_behind_damage_is_not_judged(tmp_path: 
         ("CompleteCommit", (), 1, 6, ["KR103"]),
     ],
 )
-def test_what_the_coordinator_wrote_counts_more_than_file_times(
+def test_what_the_coordinator_wrote_counts_more_than_markers(
     tmp_path: Path,
     version: int,
     status: str,
     partitions: tuple[tuple[str, int], ...],
     age: int,
-    file_age: int,
+    marker_age: int,
     expected: list[str],
 ) -> None:
     one = value_of(7, status, *partitions, time_ms=LAST - age * MINUTE, version=version)
-    assert rules_of_age(with_coordinator(tmp_path / "logs", one, file_age=file_age)) == expected
+    assert rules_of_age(with_coordinator(tmp_path / "logs", one, marker_age=marker_age)) == expected
 
 
 def test_newest_state_of_a_producer_counts_and_those_of_others_do_not(tmp_path: Path) -> None:
@@ -343,40 +330,30 @@ def test_the_markers_of_a_segment_are_looked_at_as_often_for_many_open_transacti
     assert found == [3, 3]
 
 
-def test_bounds_are_those_that_all_markers_give_when_each_is_looked_at(
+def test_a_transaction_began_before_the_earliest_of_all_markers_behind_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     chance = random.Random(7)
     for _ in range(300):
         bases = sorted(chance.sample(range(60), 5))
-        ends = [*bases[1:], 70]
         markers = [
             [(chance.randrange(base, end), chance.randrange(-2, 40)) for _ in range(chance.randrange(4))]
-            for base, end in zip(bases, ends, strict=True)
-        ]
-        segments: Any = [
-            SimpleNamespace(base_offset=base, mtime_ms=chance.randrange(40), number=number)
-            for number, base in enumerate(bases)
+            for base, end in zip(bases, [*bases[1:], 70], strict=True)
         ]
         monkeypatch.setattr(
             open_transactions,
             "markers_in",
-            lambda facts: MarkerTimes(*np.array(markers[facts.number], np.int64).reshape(-1, 2).T),  # noqa: B023
+            lambda number: MarkerTimes(*np.array(markers[number], np.int64).reshape(-1, 2).T),  # noqa: B023
         )
-        first = chance.randrange(bases[0], 70)
-        place = max(number for number, base in enumerate(bases) if base <= first)
-        behind = [time for some in markers[place:] for offset, time in some if offset > first]
-        before = [time for some in markers[:place] for _, time in some]
-        times = open_transactions._marker_times(segments)
-        assert times.earliest_behind(place, first) == min(behind, default=INT64_MAX)
-        assert times.newest_before[place] == max([-1, *before])
-        written = LastWrite(by_file_ms=39, by_batch_ms=chance.randrange(-1, 40))
-        bounds = open_transactions._bounds(segments, times, first, written, copied=True)
-        least = max([0, *(written.by_batch_ms - min(behind) for _ in behind[:1])])
-        newest = max([-1, *before])
-        most = written.by_batch_ms - newest if 0 <= newest <= written.by_batch_ms else INT64_MAX
-        assert bounds[:2] == (least, max(most, least))
-        assert bounds.begun_by_ms == min(behind, default=INT64_MAX)
+        firsts = np.array([chance.randrange(bases[0], 70) for _ in range(5)])
+        segments: Any = range(5)
+        assert open_transactions._begun_by(segments, firsts).tolist() == [
+            min(
+                (time for some in markers for offset, time in some if offset > first and time >= 0),
+                default=INT64_MAX,
+            )
+            for first in firsts
+        ]
 
 
 def test_bytes_that_wait_are_those_of_all_segments_that_end_behind_an_offset() -> None:

@@ -30,7 +30,7 @@ class Scene:
         high_watermark: of the coordinator's log; its end if None.
         damaged: whether a byte of the coordinator's log is wrong.
         torn: whether the data log has a torn tail.
-        age: minutes since the segment of the transaction was written.
+        age: minutes since the marker behind the transaction was written.
         second: another transactional id of the same producer id.
     """
 
@@ -53,8 +53,8 @@ class Scene:
             abort(1, pid=7, epoch=5, coordinator_epoch=3, timestamp=LAST - 50 * MINUTE),
         )
         part.segment(*first, mtime_ms=LAST - 40 * MINUTE)
-        part.segment(data(2, 3, pid=7, epoch=5, sequence=1, txn=True), mtime_ms=LAST - self.age * MINUTE)
-        part.segment(data(5, 2), mtime_ms=LAST)
+        part.segment(data(2, 3, pid=7, epoch=5, sequence=1, txn=True), mtime_ms=LAST)
+        part.segment(data(5, 2), commit(7, pid=98, timestamp=LAST - self.age * MINUTE), mtime_ms=LAST)
         directory.partition("u").segment(
             data(0, pid=99, txn=True), commit(1, pid=99, timestamp=LAST), mtime_ms=LAST
         )
@@ -108,11 +108,12 @@ def rules_of_age(log_dir: Path) -> list[str]:
     return [rule for rule, _ in said_of_age(log_dir)]
 
 
-def with_coordinator(root: Path, *values: bytes, file_age: int = 0) -> Path:
-    """A transaction open at offset 0 of t-0; its file is older than the newest by ``file_age`` minutes."""
+def with_coordinator(root: Path, *values: bytes, marker_age: int = 0) -> Path:
+    """A transaction open at offset 0 of t-0; the marker behind it was written ``marker_age`` minutes ago."""
     directory = builders.LogDir(root)
     partition = directory.partition("t")
-    partition.segment(data(0, pid=7, txn=True), mtime_ms=LAST - file_age * MINUTE)
+    marker = commit(1, pid=8, timestamp=LAST - marker_age * MINUTE)
+    partition.segment(data(0, pid=7, txn=True), marker, mtime_ms=LAST)
     coordinator_log = directory.partition("__transaction_state")
     for offset, one in enumerate(values):
         coordinator_log.segment(data(offset, [Record(key_of("id"), one)], timestamp=LAST), mtime_ms=LAST)

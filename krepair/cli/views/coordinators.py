@@ -246,7 +246,7 @@ def transactions_view(report: TransactionsReport, wanted: Sequence[str] = ()) ->
                 title=f"Transactions in {report.log_dir}",
                 lines=_head(report, wanted),
                 table=table_of(
-                    "transactional id | # producer id | # epoch | state | # age | # timeout | "
+                    "transactional id | # producer id | # epoch | coordinator | state | # age | # timeout | "
                     "partitions | no marker in | # held back",
                     (_id_row(transaction) for transaction in shown),
                 ),
@@ -324,6 +324,7 @@ def _id_row(each: Transaction) -> tuple[str, ...]:
         state.transactional_id,
         _number(state.producer_id),
         _number(state.producer_epoch),
+        state.coordinator,
         state.problem or state.state,
         "-" if each.age_ms < 0 else age_text(0, each.age_ms),
         "-" if state.timeout_ms < 0 else age_text(0, state.timeout_ms),
