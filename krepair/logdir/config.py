@@ -75,7 +75,7 @@ def read_server_properties(path: str) -> dict[str, ConfigLine]:
     """
     # Java reads properties files as Latin-1.
     text = _read(path).decode("latin-1")
-    found: dict[str, ConfigLine] = {}
+    lines: dict[str, ConfigLine] = {}
     line = 1
     # Imported late, because it loads Python's XML and HTTP modules.
     import javaproperties
@@ -87,11 +87,11 @@ def read_server_properties(path: str) -> dict[str, ConfigLine]:
                     raise UsageError(
                         f"{path}:{line}: expected Java properties: {element.key} has a zero byte"
                     )
-                found[element.key] = ConfigLine(element.value, f"{path}:{line}")
+                lines[element.key] = ConfigLine(element.value, f"{path}:{line}")
             line += len(_LINE_END.findall(element.source))
     except (javaproperties.InvalidUEscapeError, ValueError) as error:
         raise UsageError(f"{path}:{line}: expected Java properties: {shown(str(error))}") from error
-    return found
+    return lines
 
 
 def read_topic_configs(path: str) -> TopicConfigs:
@@ -138,26 +138,26 @@ def _from_json(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    unique: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in unique:
             raise _DuplicateError(f"expected each name once, but one object has {shown(key)!r} twice")
-        found[key] = value
-    return found
+        unique[key] = value
+    return unique
 
 
 def _json_topic(where: str, configs: object) -> dict[str, ConfigLine]:
     if not isinstance(configs, dict):
         raise UsageError(f"{where}: expected an object of keys and values")
-    found: dict[str, ConfigLine] = {}
+    lines: dict[str, ConfigLine] = {}
     for key, value in configs.items():
         if isinstance(value, bool):
-            found[key] = ConfigLine("true" if value else "false", where)
+            lines[key] = ConfigLine("true" if value else "false", where)
         elif isinstance(value, (str, int)):
-            found[key] = ConfigLine(str(value), where)
+            lines[key] = ConfigLine(str(value), where)
         else:
             raise UsageError(f"{where}: {shown(key)}: expected a text or a whole number")
-    return found
+    return lines
 
 
 def _from_describe(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
@@ -184,13 +184,13 @@ def _from_describe(path: str, text: str) -> dict[str, dict[str, ConfigLine]]:
 
 
 def _old_configs(text: str, where: str) -> dict[str, ConfigLine]:
-    found: dict[str, ConfigLine] = {}
+    lines: dict[str, ConfigLine] = {}
     for item in _OLD_COMMA.split(text) if text else []:
         key, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{where}: expected key=value, found {shown(item)!r}")
-        found[key.strip()] = ConfigLine(value, where)
-    return found
+        lines[key.strip()] = ConfigLine(value, where)
+    return lines
 
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108
@@ -227,7 +227,7 @@ def configured_metadata_dirs(config: str | None) -> tuple[str, ...]:
     return (*named, *configured_log_dirs(config))
 
 
-def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ...]:
+def log_dirs_left_out(named: Sequence[str], config: str | None) -> tuple[str, ...]:
     """Log directories in the configuration that were not given, in its order.
 
     The result is empty if none of them was given: then the given directory is a copy, or it is from another host.
@@ -235,10 +235,10 @@ def log_dirs_left_out(given: Sequence[str], config: str | None) -> tuple[str, ..
     Raises:
         UsageError: see ``configured_log_dirs``.
     """
-    known = {os.path.realpath(path) for path in given}
+    known = {os.path.realpath(path) for path in named}
     configured = configured_log_dirs(config)
-    left = tuple(path for path in configured if os.path.realpath(path) not in known)
-    return left if len(left) < len(configured) else ()
+    missing = tuple(path for path in configured if os.path.realpath(path) not in known)
+    return missing if len(missing) < len(configured) else ()
 
 
 def configured_id(config: str | None) -> str:
@@ -519,13 +519,13 @@ class Settings:
             topic: its name.
             begins_elsewhere: whether a log start is recorded of the partition that lies before its first segment.
         """
-        found = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
+        settings = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
 
         def number(key: str) -> int:
-            return int(found[key].value)
+            return int(settings[key].value)
 
         return TopicSettings(
-            cleanup_policy=policies_of(found["cleanup.policy"].value),
+            cleanup_policy=policies_of(settings["cleanup.policy"].value),
             segment_bytes=number("segment.bytes"),
             segment_index_bytes=number("segment.index.bytes"),
             index_interval_bytes=number("index.interval.bytes"),
@@ -534,10 +534,10 @@ class Settings:
             retention_ms=number("retention.ms"),
             max_message_bytes=number("max.message.bytes"),
             max_decompressed_message_bytes=number("max.decompressed.message.bytes"),
-            preallocate=found["preallocate"].value == "true",
-            tiered=self._tiered(topic, found["remote.storage.enable"], begins_elsewhere=begins_elsewhere),
+            preallocate=settings["preallocate"].value == "true",
+            tiered=self._tiered(topic, settings["remote.storage.enable"], begins_elsewhere=begins_elsewhere),
             policy_is_known=self._policy_is_known(topic),
-            settings=tuple(found.values()),
+            settings=tuple(settings.values()),
         )
 
     def _tiered(self, topic: str, remote: Setting, *, begins_elsewhere: bool) -> str:
@@ -563,17 +563,17 @@ class Settings:
         return self._overrides.get(key) or self._server.get(key) or default
 
     def _topic_setting(self, topic: str, key: str) -> Setting:
-        given = self._overrides.get(key) or self._topics.get(topic, {}).get(key)
-        given = given or self._cluster.get(topic, {}).get(key)
-        if given is not None:
-            return given
+        override = self._overrides.get(key) or self._topics.get(topic, {}).get(key)
+        override = override or self._cluster.get(topic, {}).get(key)
+        if override is not None:
+            return override
         if key in _INTERNAL.get(topic, {}):
             return Setting(key, _INTERNAL[topic][key], DEFAULT_OF_INTERNAL)
         if topic in _SEGMENT_BYTES_OF and key == "segment.bytes":
             return replace(self._broker_setting(_SEGMENT_BYTES_OF[topic]), key=key)
-        found = self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, DEFAULT)
+        setting = self._server.get(key) or Setting(key, _TOPIC_KEYS[key].default, DEFAULT)
         unknown = key == _POLICY and not self._policy_is_known(topic)
-        return replace(found, source=NOT_KNOWN) if unknown else found
+        return replace(setting, source=NOT_KNOWN) if unknown else setting
 
 
 def load_settings(
@@ -619,7 +619,7 @@ def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
     Raises:
         ValueError: one that has to be a whole number is none.
     """
-    topics = {topic: {one.key: one for one in found} for topic, found in rows.items()}
+    topics = {topic: {setting.key: setting for setting in settings} for topic, settings in rows.items()}
     settings = Settings(topics.pop("", {}), topics, {}, {})
     for topic in topics:
         settings.topic(topic)
@@ -661,7 +661,7 @@ def _of_a_broker(config_file: str) -> dict[str, ConfigLine]:
 def _server_settings(
     lines: Mapping[str, ConfigLine], before: str = f"{_OF_SERVER}: ", after: str = ""
 ) -> dict[str, Setting]:
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for key in (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values()):
         # Broker-wide keys have the same name in server.properties.
         synonyms = (_Synonym(key.key),) if key.key in _BROKER_KEYS else key.synonyms
@@ -669,8 +669,8 @@ def _server_settings(
         values = [(name, _server_value(key, name, lines[name.key])) for name in synonyms if name.key in lines]
         if values:
             name, value = values[0]
-            found[key.key] = Setting(key.key, value, f"{before}{name.key}{after}")
-    return found
+            settings[key.key] = Setting(key.key, value, f"{before}{name.key}{after}")
+    return settings
 
 
 def _server_value(key: _Key, synonym: _Synonym, line: ConfigLine) -> str:
@@ -698,12 +698,12 @@ def _topics_settings(topics: TopicConfigs) -> dict[str, dict[str, Setting]]:
 
 def _override_settings(overrides: Mapping[str, str]) -> dict[str, Setting]:
     known = _TOPIC_KEYS | _BROKER_KEYS
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for key, value in overrides.items():
         if key not in known:
             raise UsageError(f"--set {shown(key)}: expected one of {', '.join(sorted(known))}")
-        found[key] = Setting(key, _checked(known[key], value, f"--set {key}"), "--set")
-    return found
+        settings[key] = Setting(key, _checked(known[key], value, f"--set {key}"), "--set")
+    return settings
 
 
 def _checked(key: _Key, text: str, where: str) -> str:
@@ -732,5 +732,5 @@ def _checked(key: _Key, text: str, where: str) -> str:
     return str(number)
 
 
-def _wrong(where: str, expected: str, found: str) -> UsageError:
-    return UsageError(f"{where}: expected {expected}, found {shown(found)!r}")
+def _wrong(where: str, expected: str, actual: str) -> UsageError:
+    return UsageError(f"{where}: expected {expected}, found {shown(actual)!r}")

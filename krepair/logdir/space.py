@@ -113,11 +113,11 @@ def settled_space(path: str, tree: Tree | None = None) -> VolumeSpace:
 
 def _behind_ends(path: str, tree: Tree, block: int) -> int:
     """Return the bytes of blocks after the ends of the files below a folder."""
-    seen: set[int] = set()
+    inodes: set[int] = set()
     kept = 0
     for status in _with_all_below(path, tree):
-        if stat.S_ISREG(status.st_mode) and status.st_ino not in seen:
-            seen.add(status.st_ino)
+        if stat.S_ISREG(status.st_mode) and status.st_ino not in inodes:
+            inodes.add(status.st_ino)
             kept += max(status.st_blocks * SECTOR - -(-status.st_size // block) * block, 0)
     return kept
 

@@ -107,7 +107,7 @@ def starting_of(
     view, typed = context.view, version_of(context.options.broker_version)
     image = known_image(node, metadata_log)
     aside = {} if image is None else strays(view, node, image, root.metadata)
-    partitions = sum(len(one.partitions) for one in (view, *others))
+    partitions = sum(len(log_dir.partitions) for log_dir in (view, *others))
     findings = [
         *readable_findings(view, readable, typed, kraft=node.kraft is True),
         *settings_findings(_configs(context, surveys, readable), typed),
@@ -120,9 +120,13 @@ def starting_of(
         *ownership_findings(view, nodes_of(view), node.versions),
     ]
     refusals = list(_refusals(context, others, surveys, root, node.versions))
-    texts = [(finding, text) for finding, text in refusals] + [(one, one.evidence) for one in findings]
+    texts = [(finding, text) for finding, text in refusals] + [
+        (finding, finding.evidence) for finding in findings
+    ]
     by_effect = {
-        effect: next((text for one, text in texts if start_of(one) is effect and _is_of(one, effect)), "")
+        effect: next(
+            (text for finding, text in texts if start_of(finding) is effect and _is_of(finding, effect)), ""
+        )
         for effect in StartEffect
     }
     ended = by_effect[StartEffect.ENDS]
@@ -132,9 +136,9 @@ def starting_of(
         refused=ended or by_effect[StartEffect.DIRECTORY],
         ends_all=ended,
         aside={
-            one.partition: one.evidence
-            for one in findings
-            if one.partition and start_of(one) is StartEffect.ASIDE
+            finding.partition: finding.evidence
+            for finding in findings
+            if finding.partition and start_of(finding) is StartEffect.ASIDE
         },
         all_aside=by_effect[StartEffect.ASIDE],
         cuts_metadata=examined is not None and examined.fault is Fault.CUT,
@@ -146,14 +150,16 @@ def starting_of(
 def _configs(context: Context, surveys: Sequence[Survey], readable: Readable) -> TopicConfigs:
     """Return the topics' settings: typed values first, then those of a metadata log in this directory."""
     view = context.view
-    recorded = readable.configs if any(one.topic == METADATA_TOPIC for one in view.partitions) else {}
+    recorded = (
+        readable.configs if any(partition.topic == METADATA_TOPIC for partition in view.partitions) else {}
+    )
     typed = {
-        one.partition.topic: {
+        survey.partition.topic: {
             setting.key: setting.value
-            for setting in one.settings.settings
+            for setting in survey.settings.settings
             if setting.source.startswith("topic-config")
         }
-        for one in surveys
+        for survey in surveys
     }
     return {topic: {**recorded.get(topic, {}), **typed.get(topic, {})} for topic in {*recorded, *typed}}
 
@@ -220,7 +226,9 @@ def retention_findings(survey: Survey, deletions: Deletions, options: Options) -
         if base in bases and not isinstance(clock, Failed)
     )
     of_file = max(
-        one.log.mtime_ns // 1_000_000 for one in survey.partition.segments if one.base_offset in bases
+        segment.log.mtime_ns // 1_000_000
+        for segment in survey.partition.segments
+        if segment.base_offset in bases
     )
     when = f"their youngest record is of {time_text(youngest)}"
     if youngest < 0:
@@ -239,5 +247,5 @@ def retention_findings(survey: Survey, deletions: Deletions, options: Options) -
 
 
 def _retention_is_known(survey: Survey, options: Options) -> bool:
-    source = next(one.source for one in survey.settings.settings if one.key == "retention.ms")
+    source = next(setting.source for setting in survey.settings.settings if setting.key == "retention.ms")
     return source != DEFAULT or options.config is not None

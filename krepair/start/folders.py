@@ -43,11 +43,11 @@ def marked_findings(
         strays: folder -> description of a stray folder's contents, see ``contents_of_strays``.
     """
     version = versions[0] if len(versions) == 1 else None
-    ending = {name for one in versions for name, _ in marked_refusals(view, one)}
+    ending = {name for version in versions for name, _ in marked_refusals(view, version)}
     for partition in view.marked:
         files = partition.files()
         size = sum(file.size for file in files)
-        is_stray = any(becomes_stray(view, partition, one) for one in versions)
+        is_stray = any(becomes_stray(view, partition, version) for version in versions)
         yield Finding(
             rule="KR604",
             partition=partition.folder if is_stray else "",
@@ -96,7 +96,7 @@ def _crashes(partition: Partition, version: Version) -> bool:
 
 def marked_refusals(view: LogDir, version: Version) -> Iterator[tuple[str, str]]:
     """Yield each marked folder that keeps a broker from starting, with the reason."""
-    places = {one.key: one.folder for one in view.partitions}
+    places = {partition.key: partition.folder for partition in view.partitions}
     for partition in view.marked:
         if partition.role == FUTURE and not becomes_stray(view, partition, version):
             taken = places.setdefault(partition.key, partition.folder)
@@ -257,13 +257,17 @@ _ONLY_HERE: Final = "its records are only here, so keep the folder"
 
 def contents_of_strays(view: LogDir, engine: Engine) -> dict[str, str]:
     """Return, by stray folder, a description of its contents and whether the folder may be removed."""
-    normal = {one.key: one for one in view.partitions}
-    strays = [one for one in view.marked if one.role == "stray" and not one.unreadable]
+    normal = {partition.key: partition for partition in view.partitions}
+    strays = [folder for folder in view.marked if folder.role == "stray" and not folder.unreadable]
     texts = {
-        one.folder: f"{_holds(one)}; no {one.topic}-{one.number} beside it can be read: keep the folder"
-        for one in strays
+        stray.folder: f"{_holds(stray)}; no {stray.topic}-{stray.number} beside it can be read: keep the folder"
+        for stray in strays
     }
-    pairs = [(one, normal[one.key]) for one in strays if one.key in normal and not normal[one.key].unreadable]
+    pairs = [
+        (stray, normal[stray.key])
+        for stray in strays
+        if stray.key in normal and not normal[stray.key].unreadable
+    ]
     if not pairs:
         return texts
     from krepair.start.same_batches import TwoLogsItem, compare_two_logs

@@ -204,7 +204,7 @@ def _after_clean_stop(survey: Survey) -> ForecastLine:
     return ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
 
 
-def _recovered(survey: Survey, outcome: LoadedLog, said: str) -> ForecastLine:
+def _recovered(survey: Survey, outcome: LoadedLog, cause: str) -> ForecastLine:
     """Return the line of a partition with segments that recovery reads."""
     recovered = frozenset(outcome.recovered)
     batches = sum(facts.summary.batches for facts in survey.segments if facts.base_offset in recovered)
@@ -212,7 +212,7 @@ def _recovered(survey: Survey, outcome: LoadedLog, said: str) -> ForecastLine:
     return ForecastLine(
         partition=survey.partition.folder,
         expected="recover",
-        text=f"{said}, {recovery_text(seconds)}",
+        text=f"{cause}, {recovery_text(seconds)}",
         bytes_read=outcome.bytes_read,
         segments=outcome.recovered,
         seconds=round(seconds, 3),
@@ -229,13 +229,13 @@ def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine
         line = _after_clean_stop(survey)
     elif view.clean_shutdown:
         read = count_text(len(outcome.recovered), "segment is read", "segments are read")
-        said = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"
-        line = _recovered(survey, outcome, said)
+        cause = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"
+        line = _recovered(survey, outcome, cause)
     else:
         point = view.recovery_point.offsets.get(survey.partition.key, 0)
         many = count_text(len(outcome.recovered), "segment")
-        said = f"not cleanly stopped: reads {many}, the recovery point is {point}"
-        line = _recovered(survey, outcome, said)
+        cause = f"not cleanly stopped: reads {many}, the recovery point is {point}"
+        line = _recovered(survey, outcome, cause)
     cut, dropped = outcome.cut, outcome.dropped
     text = outcome_text(survey, outcome)
     text = f"{line.text}; {text}" if text else line.text

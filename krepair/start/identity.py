@@ -79,30 +79,34 @@ def node_of(
     """
     config = options.config
     lines = {} if config is None else read_server_properties(config)
-    given = {key: line.value for key, line in lines.items()}
-    roles = {role.strip() for role in given.get("process.roles", "").split(",")} - {""}
-    static = [_VOTER.fullmatch(one.strip()) for one in given.get("controller.quorum.voters", "").split(",")]
-    voting = list(map(str, voters)) or [one[1] for one in static if one]
+    values = {key: line.value for key, line in lines.items()}
+    roles = {role.strip() for role in values.get("process.roles", "").split(",")} - {""}
+    static = [
+        _VOTER.fullmatch(voter.strip()) for voter in values.get("controller.quorum.voters", "").split(",")
+    ]
+    voting = list(map(str, voters)) or [voter[1] for voter in static if voter]
     configured = configured_id(config)
     node_id = configured or next((view.broker_id for view in views if view.broker_id), "")
     return StartingNode(
         versions=_versions(views, options, readable_by),
-        kraft=_is_kraft(views, bool(roles), "zookeeper.connect" in given, version_of(options.broker_version)),
+        kraft=_is_kraft(
+            views, bool(roles), "zookeeper.connect" in values, version_of(options.broker_version)
+        ),
         controller=("controller" in roles) if roles else None,
         alone="controller" in roles and voting == [node_id],
         configured_id=configured,
         node_id=node_id,
-        metadata_dir=_metadata_dir(views, config, given.get("metadata.log.dir", "")),
-        static_voters=tuple(sorted(int(one[1]) for one in static if one)),
+        metadata_dir=_metadata_dir(views, config, values.get("metadata.log.dir", "")),
+        static_voters=tuple(sorted(int(voter[1]) for voter in static if voter)),
         bootstraps_only=bool(
-            given.get("controller.quorum.bootstrap.servers", "").strip() and not any(static)
+            values.get("controller.quorum.bootstrap.servers", "").strip() and not any(static)
         ),
     )
 
 
 def metadata_log_of(view: LogDir) -> Partition | None:
     """Return the folder of the metadata log, or None if the directory has none."""
-    return next((one for one in view.partitions if one.topic == METADATA_TOPIC), None)
+    return next((partition for partition in view.partitions if partition.topic == METADATA_TOPIC), None)
 
 
 def _versions(
@@ -112,8 +116,8 @@ def _versions(
     if typed is not None:
         return (typed,)
     oldest = max((version_of(told_version(view)) or (0, 0, 0) for view in views), default=(0, 0, 0))
-    later = tuple(one for one in PROVEN_VERSIONS if one >= oldest)
-    known = tuple(one for one in later if (*one[:2], 0) in readable_by)
+    later = tuple(version for version in PROVEN_VERSIONS if version >= oldest)
+    known = tuple(version for version in later if (*version[:2], 0) in readable_by)
     return known or later
 
 
@@ -155,8 +159,8 @@ Metadata = Mapping[str, PartitionMetadata | Damage]
 
 def metadata_of(view: LogDir) -> dict[str, PartitionMetadata | Damage]:
     """Read every ``partition.metadata``, also in marked folders, since a broker loads those too."""
-    found = {one.folder: read_metadata(one) for one in (*view.partitions, *view.marked)}
-    return {folder: metadata for folder, metadata in found.items() if metadata is not None}
+    by_folder = {partition.folder: read_metadata(partition) for partition in (*view.partitions, *view.marked)}
+    return {folder: metadata for folder, metadata in by_folder.items() if metadata is not None}
 
 
 def metadata_findings(
@@ -200,7 +204,9 @@ def metadata_findings(
             )
             effect = StartEffect.ENDS
         elif partition.folder in aside:
-            consequence = _DELETED if all(one < KEEPS_STRAYS_SINCE for one in node.versions) else _ASIDE
+            consequence = (
+                _DELETED if all(version < KEEPS_STRAYS_SINCE for version in node.versions) else _ASIDE
+            )
             text, effect = f"{aside[partition.folder]}; {consequence}", StartEffect.ASIDE
         elif len(sisters) > 1:
             counts = ", ".join(f"{name} ({count})" for name, count in sorted(sisters.items()))
@@ -230,7 +236,7 @@ _ASIDE: Final = "the broker renames the folder to -stray and begins an empty one
 
 def _damage_effect(partition: Partition, node: StartingNode) -> StartEffect:
     """Return the effect of a damaged file: an empty one ends the broker, others take the log directory offline."""
-    if not any(one >= METADATA_SINCE for one in node.versions):
+    if not any(version >= METADATA_SINCE for version in node.versions):
         return StartEffect.NONE
     file = partition.partition_metadata
     return StartEffect.ENDS if file is not None and not file.size else StartEffect.DIRECTORY
@@ -240,20 +246,20 @@ def _missing(
     partition: Partition, node: StartingNode, others: bool, sisters: Counter[str], known: str
 ) -> tuple[str, StartEffect]:
     """Return text and effect of a missing file: none under ZooKeeper, which rewrites it; by version under KRaft."""
-    odd = any(one.name == PARTITION_METADATA for one in partition.specials)
+    odd = any(version.name == PARTITION_METADATA for version in partition.specials)
     if odd or partition.unreadable or partition.topic == METADATA_TOPIC:
         return "", StartEffect.NONE
     if node.kraft is not True:
         text = "missing, but other partitions here have one: harmless under ZooKeeper; KRaft puts the folder aside"
         return (text if others else ""), StartEffect.NONE
-    kraft = [one for one in node.versions if one >= KRAFT_SINCE]
+    kraft = [version for version in node.versions if version >= KRAFT_SINCE]
     effects = [
         StartEffect.ASIDE
-        if one >= STRAY_WITHOUT_ID_SINCE
+        if version >= STRAY_WITHOUT_ID_SINCE
         else StartEffect.ENDS
-        if one >= ENDS_WITHOUT_ID_SINCE
+        if version >= ENDS_WITHOUT_ID_SINCE
         else StartEffect.NONE
-        for one in kraft
+        for version in kraft
     ]
     only = next(iter(sisters)) if len(sisters) == 1 else ""
     topic_id = known or only
@@ -275,9 +281,9 @@ def meta_findings(
     """
     if view.meta_damage:
         first = view.meta_damage[0]
-        said = _of_meta(first.text, StartEffect.DIRECTORY, first.position)
+        finding = _of_meta(first.text, StartEffect.DIRECTORY, first.position)
         unknown = isinstance(first, UnknownVersion)
-        yield structs.replace(said, severity=Severity.CONFUSING, fix="none") if unknown else said
+        yield structs.replace(finding, severity=Severity.CONFUSING, fix="none") if unknown else finding
         return
     known = [other for other in others if other.meta_properties is not None and not other.meta_damage]
     if view.meta_properties is None:

@@ -125,7 +125,7 @@ class _QuorumState(NamedTuple):
 
 
 def _quorum_state(log: Partition) -> _QuorumState:
-    file = next((one.file for one in log.leftovers if one.file.name == _QUORUM_STATE), None)
+    file = next((leftover.file for leftover in log.leftovers if leftover.file.name == _QUORUM_STATE), None)
     if file is None:
         return _QuorumState()
     try:
@@ -133,8 +133,8 @@ def _quorum_state(log: Partition) -> _QuorumState:
         line, _, _ = read_whole(file.path, _MAX_BYTES).decode("utf-8").partition("\n")
         state, _ = json.JSONDecoder().raw_decode(line.strip())
     except ValueError:
-        what = "nothing" if not file.size else "none"
-        return _QuorumState(wrong=f"expected JSON of a quorum state in the first line, found {what}")
+        missing = "nothing" if not file.size else "none"
+        return _QuorumState(wrong=f"expected JSON of a quorum state in the first line, found {missing}")
     if not isinstance(state, dict) or "data_version" not in state:
         return _QuorumState(wrong="expected an object with data_version, found none")
     data_version = state["data_version"]
@@ -152,7 +152,7 @@ def _quorum_state(log: Partition) -> _QuorumState:
 def _voter_ids(rows: object) -> tuple[int, ...]:
     """Return the valid ids in ``currentVoters``, ascending."""
     ids = [row.get("voterId") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    return tuple(sorted(one for one in ids if type(one) is int))
+    return tuple(sorted(voter_id for voter_id in ids if type(voter_id) is int))
 
 
 def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
@@ -164,8 +164,8 @@ def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
         data = read_whole(f"{view.path}/{_BOOTSTRAP}", _MAX_BYTES)
     except OSError:
         return (), ""  # absent; or not a file, or unreadable, which other findings report
-    readable = [one for one in batches(data, check_crc=False) if not isinstance(one, Damage)]
-    data_batches = [one for one in readable if not one.header.is_control]
+    readable = [batch for batch in batches(data, check_crc=False) if not isinstance(batch, Damage)]
+    data_batches = [batch for batch in readable if not batch.header.is_control]
     if not data_batches:
         return (
             (),
@@ -173,12 +173,16 @@ def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
         )
     records = (
         decode_record(record.value)
-        for one in data_batches
-        for record in batch_records(data[one.position : one.position + one.header.size_bytes])
+        for batch in data_batches
+        for record in batch_records(data[batch.position : batch.position + batch.header.size_bytes])
         if not isinstance(record, Damage)
     )
-    uses = (used for one in records if not isinstance(one, Damage) for used in used_by(one, _BOOTSTRAP))
-    return tuple(one._replace(what=BOOTSTRAP_LEVEL) for one in uses if one.what == METADATA_VERSION), ""
+    uses = (
+        used for record in records if not isinstance(record, Damage) for used in used_by(record, _BOOTSTRAP)
+    )
+    return tuple(
+        feature._replace(what=BOOTSTRAP_LEVEL) for feature in uses if feature.what == METADATA_VERSION
+    ), ""
 
 
 def metadata_log_findings(
@@ -229,7 +233,7 @@ def _quorum_findings(log: Partition, node: StartingNode, metadata_log: SeenMetad
     """
     here, configured = metadata_log.quorum_voters, node.static_voters
     if here and configured and here != configured:
-        ends = any(one < ASKS_NOT_FOR_VOTERS_SINCE for one in node.versions)
+        ends = any(version < ASKS_NOT_FOR_VOTERS_SINCE for version in node.versions)
         text = (
             f"its voters are {_ids(here)}, and controller.quorum.voters has {_ids(configured)}: a node before 3.8 does "
             "not start; a later one takes those of the configuration"
@@ -303,7 +307,7 @@ def _no_snapshot(node: StartingNode) -> tuple[str, StartEffect]:
 
 def _snapshot(node: StartingNode) -> tuple[str, StartEffect]:
     before_4 = "before 4.0 a broker that is no controller is not ready or puts every partition aside"
-    if node.controller is False and all(one < KRAFT_ONLY_SINCE for one in node.versions):
+    if node.controller is False and all(version < KRAFT_ONLY_SINCE for version in node.versions):
         return f"{before_4}; {RESTORE}", StartEffect.ASIDE
     other = "" if node.controller else f"; a broker that is no controller is never ready, and {before_4}"
     return f"a controller ends when it loads the snapshot{other}; {RESTORE}", StartEffect.ENDS
@@ -365,12 +369,17 @@ def known_image(node: StartingNode, metadata_log: SeenMetadata | None) -> Metada
 
 def deletes_strays(node: StartingNode) -> bool:
     """Return True if the node deletes partitions that its metadata do not know (``findStrayPartitions`` 3.6.2)."""
-    return bool(node.versions) and all(STRAY_SINCE <= one < KEEPS_STRAYS_SINCE for one in node.versions)
+    return bool(node.versions) and all(
+        STRAY_SINCE <= version < KEEPS_STRAYS_SINCE for version in node.versions
+    )
 
 
 def _lacks_a_topic_id(view: LogDir) -> bool:
     """Return True if a log has no topic id: brokers of 3.3 to 3.6 then fail in their search for strays, and start."""
-    return any(one.partition_metadata is None and one.topic != METADATA_TOPIC for one in view.partitions)
+    return any(
+        partition.partition_metadata is None and partition.topic != METADATA_TOPIC
+        for partition in view.partitions
+    )
 
 
 def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Metadata) -> Mapping[str, str]:

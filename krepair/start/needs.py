@@ -71,7 +71,9 @@ def _maps(view: LogDir, partition: Partition, *, lazily: bool) -> int:
     ]
     # The indexes of the active segment are extended, so they are mapped even if they are empty.
     return 2 + sum(
-        file is not None and file.size > 0 for one in mapped for file in (one.index, one.time_index)
+        file is not None and file.size > 0
+        for segment in mapped
+        for file in (segment.index, segment.time_index)
     )
 
 
@@ -125,7 +127,7 @@ def _units() -> Iterator[tuple[str, list[str]]]:
         for name in _names(f"{root}/{unit}", ".conf")
     ]
     for service, path in services.items():
-        added = {name: one for unit, name, one in drop_ins if unit == f"{service}.d"}
+        added = {name: drop_in for unit, name, drop_in in drop_ins if unit == f"{service}.d"}
         text = "\n".join(map(_read, [path, *(added[name] for name in sorted(added))])).replace("\\\n", " ")
         if _STARTS_KAFKA.search(text):
             yield path, text.splitlines()
@@ -174,10 +176,10 @@ def causes_of_limits(
         limits: limits of this host.
         version: version of the broker that starts.
     """
-    held = [held_by_start(one, version) for one in (view, *others)]
+    held = [held_by_start(log_dir, version) for log_dir in (view, *others)]
     if held[0] < max(held):
         return
-    files, maps = sum(one.files for one in held), sum(one.maps for one in held)
+    files, maps = sum(need.files for need in held), sum(need.maps for need in held)
     if 0 <= limits.files < files + _OF_JVM:
         text = (
             f"the start holds {files:,} files open, and LimitNOFILE={limits.files} of {limits.unit} is too low: "
@@ -234,7 +236,7 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
     """
     space = _space_of(view)
     block = space.block_bytes if space else _BLOCK_BYTES
-    started = [one for one in surveys if one.segments and not one.partition.unreadable]
+    started = [survey for survey in surveys if survey.segments and not survey.partition.unreadable]
     kinds = {
         "indexes that are rebuilt": sum(
             _whole(size, block) for survey in started for size in _rebuilt(survey, lines)

@@ -147,7 +147,7 @@ def _needed(node: Node, opening: _Opening) -> str:
     if node.name == f"{LEADER_EPOCH_CHECKPOINT}.tmp":
         return "w"
     if node.name.endswith((INDEX, TIME_INDEX)):
-        every = any(one < MAPS_INDEXES_LAZILY for one in opening.versions)
+        every = any(version < MAPS_INDEXES_LAZILY for version in opening.versions)
         return "rw" if node.name in opening.active or every else "r"
     return "r" if node.name in opening.active else ""
 
@@ -162,7 +162,7 @@ def ownership_findings(
         nodes: result of ``nodes_of``.
         versions: versions that may start.
     """
-    active = {one.folder: _active(one) for one in (*view.partitions, *view.marked)}
+    active = {partition.folder: _active(partition) for partition in (*view.partitions, *view.marked)}
     all_nodes = list(nodes)
     uid, gid = usual_owner(all_nodes)
     alike: dict[tuple[str, int, int, int, str, StartEffect], list[Node]] = {}
@@ -175,7 +175,7 @@ def ownership_findings(
             key = (node.partition, node.uid, node.gid, node.mode, missing, effect)
             alike.setdefault(key, []).append(node)
     # After a start as root all files belong to root: one chown -R repairs them all.
-    all_foreign = all((one.uid, one.gid) != (uid, gid) for one, *_ in alike.values())
+    all_foreign = all((node.uid, node.gid) != (uid, gid) for node, *_ in alike.values())
     chown_all = _owner_of_all(uid, gid, view.path) if len(alike) > 1 and all_foreign else NOTHING
     for (*_, effect), similar in alike.items():
         first = similar[0]
@@ -192,8 +192,10 @@ def ownership_findings(
 
 def _active(partition: Partition) -> frozenset[str]:
     """Return the files that a start opens only in the active segment, and the newest snapshot."""
-    files = [file for one in partition.segments[-1:] for file in one.files()]
-    return frozenset(file.name for file in (*files, *(one.file for one in partition.snapshots[-1:])))
+    files = [file for segment in partition.segments[-1:] for file in segment.files()]
+    return frozenset(
+        file.name for file in (*files, *(snapshot.file for snapshot in partition.snapshots[-1:]))
+    )
 
 
 def _for_all(view: LogDir, alike: Sequence[Node], usual: tuple[int, int]) -> Next:

@@ -44,7 +44,7 @@ class Missing(NamedTuple):
 
 
 def missing_partitions(
-    views: Sequence[LogDir], image: MetadataImage | None, node_id: str, given: int, config: str | None
+    views: Sequence[LogDir], image: MetadataImage | None, node_id: str, given_count: int, config: str | None
 ) -> tuple[Missing, ...]:
     """Return the partitions of this node that have no folder in any of its directories.
 
@@ -52,7 +52,7 @@ def missing_partitions(
         views: the log directories that were given and can be read.
         image: cluster state in the metadata log, None if not known.
         node_id: id of the node, empty if not known.
-        given: number of directories that were given, including unformatted ones.
+        given_count: number of directories that were given, including unformatted ones.
         config: path of the broker's configuration, None if it was not given.
     """
     if image is None or not node_id.isdecimal() or not views:
@@ -61,9 +61,11 @@ def missing_partitions(
     known = {view.directory_id: view.path for view in views if view.directory_id}
     registered = set(image.brokers.get(node, ())) - RESERVED_DIRECTORY_IDS
     # A directory that was not given may lie on another disk and be whole: its partitions do not count as missing.
-    all_given = given >= max(len(registered), len(configured_log_dirs(config)), 1)
-    here = {one.key for view in views for one in view.partitions}
-    moving = {one.key: view.path for view in views for one in view.marked if one.role == "future"}
+    all_given = given_count >= max(len(registered), len(configured_log_dirs(config)), 1)
+    here = {partition.key for view in views for partition in view.partitions}
+    moving = {
+        partition.key: view.path for view in views for partition in view.marked if partition.role == "future"
+    }
     missing = []
     for (topic_id, number), state in sorted(image.partitions.items()):
         key = (image.topics[topic_id], number)
@@ -74,7 +76,7 @@ def missing_partitions(
         if directory in known or all_given:
             place = known.get(directory, views[0].path)
             missing.append(Missing(key, state, node, directory, place))
-    return tuple(sorted(missing, key=lambda one: one.key))
+    return tuple(sorted(missing, key=lambda partition: partition.key))
 
 
 def missing_findings(view: LogDir, missing: Sequence[Missing]) -> Iterator[Finding]:

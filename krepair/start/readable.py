@@ -72,7 +72,7 @@ def readable_of(views: Sequence[LogDir], metadata_log: SeenMetadata | None) -> R
         None if metadata_log is None or metadata_log.examined is None else metadata_log.examined.image
     )
     needed = Readable(used, of_kraft, _differing(views), configs, ())
-    releases = [one for one in RELEASES if _reads(one, needed)]
+    releases = [release for release in RELEASES if _reads(release, needed)]
     return needed._replace(releases=tuple(releases))
 
 
@@ -160,7 +160,7 @@ def _not_read_by_any(view: LogDir, needed: Readable) -> Iterator[Finding]:
 
 
 def _finding(name: str, causes: Sequence[NotRead], readable_by: str, *, unknown: bool = False) -> Finding:
-    first = sorted(causes, key=lambda one: (_order(one.used), one.used.what))[:_NAMED_AT_MOST]
+    first = sorted(causes, key=lambda cause: (_order(cause.used), cause.used.what))[:_NAMED_AT_MOST]
     more = f" and {len(causes) - len(first)} more" if len(causes) > len(first) else ""
     texts = "; ".join(map(_text, first))
     does = "is not known to start" if unknown else "does not start"
@@ -180,16 +180,16 @@ def _order(used: Used) -> int:
 def _text(cause: NotRead) -> str:
     used = cause.used
     since = _release_with(used)
-    what = f"{used.what} at level {used.level}"
+    feature = f"{used.what} at level {used.level}"
     if used.what.startswith("record "):
-        what = f"records of type {used.what.removeprefix('record ')} in version {used.level}"
+        feature = f"records of type {used.what.removeprefix('record ')} in version {used.level}"
     elif used.what == BOOTSTRAP_LEVEL:
-        what = f"{METADATA_VERSION} at level {used.level}"
+        feature = f"{METADATA_VERSION} at level {used.level}"
     elif used.what == META_PROPERTIES:
-        what = f"version={used.level}"
+        feature = f"version={used.level}"
     of = f" (of {since})" if since else " (of a version that krepair does not know)"
     source = f" ({cause.line.source})" if cause.line is not None else ""
-    return f"{used.where} has {what}{of}, and {cause.text}{source}"
+    return f"{used.where} has {feature}{of}, and {cause.text}{source}"
 
 
 def _release_with(used: Used) -> str:

@@ -60,9 +60,9 @@ class RootFacts(NamedTuple):
         """Return the checkpoint entries past a log end, which make a broker delete the whole partition."""
         return tuple(
             line
-            for one in self.checkpoints
-            if one.mended.kind.name == LOG_START_CHECKPOINT
-            for line in one.mended.past_end
+            for checkpoint in self.checkpoints
+            if checkpoint.mended.kind.name == LOG_START_CHECKPOINT
+            for line in checkpoint.mended.past_end
         )
 
 
@@ -94,7 +94,7 @@ def causes_of_refusal(
         version: version of the broker that starts; None yields the causes of any version.
     """
     yield from _causes_in_root(view, metadata, version)
-    for partition in (*(one.partition for one in surveys), *view.marked):
+    for partition in (*(survey.partition for survey in surveys), *view.marked):
         for name in names_without_an_offset(partition, version):
             yield Cause(
                 partition.folder,
@@ -102,7 +102,7 @@ def causes_of_refusal(
                 f"{partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
                 ends_all=True,
             )
-    for partition in (*(one.partition for one in surveys), *view.marked):
+    for partition in (*(survey.partition for survey in surveys), *view.marked):
         for segment in partition.segments:
             if segment.log.size > LARGEST_LOG_BYTES:  # FileRecords (2.2.1, 3.9.0) throws
                 text = f"{partition.folder}/{segment.log.name} has 2 GiB or more, which no broker opens"

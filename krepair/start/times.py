@@ -36,7 +36,7 @@ def time_findings(view: LogDir, survey: Survey, deletions: Deletions, now_ms: in
     """
     clocks = clocks_of(survey, None)  # only the times in the logs matter here
     first_ahead = next(
-        (position for position, one in enumerate(clocks) if one.largest > now_ms + _DAY_MS), len(clocks)
+        (position for position, clock in enumerate(clocks) if clock.largest > now_ms + _DAY_MS), len(clocks)
     )
     stopped = clocks[first_ahead:]
     stalls = [
@@ -56,11 +56,11 @@ def time_findings(view: LogDir, survey: Survey, deletions: Deletions, now_ms: in
             bytes=max(size for _, size in stalls),
         )
     young = [
-        one
-        for one in clocks
-        if one.largest in _BEFORE_KAFKA
-        and one.base_offset in deletions.expected
-        and max(one.mtime_ms, one.largest * 1000) >= now_ms - survey.settings.retention_ms
+        clock
+        for clock in clocks
+        if clock.largest in _BEFORE_KAFKA
+        and clock.base_offset in deletions.expected
+        and max(clock.mtime_ms, clock.largest * 1000) >= now_ms - survey.settings.retention_ms
     ]
     if young:
         yield _too_early(survey, young, deletions.if_delete)
@@ -73,8 +73,8 @@ def _retention_waits(
     settings = survey.settings
     if not stopped or "delete" not in settings.cleanup_policy or settings.retention_ms < 0:
         return
-    overdue = [one for one in stopped[1:] if one.true_ms < now_ms - settings.retention_ms]
-    size = sum(one.log_bytes for one in overdue)
+    overdue = [clock for clock in stopped[1:] if clock.true_ms < now_ms - settings.retention_ms]
+    size = sum(clock.log_bytes for clock in overdue)
     text = (
         f"{if_delete}retention by time is stalled at this segment {_how_long(stopped[0])}; behind it "
         f"{count_text(len(overdue), 'segment')} of {size} bytes {'is' if len(overdue) == 1 else 'are'} past "
@@ -95,7 +95,7 @@ def _cleaner_waits(
     closed = stopped[:-1]
     if not survey.settings.compacts or lag <= 0 or not closed or closed[0].base_offset < cleaned_to:
         return
-    size = sum(one.log_bytes for one in closed)
+    size = sum(clock.log_bytes for clock in closed)
     text = (
         f"min.compaction.lag.ms={lag} holds the cleaner back at this segment {_how_long(stopped[0])}; "
         f"{count_text(len(closed), 'closed segment')} of {size} bytes {'waits' if len(closed) == 1 else 'wait'}"
@@ -108,7 +108,7 @@ def _how_long(clock: SegmentClock) -> str:
 
 
 def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) -> Finding:
-    size = sum(one.log_bytes for one in young)
+    size = sum(clock.log_bytes for clock in young)
     first = young[0].largest
     description = f"look like seconds, such as {first}" if first in _SECONDS else "lie before Kafka"
     return Finding(
@@ -126,4 +126,8 @@ def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) ->
 
 def _offset_of(survey: Survey, clock: SegmentClock) -> int:
     """Return the last offset of the batch that holds the largest timestamp of a segment."""
-    return next(one.summary.offset_of_max for one in survey.segments if one.base_offset == clock.base_offset)
+    return next(
+        segment.summary.offset_of_max
+        for segment in survey.segments
+        if segment.base_offset == clock.base_offset
+    )

@@ -56,7 +56,11 @@ def unformatted_finding(
         config: path of the node's configuration, None if it was not given.
     """
     known = {view.directory_id for view in views}
-    missing_here = [one.folder for one in missing if one.directory not in known or not one.directory]
+    missing_here = [
+        partition.folder
+        for partition in missing
+        if partition.directory not in known or not partition.directory
+    ]
     sentences = [
         _what(directory),
         "is its disk mounted? If not, its folder is empty, and a start makes its replicas empty",
