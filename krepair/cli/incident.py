@@ -30,7 +30,7 @@ class Incident(NamedTuple):
     """Plan that a run changes a log directory by.
 
     Attributes:
-        plan: the plan.
+        plan: plan that the run works on.
         path: path of its file.
     """
 
@@ -48,11 +48,11 @@ class Incident(NamedTuple):
         """Add a run to the report; a failure here does not change how the run ends.
 
         Args:
-            verb: verb as typed.
+            verb: verb as it was typed.
             code: exit code of the run.
             duration_s: seconds that it took.
             page: function that builds the page of its result, None if it has none.
-            error: what ended it, None if nothing did.
+            error: error that ended the run, None if it succeeded.
         """
         try:
             target = place_of(_KIND, f"{self.path}{SUFFIX}", (self.plan.log_dir,))

@@ -61,7 +61,7 @@ class KrepairGroup(TyperGroup):
         self.commands = cast("dict[str, Any]", Verbs())
 
     def main(self, args: Sequence[str] | None = None, *_rest: Any, **_options: Any) -> NoReturn:
-        """Run and leave the process; typer itself would treat Ctrl-C and a closed pipe in its own way.
+        """Run and exit the process; typer itself would treat Ctrl-C and a closed pipe in its own way.
 
         Raises:
             SystemExit: always, with a code of ``krepair.errors.ExitCode`` or 128 + a signal's number.

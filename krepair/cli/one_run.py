@@ -221,7 +221,7 @@ def carry_out(
         verb: verb as the operator typed it.
         path: path of the plan file.
         run: function that carries out the verb.
-        options: options as typed.
+        options: options as they were typed.
 
     Raises:
         typer.Exit: always, with the report's exit code, unless there is an error.

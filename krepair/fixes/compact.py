@@ -69,7 +69,7 @@ class Compact(Fix):
     )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Where nothing was named: the topics whose own configuration says that keys may go."""
+        """Return whether to take a partition; if none was named, only topics whose own settings let keys go."""
         options = context.options
         if options.topics or options.partitions or partition.unreadable:
             return True
@@ -95,7 +95,7 @@ class Compact(Fix):
         _decide(context, able)
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR108, KR109, and the segments that are written anew."""
+        """Return KR108, KR109, and the segments that are rewritten."""
         findings = (*_waiting(context, survey), *_load_stops(context, survey))
         seen = survey.seen(COMPACT_SEEN)
         if seen is None:
@@ -125,7 +125,7 @@ class Compact(Fix):
         stage_compacted_groups(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Every batch and index entry of the new segments; with the originals, every record and every key."""
+        """Yield readings of every batch and index entry that is new; with originals, of every record and key."""
         from krepair.fixes.compact_staging import compacted_groups_again
 
         return compacted_groups_again(work, staging)
@@ -135,7 +135,7 @@ COMPACT = Compact()
 
 
 def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
-    """KR108, where a cleaner makes no progress and the topic itself says that keys may go."""
+    """Yield KR108 where a cleaner makes no progress and the topic's own configuration lets keys go."""
     partition, view = survey.partition, context.view
     if partition.unreadable or _why_left(survey) is not None:
         return
@@ -155,7 +155,7 @@ def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
 
 
 def _load_stops(context: Context, survey: Survey) -> Iterator[Finding]:
-    """KR109, where a transaction coordinator does not get to the end of its log."""
+    """Yield KR109 where a transaction coordinator does not reach the end of its log."""
     if survey.partition.topic != TRANSACTIONS_TOPIC or survey.is_read_only:
         return
     stops = load_stops(survey.segments, survey.log_start, context.version)
@@ -187,7 +187,7 @@ def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
 
 
 def _why_left(survey: Survey) -> LeftAlone | None:
-    """Why a partition is not compacted by key whatever its log holds, or None."""
+    """Return why a partition is not compacted by key, whatever its log holds; None if nothing forbids it."""
     partition, settings = survey.partition, survey.settings
     why = "" if partition.unreadable else _not_asked_for(partition, settings)
     return LeftAlone("not-asked", why) if why else cannot_compact(partition, settings)
@@ -236,7 +236,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
 
 
 def _secret(partition: Partition) -> bytes:
-    """The key of the hash of keys; known before anything is read."""
+    """Return the key of the hash of keys, which is known before anything is read."""
     from krepair.rules.compaction import secret_of
 
     logs = (segment.log for segment in partition.segments)
@@ -289,12 +289,14 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
 
 
 def _changed(compaction: Compaction) -> list[GroupDecision]:
-    """The groups that are written anew."""
-    return [one for one in compaction.decision.groups if one.sources[0].base_offset in compaction.changed]
+    """Return the groups that are rewritten."""
+    return [
+        group for group in compaction.decision.groups if group.sources[0].base_offset in compaction.changed
+    ]
 
 
 def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
-    """Of keys that do not fit: what to type, and how much room they may take."""
+    """Add to keys that do not fit the command to type and the space that they need."""
     if left.code != "disk":
         return left
     room = f"in a scratch folder its keys take at most {needs} bytes"
@@ -307,7 +309,7 @@ def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> Gro
 
 
 def _keys(seen: SeenKeys, bytes_before: int) -> KeyCompaction:
-    """What becomes of the records of a partition."""
+    """Return the figures of a partition's key compaction."""
     compaction = seen.compaction
     total = compaction.total
     return KeyCompaction(

@@ -35,10 +35,10 @@ _NEVER_MS: Final = -(2**63)
 
 
 class Originals(NamedTuple):
-    """Where the logs of a partition are from which everything is worked out.
+    """Original logs of a partition, from which every decision is derived.
 
     Attributes:
-        place: they are in their places, or kept.
+        place: folder of the originals: their own place, or the backups.
         logs: fingerprints of all of them, ascending by base offset.
     """
 
@@ -47,7 +47,7 @@ class Originals(NamedTuple):
 
 
 def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
-    """The groups of a partition that lose records by key."""
+    """Return the groups of a partition that lose records by key."""
     return [change for change in plan.changes if isinstance(change, RewriteSegments) and change.loses_records]
 
 
@@ -61,9 +61,9 @@ def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
 
 
 def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
-    """The logs of the plan; the active one may have grown, as long as it bounds the same offsets.
+    """Return the logs of the plan; the active log may have grown if it still covers the same offsets.
 
-    One whose torn tail the plan cuts in place has the same batches before and after the cut.
+    A log whose torn tail the plan cuts in place has the same batches before and after the cut.
     """
     logs = _logs(staging.plan)
     for change in staging.plan.changes:
@@ -79,11 +79,11 @@ def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
 
 
 def originals_of(work: Work, staging: Staging) -> Originals:
-    """Where each original log of a partition is: in its place, or kept.
+    """Locate each original log of a partition: in its place, or among the backups.
 
     Raises:
-        StalePlanError: one is in none of them. So it is if a plan was purged before all of it was applied.
-        OSError: one cannot be looked at.
+        StalePlanError: a log is in neither place, as after a purge of a plan that was applied in part.
+        OSError: a log cannot be read.
     """
     folder, logs = staging.folder, _logs_now(staging)
     moved: list[int] = []
@@ -103,7 +103,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
 
 
 def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
-    """Whether a name holds an original; where the new log has its size and time, what it holds decides."""
+    """Return whether a name holds an original; if the new log has the same size and time, contents decide."""
     found = staging.folder.state(name)
     if found is None or (found.size, found.mtime_ns) != (planned.size, planned.mtime_ns):
         return False
@@ -111,7 +111,7 @@ def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bo
 
 
 def key_compaction(plan: PartitionPlan) -> KeyCompaction:
-    """What the plan says of its keys.
+    """Return what the plan says of its keys.
 
     Raises:
         StalePlanError: the plan says nothing of its keys. The review refuses such a plan before.
@@ -122,7 +122,7 @@ def key_compaction(plan: PartitionPlan) -> KeyCompaction:
 
 
 def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
-    """What a proof, once it was made, has against a partition; or empty."""
+    """Return what a finished proof objects to in a partition; or empty."""
     if proof.failure:
         return proof.why
     planned = key_compaction(plan)
@@ -139,12 +139,11 @@ def partition_to_prove(
     results: Mapping[int, str],
     ends: Mapping[int, int],
 ) -> PartitionToProve:
-    """The proof of one partition.
+    """Build the proof of one partition.
 
     Args:
-        work: what verifies.
-        staging: the partition.
-        originals: of it.
+        staging: staging of the partition.
+        originals: original logs of the partition.
         results: base offset of each group -> absolute path of the folder with its new log.
         ends: base offset -> bytes of valid batches, of logs that may end in damage.
 
@@ -188,13 +187,16 @@ def partition_to_prove(
 
 
 def keys_by_base(groups: Sequence[RewriteSegments]) -> dict[int, CompactedSource]:
-    """Base offset -> what becomes of the keys of a source, of all sources of some groups."""
+    """Return base offset -> key compaction of the source, for all sources of some groups."""
     sources = (source for group in groups for source in group.sources)
     return {source.base_offset: source.by_key for source in sources if source.by_key is not None}
 
 
 def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
-    """Whether the plan says of all segments that lose records which of them stay, and no other replica matters."""
+    """Return whether the plan alone says which records stay, in every segment that loses some.
+
+    Logs of other replicas could overrule it, so there must be none.
+    """
     keys = keys_by_base(compacted_groups(plan))
     others = isinstance(plan.evidence, Evidence) and plan.evidence.logs
     return not others and all(
@@ -205,12 +207,11 @@ def goes_by_plan(plan: PartitionPlan, originals: Originals) -> bool:
 def readings_by_plan(
     work: Work, staging: Staging, originals: Originals, facts: Mapping[int, SegmentFacts]
 ) -> dict[int, CompactItem]:
-    """Base offset -> how it is read, of the sources that lose records.
+    """Return base offset -> how the source is read, for the sources that lose records.
 
     Args:
-        work: what is staged with.
-        staging: the partition.
-        originals: of it.
+        staging: staging of the partition.
+        originals: original logs of the partition.
         facts: base offset -> facts of the logs that are not written anew.
 
     Raises:
@@ -255,14 +256,14 @@ def prepared_by_plan(
     policy: MarkerPolicy,
     readings: Mapping[int, CompactItem],
 ) -> Prepared:
-    """What would have been prepared, had the keys been looked for: from the scans of what was written.
+    """Rebuild from the scans of written logs what a search for keys would have prepared.
 
     Args:
         plan: the partition's part of the plan.
-        place: of its originals.
-        facts: of all its logs, ascending.
+        place: location of the originals.
+        facts: facts of all logs of the partition, ascending.
         policy: inputs that do not come from the log, as they are now.
-        readings: see ``readings_by_plan``.
+        readings: result of ``readings_by_plan``.
     """
     prepared = Prepared(CompactionInput(place, tuple(facts), policy, b""))
     prepared.keys = key_compaction(plan).keys  # the proof counts them
@@ -278,12 +279,12 @@ def prepared_by_plan(
 
 
 def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, CompactItem]) -> None:
-    """What the writers were told is what the scans of what they have read come to.
+    """Check that the scans of what the writers read lead to what the writers were told.
 
-    The markers that stay for a producer are compared with the others, when all decisions are.
+    The markers that stay for a producer are compared with the others, together with all other decisions.
 
     Raises:
-        StalePlanError: it is not.
+        StalePlanError: the scans lead to something else.
     """
     assert prepared.bound is not None
     now = readings_of(prepared, keys_by_base(compacted_groups(staging.plan)))

@@ -76,12 +76,12 @@ class _Partition:
     """One partition whose groups are staged.
 
     Attributes:
-        staging: it.
-        originals: where its logs are.
-        facts: of the originals, by base offset.
+        staging: staging of the partition.
+        originals: original logs and where they are.
+        facts: facts of the originals, by base offset.
         compacted: facts of the originals without the records that go, by base offset.
-        prepared: what the engine knows of its keys.
-        proof: of all its groups, begun before they are written.
+        prepared: decisions on its keys, as the engine made them.
+        proof: proof of all its groups, begun before they are written.
         keys: base offset -> keys found when the originals were scanned.
         readings: base offset -> how it is read, of the originals that lose records.
     """
@@ -97,12 +97,12 @@ class _Partition:
 
     @cached_property
     def by_plan(self) -> bool:
-        """Whether it is written anew by what the plan says of its keys, and no key is looked for before."""
+        """True if the plan says which records stay, so that no key is searched before the rewrite."""
         return goes_by_plan(self.staging.plan, self.originals)
 
     @property
     def place(self) -> Place:
-        """Where its originals are."""
+        """Location of the original logs."""
         return self.originals.place
 
     @property
@@ -236,13 +236,13 @@ def _take_scan(one: _Partition, base_offset: int, result: ScanResult | Failed) -
 
 
 def _tell_others(one: _Partition, base_offset: int) -> None:
-    """Facts of a log whose CRCs are right are good for other fixes too."""
+    """Give the facts of a log whose CRCs are right to the other fixes."""
     if base_offset not in _mended(one.staging.plan):  # other fixes want it as it will be
         one.staging.facts[base_offset] = one.facts[base_offset]
 
 
 def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Where the logs are not those of the plan, a wrong CRC tells the place; no reading has checked all of them yet."""
+    """Search for the wrong CRC where the logs are not those of the plan, as no reading has checked all of them yet."""
     from krepair.scan.scan import scan
 
     jobs = [
@@ -260,7 +260,7 @@ def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
 
 
 def _mended(plan: PartitionPlan) -> frozenset[int]:
-    """Base offsets of the logs that the plan cuts or excises."""
+    """Return the base offsets of the logs that the plan cuts or excises."""
     return frozenset(change.base_offset for change in plan.changes if isinstance(change, MendLog))
 
 
@@ -286,7 +286,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Where the plan said what stays, all else that decides is worked out anew, and held against what was used."""
+    """Decide again where the plan said which records stay, and compare with the decisions that were used."""
     for one in _able(partitions):
         if one.by_plan:
             with one.staging.taking_problems():
@@ -324,10 +324,10 @@ def _secret(one: _Partition) -> bytes:
 
 
 def _check_prepared(one: _Partition, known: Prepared) -> None:
-    """The bound and the keys are those of the plan.
+    """Check that the compaction range and the keys are those of the plan.
 
     Raises:
-        KrepairError: they are not, or could not be found.
+        KrepairError: they differ, or could not be worked out.
     """
     if known.problem is not None:
         raise _error(known.problem)
@@ -423,7 +423,7 @@ def _stage_items(
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
-    """What an interrupted apply has committed is read once more as it was left, to know what it carries on."""
+    """Read again what an interrupted apply has committed, to know what those segments carry on."""
     from krepair.rewrite.compaction.tasks import compact
 
     jobs = [
@@ -486,7 +486,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
 
 
 def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:
-    """The logs before and after; a group that does not change has its own log as its result."""
+    """Return the logs before and after; a group that does not change is its own result."""
     results = {
         source.base_offset: group.result
         for group in proof.groups
@@ -501,20 +501,20 @@ def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, 
 
 
 def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """New segments are held against the plan; with ``work.originals`` they are proven against the kept originals.
+    """Compare new segments with the plan; with ``work.originals`` prove them against the backups.
 
     Raises:
-        KrepairError: an original is neither in its place nor kept.
-        OSError: one cannot be looked at.
+        KrepairError: an original is neither in its place nor among the backups.
+        OSError: an original cannot be read.
     """
     yield from finished_again(work, staging)
     groups = compacted_groups(staging.plan)
     if not work.originals or not staging.keep or len(groups_of(staging)) != len(groups):
-        return  # nothing is kept, or what is not applied is told already
+        return  # there are no backups, or the changes that are not applied are reported already
     try:
         originals = originals_of(work, staging)
     except StalePlanError:
-        return  # they are purged in part: what is left proves nothing of keys
+        return  # purged in part: the remaining originals prove nothing about keys
     results = {group.base_offset: staging.folder.path for group in groups}
     proof = partition_to_prove(work, staging, originals, results, {})
     active = _scan_of(work, staging, originals, max(originals.logs), check_crc=True)
@@ -533,9 +533,9 @@ class ProofItem(NamedTuple):
     """Once more every record and every key of a partition.
 
     Attributes:
-        proof: of it.
+        proof: proof of the partition.
         active: scan of its last log, which alone may end in damage.
-        transactions: whether there may be any.
+        transactions: true if the partition may hold transactions.
     """
 
     proof: PartitionToProve

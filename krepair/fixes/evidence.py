@@ -1,7 +1,7 @@
-"""What is known of the other replicas of a partition: which they are, what stays here for them, and the proof of it.
+"""Evidence about the other replicas of a partition: which there are, what stays here for them, and the proof of it.
 
-The plan decides, ``apply`` decides again by the same rules; before any swap a third reading asks the other way round
-(``krepair.replicas.evidence_check``).
+The plan decides, and ``apply`` decides again by the same rules; before any swap a third reading asks the opposite
+question (``krepair.replicas.evidence_check``).
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
     """Read what is known of the cluster.
 
     Args:
-        options: as typed.
-        view: the log directory.
+        options: options as they were typed.
 
     Raises:
         UsageError: ``--cluster`` names no file, or ``--config`` cannot be read.
@@ -89,11 +88,11 @@ def read_clusters(options: Options, view: LogDir) -> Clusters:
 
 
 def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ...]:
-    """The metadata logs of a broker, as far as they can be read: nobody has asked for them.
+    """Read the metadata logs of a broker as far as they are readable; nobody asked for them, so errors are skipped.
 
     Args:
         view: the log directory; the log beside its partitions is one of them.
-        folders: where they may be, too.
+        folders: other folders in which a metadata log may be.
     """
     found: dict[str, ClusterView] = {}
     for folder in (f"{view.path}/{METADATA_FOLDER}", *folders):
@@ -106,7 +105,7 @@ def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ..
 
 
 def others_of(context: Context) -> Others:
-    """What was said of other replicas, as a plan records it."""
+    """Return the statements about other replicas in the form that a plan records."""
     options, cluster = context.options, context.cluster
     return Others(
         cluster="" if cluster is None else os.path.abspath(options.cluster),
@@ -121,7 +120,7 @@ def others_of(context: Context) -> Others:
 
 
 def _searched(context: Context) -> tuple[SearchedDir, ...]:
-    """The log directories beside this one in which a replica may be in the making."""
+    """Return the log directories beside this one in which a broker may be making a replica."""
     found = {
         view.path: SearchedDir(broker_id=broker, path=view.path)
         for broker, views in context.brokers.items()
@@ -132,7 +131,7 @@ def _searched(context: Context) -> tuple[SearchedDir, ...]:
 
 
 def evidence_of(context: Context, partition: Partition) -> Evidence:
-    """What is known of the other replicas of one partition. The strongest kind counts. It is found once."""
+    """Return the evidence about the other replicas of one partition: the strongest kind, worked out once."""
     find_evidence(context, [partition])
     return context.evidence[partition.folder]
 
@@ -165,15 +164,15 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:
-    """The logs of the other replicas turned out to say nothing: everything stays."""
+    """Drop the logs of other replicas that turned out to prove nothing: everything stays."""
     context.survey(partition).put(OTHERS, None)
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
 def _found(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
-    """What is known, or whose logs have to be read first.
+    """Return the evidence, or the logs that must be read first.
 
-    A broker does not start while it has a partition twice, and a person decides which of the two it goes on with.
+    A broker does not start while it has a partition twice, and a person decides which of the two to keep.
     """
     for view in context.own_dirs.views:
         if any(one.key == partition.key for one in view.partitions):
@@ -183,12 +182,10 @@ def _found(context: Context, partition: Partition, folders: Folders) -> Evidence
 
 
 def _unless_moving(context: Context, partition: Partition, found: Evidence) -> Evidence:
-    """Evidence without the logs of others counts only where the broker does not move the partition between its disks.
+    """Accept evidence without other logs only if the broker does not move the partition between its disks.
 
-    It goes on copying from this log to the new one, which may have a value already whose tombstone would go here, or
-    records of a transaction whose marker would. Kafka pauses the cleaner of such a partition.
-
-    Source: ``ReplicaManager``, ``LogManager.abortAndPauseCleaning`` (3.9.2); KIP-113.
+    The broker would resume copying from this log to the new one. The copy may already hold a value whose tombstone
+    would be removed here, or records of a transaction whose marker would. Kafka pauses the cleaner of such a partition.
     """
     if found.kind == "none":
         return found
@@ -205,13 +202,13 @@ def _unless_moving(context: Context, partition: Partition, found: Evidence) -> E
 
 
 def _line(context: Context, partition: Partition) -> Assignment | None:
-    """What ``--cluster`` says of the partition."""
+    """Return the assignment that ``--cluster`` gives the partition."""
     cluster = context.cluster
     return None if cluster is None else cluster.partitions.get(partition.key)
 
 
 def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
-    """Evidence that there is no other replica, or that this was said although there is one; None if neither."""
+    """Return evidence that there is no other replica, or that this claim is contradicted; None if neither."""
     options, line = context.options, _line(context, partition)
     said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
     own = _lines_in(context.own_metadata, context.view, partition)
@@ -245,13 +242,12 @@ def said_to_be_alone(
 def why_not_only_now(
     view: LogDir, metadata: Sequence[ClusterView], partition: Partition, *, said: bool
 ) -> str:
-    """Why a replica that was the only one may not be so any more, by the metadata logs of its broker; empty if it is.
+    """Return why an only replica may have company by now, by its broker's metadata logs; empty if it does not.
 
     Args:
         view: the log directory as it is now.
-        metadata: these logs as they are now.
-        partition: of the replica.
-        said: whether a person has said that there is no other one: then only what contradicts that counts.
+        metadata: the metadata logs as they are now.
+        said: true if a person has said that there is no other replica: then only a contradiction counts.
     """
     lines = _lines_in(metadata, view, partition)
     was = f"{partition.folder} was the only replica when the plan was made, but"
@@ -266,7 +262,7 @@ def why_not_only_now(
 def _lines_in(
     metadata: Sequence[ClusterView], view: LogDir, partition: Partition
 ) -> list[tuple[str, Assignment]]:
-    """(path of a metadata log, what it says of a partition), of those that have it, and of the same topic."""
+    """Return (path of a metadata log, its assignment of the partition), if it is of the same topic."""
     topic_id = replica_state(view, partition).topic_id
     key = partition.key
     lines = ((log.path, log.partitions.get(key)) for log in metadata if not log.no_proof)
@@ -274,7 +270,7 @@ def _lines_in(
 
 
 def _of_the_cluster(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
-    """Evidence from what the running brokers say, or by consent."""
+    """Return evidence from what the running brokers say, or by consent."""
     line, why = _line(context, partition), "nothing is said of other replicas"
     if context.options.replicas:
         try:
@@ -289,16 +285,16 @@ def _of_the_cluster(context: Context, partition: Partition, folders: Folders) ->
 
 
 def _without_logs(context: Context, why: str) -> Evidence:
-    """What counts where nothing is known of the other replicas."""
+    """Return the evidence that counts where nothing is known of the other replicas."""
     if context.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
     return Evidence(kind="none", why=why)
 
 
 def _assigned_since(context: Context) -> str:
-    """What to say of an assignment that is older than the logs, or empty.
+    """Return a warning about an assignment that is older than the logs, or empty.
 
-    It cannot show who was assigned since. That one may hold an older record, and was not read.
+    Such an assignment cannot show a replica that was assigned since, which may hold an older record and was not read.
     """
     cluster = context.cluster
     if cluster is None:
@@ -314,7 +310,7 @@ def _assigned_since(context: Context) -> str:
 
 
 def _of_replicas(context: Context, logs: Sequence[ReplicaLog], your_word: Sequence[int]) -> Evidence:
-    """The logs of the other replicas were read."""
+    """Return the evidence that the logs of the other replicas were read."""
     brokers = ", ".join(str(one.broker) for one in logs) or "none"
     words = [f"; that these are all log directories of broker {broker} is your word" for broker in your_word]
     why = f"the logs of the other replicas were read: {brokers}{''.join(words)}{_assigned_since(context)}"
@@ -322,7 +318,7 @@ def _of_replicas(context: Context, logs: Sequence[ReplicaLog], your_word: Sequen
 
 
 def _is_only_one(view: LogDir, line: Assignment) -> bool:
-    """Whether a metadata log assigns this replica alone, and in this directory."""
+    """Return whether a metadata log assigns this replica alone, and in this directory."""
     me = id_of(view)
     if list(line.replicas) != [me] or line.moving:
         return False
@@ -331,7 +327,7 @@ def _is_only_one(view: LogDir, line: Assignment) -> bool:
 
 
 def _directory_of(line: Assignment, broker_id: int) -> str:
-    """Id of the log directory that a broker's replica is assigned to; empty where it is not known (KIP-858)."""
+    """Return the id of the log directory to which a broker's replica is assigned; empty if unknown (KIP-858)."""
     if len(line.directories) != len(line.replicas):
         return ""
     found = line.directories[line.replicas.index(broker_id)]
@@ -339,7 +335,7 @@ def _directory_of(line: Assignment, broker_id: int) -> str:
 
 
 def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | None) -> str:
-    """Why what ``--cluster`` names does not show that all others are in sync without this broker; empty if it does."""
+    """Return why ``--cluster`` does not show all others in sync without this broker; empty if it does."""
     assert context.cluster is not None
     if context.cluster.source != "describe":
         return f"{context.options.cluster} was not written by a running broker"
@@ -349,7 +345,7 @@ def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | 
 
 
 def _why_not_of_now(context: Context) -> str:
-    """Why what ``--cluster`` names is from before this broker's stop, or empty."""
+    """Return why the ``--cluster`` file is older than this broker's stop, or empty."""
     assert context.cluster is not None
     last_write = _last_write_ms(context.view)
     if last_write < 0:
@@ -358,9 +354,10 @@ def _why_not_of_now(context: Context) -> str:
 
 
 def _last_write_ms(view: LogDir) -> int:
-    """When the broker last wrote its high watermarks: every 5 s, and at its stop. A log may be dated in the future.
+    """Return when the broker last wrote its high watermarks: every 5 s, and at its stop.
 
-    Without them the latest of the other checkpoints counts; -1 without any.
+    A log may be dated in the future, so logs do not count. Without high watermarks the latest of the other checkpoints
+    counts; -1 without any.
     """
     marks = view.high_watermark.file
     others = (one.file for one in (view.recovery_point, view.log_start, view.cleaner))
@@ -386,12 +383,12 @@ def with_bytes(
     tombstones: Iterable[TombstoneHorizon] = (),
     file_bytes: int = -1,
 ) -> Evidence:
-    """Evidence with the bytes of the three parts.
+    """Return the evidence with the bytes of its three parts filled in.
 
     Args:
-        evidence: of the partition.
-        decision: on its markers.
-        tombstones: what each horizon would do to tombstones.
+        evidence: evidence of the partition.
+        decision: decision on the markers of the partition.
+        tombstones: effect of each horizon on tombstones.
         file_bytes: bytes of the logs of the span, where records go by key; -1 where none do.
     """
     after = {choice.name: choice.log_bytes_after for choice in decision.horizons}
@@ -408,7 +405,7 @@ def with_bytes(
 
 
 def _more(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: str) -> int:
-    """Bytes that one choice of the horizon removes more than another."""
+    """Return the bytes that one choice of the horizon removes beyond another."""
     return max(after[less] - after[more] + goes.get(more, 0) - goes.get(less, 0), 0)
 
 
@@ -423,15 +420,15 @@ Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 
 
 class NotKnownError(Exception):
-    """Why the other replicas of a partition are not known, so that everything has to stay."""
+    """Reason why the other replicas of a partition are unknown, so that everything has to stay."""
 
 
 @dataclass(frozen=True)
 class OtherReplicas:
-    """What is known of the other replicas of a partition, whose logs were read.
+    """Other replicas of a partition whose logs were read.
 
     Attributes:
-        replicas: theirs.
+        replicas: logs of the other replicas.
         markers: int64[H], ascending offsets of markers that stay, since one of them has a batch of their transaction.
     """
 
@@ -449,14 +446,14 @@ OTHERS: Final[Sight[OtherReplicas | None]] = Sight("other replicas")
 def other_replicas(
     context: Context, partition: Partition, line: Assignment | None, me: int, folders: Folders
 ) -> tuple[tuple[ReplicaLog, ...], tuple[int, ...]]:
-    """All assigned replicas but this one, and folders that a broker is about to make replicas.
+    """Return all assigned replicas but this one, and folders that a broker is about to make replicas.
 
     Args:
-        context: with the log directories of the other brokers.
-        partition: of this broker.
-        line: what the cluster says of it.
+        context: context with the log directories of the other brokers.
+        partition: partition of this broker.
+        line: assignment of the partition by the cluster.
         me: id of this broker.
-        folders: see ``folders_of_others``.
+        folders: result of ``folders_of_others``.
 
     Returns:
         (their logs; brokers of which nothing but a person says that all their log directories were read).
@@ -506,10 +503,10 @@ def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) 
 
 
 def _is_whole(context: Context, broker: int) -> bool:
-    """Whether it is known that all log directories of a broker were read: else that is the word of a person.
+    """Return whether all log directories of a broker are known to have been read; else a person vouches for it.
 
     Raises:
-        NotKnownError: it is not given, does not say whose it is, or has more log directories.
+        NotKnownError: the broker is not given, a directory has no broker id, or the broker has more directories.
     """
     assert context.cluster is not None
     if broker not in context.sides:
@@ -522,12 +519,11 @@ def _is_whole(context: Context, broker: int) -> bool:
 
 
 def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
-    """Whether the metadata log shows that all log directories of a broker were read (3.7 and later).
+    """Return whether the metadata log shows that all log directories of a broker were read (3.7 and later).
 
     Args:
-        cluster: what the cluster says.
-        broker: whose they are.
-        ids: of those that were read, empty where one has none.
+        broker: id of the broker.
+        ids: ids of the directories that were read, empty where a directory has none.
 
     Raises:
         NotKnownError: it has registered others.
@@ -544,7 +540,7 @@ def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bo
 
 
 def folders_of_others(context: Context) -> Folders:
-    """All partition folders of other brokers' log directories."""
+    """Return all partition folders of other brokers' log directories, by (broker, topic, number)."""
     found: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
     for broker, views in context.sides.items():
         for view in views:
@@ -568,10 +564,10 @@ def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iter
 
 
 def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
-    """A log of another replica.
+    """Return the log of another replica.
 
     Raises:
-        NotKnownError: its folder does not tell what the replica will hold.
+        NotKnownError: the folder does not show what the replica will hold.
     """
     state = replica_state(view, partition)
     wrong = why_no_evidence(partition, state)
@@ -581,7 +577,7 @@ def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
 
 
 def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
-    """Why a folder does not tell what its replica will hold, before its log is read; or empty."""
+    """Return why a folder does not show what its replica will hold, before its log is read; or empty."""
     if state.damage:
         return state.damage
     if partition.leftovers or partition.special_logs:
@@ -613,12 +609,12 @@ def _check_one_topic(states: Iterable[ReplicaState]) -> None:
 def logs_again(
     logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: LockedDirs
 ) -> list[ReplicaLog]:
-    """The logs that a plan names, as they are now.
+    """List the logs that a plan names, as they are now.
 
     Args:
-        logs: of the plan.
+        logs: logs that the plan names.
         own: the log directory of the plan.
-        mine: this broker's replica.
+        mine: replica of this broker.
         dirs: the log directories that hold them.
 
     Raises:
@@ -655,9 +651,8 @@ def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[Ot
     """Read the headers of the other replicas of partitions, those of many in one job.
 
     Args:
-        engine: where tasks run.
         scratch: path of a scratch folder, empty if there is none.
-        asked: the partitions.
+        asked: partitions and the logs of their other replicas.
 
     Returns:
         For each partition what is known of them, or why they are not known.
@@ -691,7 +686,7 @@ def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[Oth
 
 
 def _why_not_known(one: ReadReplica) -> str:
-    """Why the log of a replica does not tell what it holds, or empty."""
+    """Return why the log of a replica does not show what the replica holds, or empty."""
     who, path, headers = f"replica {one.log.broker}", one.log.place.path, one.replica.headers
     if headers.failure:
         return f"{who}: {headers.why}"
@@ -707,7 +702,7 @@ def _why_not_known(one: ReadReplica) -> str:
 
 
 def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch: str) -> tuple[RowFile, ...]:
-    """The keys of the other replicas: of each the lowest offset of a record that is not known as aborted there.
+    """Find the keys of the other replicas, each with its lowest offset of a record not known to be aborted there.
 
     Raises:
         NotKnownError: a log cannot be read.
@@ -750,14 +745,14 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
 
 
 def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlone | None:
-    """Why nothing is removed by what lies behind the place where two histories part, or None.
+    """Return why records behind the offset where two histories diverge supersede nothing, or None.
 
-    A record there may supersede an older one here. If this log is cut there, the older one is missing here alone.
+    A record there may supersede an older one here. If this log is truncated there, the older one is missing here alone.
 
     Args:
-        context: with what is known of the other replicas.
-        survey: of a partition that was read.
-        high_watermark: nothing at or above it is compacted.
+        context: context with the logs of the other replicas.
+        survey: facts of a partition that was read.
+        high_watermark: offset from which on nothing is compacted.
 
     Source: ``ReplicaFetcherThread``, ``AbstractFetcherThread.truncateOnFetchResponse`` (3.9.2); KIP-101, KIP-279.
     """
@@ -805,8 +800,8 @@ class Staged(NamedTuple):
     """The logs of one partition before and after.
 
     Attributes:
-        staging: the partition.
-        place: where it is.
+        staging: staging of the partition.
+        place: location of the partition.
         others: the other replicas on which its part of the plan rests.
         logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
         results: base offset of a log that is written anew -> absolute path of its new log.
@@ -820,7 +815,7 @@ class Staged(NamedTuple):
 
 
 def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
-    """No marker is gone whose transaction another replica holds; each partition's problem is put into its staging."""
+    """Prove that no removed marker ends a transaction that another replica holds; problems go to the stagings."""
     from krepair.replicas.evidence_check import MarkersGoneItem, NeededItem, find_markers_gone, find_needed
 
     asked = [one for one in partitions if one.others]

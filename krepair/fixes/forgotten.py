@@ -38,7 +38,7 @@ class _LogShows(Enum):
 
 
 class ScanFrom(NamedTuple):
-    """What is scanned of a segment: from an offset on, or all of it where that is not above its base offset."""
+    """Part of a segment to scan: from an offset on, or all of it if the offset is not above its base offset."""
 
     base_offset: int
     from_offset: int
@@ -50,8 +50,8 @@ class OpenTransactions:
     Args:
         bases: base offsets of its segments, ascending.
         known: facts of whole segments, by base offset.
-        is_readable: whether the facts of a segment tell all its batches.
-        gaps: what explains offsets that no segment has. A missing segment may hold a batch of the transaction.
+        is_readable: tells if the facts of a segment cover all its batches.
+        gaps: reasons for offsets that no segment has; a missing segment may hold a batch of the transaction.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class OpenTransactions:
         self._pending[one] = self._first(one)
 
     def take(self, part: ScanFrom, facts: SegmentFacts | None) -> None:
-        """What came of a scan; None if it failed: of the transactions that need it nothing is told."""
+        """Take the result of a scan; None if it failed, which leaves the transactions that need it undecided."""
         if facts is None:
             number = self._bases.index(part.base_offset)
             self._pending = {one: at for one, at in self._pending.items() if at != number}

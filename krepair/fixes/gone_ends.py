@@ -32,7 +32,6 @@ def gone_ends(
     """Return the partitions whose logs end below what the last stop recorded: a clean one, or of an only replica.
 
     Args:
-        view: the log directory.
         ends: log end offset of the partitions that were asked for, None where it cannot be told.
         is_only_replica: whether there is no other replica of a partition, as far as anything says so; asked after an
             unclean stop, where a log ends too early.

@@ -99,11 +99,11 @@ MARKERS_SEEN: Sight[PartitionDecision | LeftAlone] = Sight("markers")
 
 
 class SeenKeys(NamedTuple):
-    """What key compaction decided on one partition, which ``markers`` then leaves alone.
+    """Key compaction of one partition, whose decisions replace those of ``markers``.
 
     Attributes:
-        compaction: the decisions.
-        scratch_bytes: what its keys may take outside of memory, at most.
+        compaction: decisions of the key compaction.
+        scratch_bytes: upper limit of the disk space that its keys take in a scratch folder, in bytes.
     """
 
     compaction: Compaction
@@ -127,7 +127,7 @@ class Markers(Fix):
     )
 
     def wants(self, context: Context, partition: Partition) -> bool:
-        """Where nothing was named: every partition that the cleaner would compact."""
+        """Return whether to take a partition; if none was named, every one that the cleaner would compact."""
         options = context.options
         named = bool(options.topics or options.partitions)
         return named or context.settings.topic(partition.topic).compacts or bool(partition.unreadable)
@@ -149,7 +149,7 @@ class Markers(Fix):
             _hold_transaction_indexes(context, left_to_us)
 
     def look(self, context: Context, survey: Survey) -> Seen:
-        """KR101, and the segments that are written anew."""
+        """Return KR101, and the segments that are rewritten."""
         decision = survey.seen(MARKERS_SEEN)
         if decision is None:
             return Seen()
@@ -169,7 +169,7 @@ class Markers(Fix):
         stage_groups(work, stagings)
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
-        """Every batch and every index entry of the new segments; with the originals, each batch against them."""
+        """Yield readings of every new batch and index entry; with originals, also of each batch against them."""
         return groups_again(work, staging)
 
 
@@ -177,13 +177,13 @@ MARKERS = Markers()
 
 
 def decided_by_key(survey: Survey) -> Compaction | None:
-    """The decisions of key compaction, which include the rules of markers; None if it made none."""
+    """Return the decisions of key compaction, which include the rules of markers; None if there are none."""
     seen = survey.seen(COMPACT_SEEN)
     return seen.compaction if isinstance(seen, SeenKeys) else None
 
 
 def left_alone(survey: Survey) -> LeftAlone | None:
-    """Why no decision can be made on a partition: its log, or the rules; None if one was made, or none asked."""
+    """Return why no decision on a partition is possible; None if one was made, or none was requested."""
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
     seen = survey.seen(MARKERS_SEEN) or survey.seen(COMPACT_SEEN)
@@ -191,7 +191,7 @@ def left_alone(survey: Survey) -> LeftAlone | None:
 
 
 def transaction_indexes_disagree(survey: Survey) -> bool:
-    """Whether reading the logs found a transaction index that is damaged, or that the markers contradict."""
+    """Return whether reading the logs met a transaction index that is damaged or contradicts the markers."""
     left = left_alone(survey)
     return left is not None and left.code in TXN_CODES
 
@@ -200,7 +200,7 @@ def transaction_indexes_disagree(survey: Survey) -> bool:
 
 
 def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone:
-    """Inputs of compaction for a partition that was read, or why they cannot be had."""
+    """Return the inputs of compaction for a partition that was read, or why they are missing."""
     missing = missing_segment(context.view, survey)
     if missing is not None:
         return missing
@@ -255,9 +255,9 @@ def _hold_transaction_indexes(context: Context, surveys: Sequence[Survey]) -> No
 
 
 def _replayed(context: Context, survey: Survey) -> tuple[tuple[int, int], ...]:
-    """(base offset, bytes) of the logs that tell whether its entries are true; none where nothing is lost.
+    """Return (base offset, bytes) of the logs that prove the partition's index entries; none where nothing is lost.
 
-    Behind damage, which only the active one has, entries cannot be told.
+    Entries behind damage, which only the active log may have, cannot be proven.
     """
     decision = survey.seen(MARKERS_SEEN)
     if not isinstance(decision, PartitionDecision) or not any(group.changes for group in decision.groups):
@@ -276,7 +276,7 @@ def left_by_a_start(
     decision: PartitionDecision,
     changed: Sequence[GroupDecision],
 ) -> LeftAlone | None:
-    """Why a start would fail once these groups are written anew, or None."""
+    """Return why a start would fail once these groups are rewritten, or None."""
     return why_a_start_would_fail(
         survey.partition.folder,
         policy,
@@ -295,7 +295,7 @@ def _scan_held(context: Context, survey: Survey, policy: MarkerPolicy) -> LeftAl
 
 
 def _with_held(survey: Survey, policy: MarkerPolicy) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(base offset, markers that stay for other replicas) of the segments that have some."""
+    """Yield (base offset, markers that stay for other replicas) of the segments that have some."""
     for facts in survey.segments:
         held = held_between(policy, facts.base_offset, facts.summary.last_offset + 1)
         if held:
@@ -346,7 +346,7 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
 
 
 def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
-    """Inputs of marker-only compaction for a partition that was read.
+    """Return the inputs of marker-only compaction for a partition that was read.
 
     Raises:
         OSError: a producer snapshot cannot be read.
@@ -366,7 +366,7 @@ def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
 
 
 def _policy(context: Context, survey: Survey, others: OtherReplicas) -> MarkerPolicy:
-    """What is decided by at ``plan`` and again at ``apply``, but for what only the plan knows of evidence and time.
+    """Return the inputs that ``plan`` and ``apply`` share, without those on evidence and time, which the plan holds.
 
     Raises:
         OSError: a producer snapshot cannot be read.
@@ -394,7 +394,7 @@ def _policy(context: Context, survey: Survey, others: OtherReplicas) -> MarkerPo
 
 
 def high_watermark_of(context: Context, survey: Survey) -> int:
-    """The high watermark by which is decided: the log end, where that was said."""
+    """Return the high watermark that decisions use: the log end if the user asked for it."""
     if context.options.assume_high_watermark == "log-end":
         return max(survey.high_watermark, log_end_of(survey.segments))
     return survey.high_watermark
@@ -404,7 +404,7 @@ def high_watermark_of(context: Context, survey: Survey) -> int:
 
 
 def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision) -> Iterator[Finding]:
-    """KR101: what compaction of markers would free."""
+    """Yield KR101: the bytes that compaction of markers would free."""
     unlimited = next((choice for choice in decision.horizons if choice.name == _LATEST), None)
     before = sum(outcome.log_bytes for outcome in decision.outcomes)
     now = sum(outcome.kept_bytes for outcome in decision.outcomes)
@@ -436,18 +436,17 @@ def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision
 
 
 def _with_evidence(context: Context, *, later: bool) -> Next:
-    """The plan that lets markers go; without evidence it would change nothing.
+    """Return the command for a plan that may remove markers; without evidence it would change nothing.
 
     Args:
-        context: of the log directory.
-        later: whether a later horizon has to be named, too.
+        later: true if the command must also name a later horizon.
     """
     words = ["--delete-horizon", time_text(context.options.now_ms)] if later else []
     return Next.of("plan", context.view.path, *words, *WITH_CLUSTER, out=PLAN)
 
 
 def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
-    """Tallies of all segments together."""
+    """Return the tallies of all segments together."""
     total = c.no_tallies()
     for facts in segments:
         total += facts.summary.tallies
@@ -458,12 +457,12 @@ def sum_tallies(segments: Sequence[SegmentFacts]) -> c.Tallies:
 
 
 def notes_of(decision: PartitionDecision) -> tuple[str, ...]:
-    """Lines for the reviewer."""
+    """Return the lines for the reviewer."""
     return (*decision.notes, f"{count_text(decision.active_producers, 'active producer')} at the log end")
 
 
 def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
-    """The change that makes one segment of a group."""
+    """Return the change that turns a group of segments into one."""
     sources = group.sources
     refs = {segment.base_offset: segment for segment in survey.partition.segments}
     aborted = sum(len(source.aborted_kept) for source in sources)
@@ -483,7 +482,7 @@ def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
 
 
 def _merged_away_snapshots(partition: Partition, sources: Sequence[SourceSegment]) -> tuple[str, ...]:
-    """Snapshots named after segments that are merged away go, as on 2.8+ (KAFKA-9393); the newest never does."""
+    """Return the snapshots of merged segments: 2.8+ deletes them too (KAFKA-9393), but never the newest."""
     gone = {source.base_offset for source in sources[1:]}
     return tuple(snapshot.file.name for snapshot in partition.snapshots[:-1] if snapshot.offset in gone)
 
@@ -492,12 +491,12 @@ def _merged_away_snapshots(partition: Partition, sources: Sequence[SourceSegment
 
 
 def groups_of(staging: Staging) -> list[RewriteSegments]:
-    """The groups of segments among its changes."""
+    """Return the groups of segments among the changes of a staging."""
     return [change for change in staging.changes if isinstance(change, RewriteSegments)]
 
 
 def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Copy, recheck, finish and verify; each partition's problem is put into its ``Staging``."""
+    """Copy, recheck, finish and verify the groups; each partition's problem goes into its ``Staging``."""
     _copy(work, stagings)
     for staging in stagings:
         if staging.problem is None:
@@ -534,7 +533,7 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int, int]]:
-    """(base offset, bytes of valid batches) of all logs: of groups that are made by now, those of their new log.
+    """Return (base offset, bytes of valid batches) of all logs; a finished group has those of its new log.
 
     It is proven that nobody needs the markers that such a group has lost: its new log says as much as its sources.
     """
@@ -577,7 +576,7 @@ def _copy(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _prepared(work: Work, staging: Staging) -> list[StageItem]:
-    """Folders and files that the copies are written into, and the items that write them."""
+    """Make the folders and files that the copies are written into; return the items that write them."""
     items: list[StageItem] = []
     planned = staging.planned
     with staging.taking_problems():
@@ -643,10 +642,10 @@ def _recheck(work: Work, staging: Staging) -> None:
 def check_decisions(
     staging: Staging, found: Mapping[int, StageInputs], why_not: Callable[[], str] | None = None
 ) -> None:
-    """What was decided anew of each source is what the plan says.
+    """Check that the repeated decisions on each source are those of the plan.
 
     Args:
-        staging: the partition.
+        staging: staging of the partition.
         found: base offset -> what was decided anew, of the segments that may still be compacted.
         why_not: says why a segment is not among them.
 
@@ -673,10 +672,10 @@ def check_decisions(
 
 
 def others_again(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
-    """The logs of the other replicas on which a partition's part of the plan rests, as they are now.
+    """Return the logs of the other replicas on which a partition's part of the plan rests, as they are now.
 
     Raises:
-        StalePlanError: one is not there, or has changed.
+        StalePlanError: a log is gone or has changed.
     """
     evidence = staging.plan.evidence
     if not isinstance(evidence, Evidence) or evidence.kind == "none":
@@ -689,10 +688,10 @@ def others_again(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
 
 
 def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> OtherReplicas:
-    """What is known of the other replicas on which a partition's part of the plan rests.
+    """Read the other replicas on which a partition's part of the plan rests.
 
     Raises:
-        StalePlanError: one is not there, has changed, or cannot be read any more.
+        StalePlanError: a log is gone, has changed, or is no longer readable.
     """
     logs = others_again(work, staging)
     closed = tuple(_logs_now(staging, facts[:-1]))
@@ -705,7 +704,7 @@ def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
 def policy_now(
     work: Work, staging: Staging, facts: Sequence[SegmentFacts], others: OtherReplicas
 ) -> MarkerPolicy:
-    """The plan's inputs of compaction, with the high watermark and the producers as they are now.
+    """Return the plan's inputs of compaction, with the high watermark and the producers as they are now.
 
     Raises:
         StalePlanError: there is no high watermark any more.
@@ -749,7 +748,7 @@ def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
 def finish_item(
     work: Work, staging: Staging, group: RewriteSegments, folder: str, *, make: bool = True
 ) -> FinishItem:
-    """The item that finishes a group in a folder, or only verifies it there.
+    """Return the item that finishes a group in a folder, or with ``make=False`` only verifies it there.
 
     Raises:
         OSError: the file whose owner and mode the new ones take over cannot be looked at.
@@ -778,7 +777,7 @@ def _ends_in_records(staging: Staging, group: RewriteSegments) -> bool:
 
 
 def _like(folder: PartitionFolder, group: RewriteSegments) -> str:
-    """The file whose owner, mode and attributes the new ones take over: the last original, kept or in place."""
+    """Return the file whose owner and mode the new files take over: the last original, in place or in the backups."""
     name = log_name(group.sources[-1].base_offset)
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):
         if folder.tree.is_there(path):
@@ -790,9 +789,9 @@ def _like(folder: PartitionFolder, group: RewriteSegments) -> str:
 
 
 def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """New segments are held against the plan; with ``work.originals`` also against the kept originals.
+    """Compare new segments with the plan; with ``work.originals`` also with the backups.
 
-    After a purge there are no originals.
+    A purge removes the backups.
     """
     from krepair.rewrite.segments.verify import OriginalsItem, compare_originals
 
@@ -805,7 +804,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
 
 
 def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """Every batch, every index entry and the plan's counts of new segments."""
+    """Yield readings of every batch, every index entry and the plan's counts of new segments."""
     from krepair.rewrite.segments.stage import finish
 
     for group in groups_of(staging):

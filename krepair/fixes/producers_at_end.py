@@ -20,10 +20,10 @@ SNAPSHOT_AT_MOST_BYTES: Final = 1 << 30
 def newest_snapshot(
     snapshots: Sequence[Snapshot], log_end: int
 ) -> tuple[int, tuple[ProducerSnapshotState, ...]]:
-    """The snapshot that a broker would load: the newest valid one not past the log end; (-1, ()) if none is.
+    """Return the snapshot that a broker would load, the newest valid one up to the log end; (-1, ()) if none.
 
     Raises:
-        OSError: one cannot be read.
+        OSError: a snapshot cannot be read.
     """
     for snapshot in reversed(snapshots):
         if snapshot.offset > log_end:
@@ -46,7 +46,7 @@ def newest_snapshot(
 
 
 def replayed_from(partition: Partition, floor: int) -> int:
-    """Base offset of the segment from which transactions are replayed, so that those open at the range are seen whole.
+    """Return the base offset from which transactions are replayed, so that those open at the range are read whole.
 
     Raises:
         OSError: a producer snapshot cannot be read.

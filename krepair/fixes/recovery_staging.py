@@ -55,7 +55,7 @@ _MADE = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeState.PURGED}
 
 
 def floor_in(work: Work, part: PartitionPlan) -> int:
-    """Base offset of the first segment that is recovered, by the recovery point as it was when the plan was made."""
+    """Return the base offset of the first recovered segment, by the recovery point at the time of the plan."""
     line = work.recovery_points.get((part.topic, part.partition))
     known = work.view.recovery_point.offsets.get((part.topic, part.partition))
     point = known if line is None else line.old
@@ -101,7 +101,7 @@ def stage(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def is_index(change: Change) -> bool:
-    """Whether it makes an index file."""
+    """Return whether a change makes an index file."""
     return isinstance(change, ReplaceFile) and change.method != "remove" and change.name.endswith("index")
 
 
@@ -197,21 +197,21 @@ def _all_is_written(work: Work, parts: Sequence[PartitionPlan]) -> bool:
 
 
 def _needs_log(staging: Staging) -> bool:
-    """Whether a file is to be made that follows from the batches."""
+    """Return whether a staging makes a file that is derived from the batches."""
     return any(isinstance(one, ReplaceFile) and one.method != "remove" for one in staging.changes)
 
 
 def _making(work: Work, staging: Staging, items: Sequence[RecoveredItem]) -> list[RecoveredItem]:
-    """The same items, in whose reading indexes are made and the facts of the logs are learned.
+    """Return the same items extended: their reading also makes indexes and learns the facts of the logs.
 
     Raises:
-        KrepairError: the folder of what is staged cannot be made, or a segment is gone.
+        KrepairError: the staging folder cannot be made, or a segment is gone.
         OSError: a file whose owner and mode a new one takes over cannot be looked at.
     """
     from_log = [
-        one
-        for one in staging.changes
-        if is_index(one) and isinstance(one, ReplaceFile) and one.method == "regenerate"
+        change
+        for change in staging.changes
+        if is_index(change) and isinstance(change, ReplaceFile) and change.method == "regenerate"
     ]
     changes = [one for one in from_log if not one.name.endswith(".txnindex")]
     files: dict[int, list[MendItem]] = {}
@@ -265,9 +265,9 @@ def _read_ranges(work: Work, parts: Sequence[tuple[PartitionPlan, Partition]]) -
 def range_items(
     work: Work, part: PartitionPlan, partition: Partition, *, barrier: bool, settle: bool, audit: bool
 ) -> list[RecoveredItem]:
-    """The items that read the range of a partition, one for each segment that is left; see ``RecoveredItem``.
+    """Return the items that read the range of a partition, one for each remaining segment; see ``RecoveredItem``.
 
-    None are left of a topic that was deleted and created again.
+    A topic that was deleted and created again has no segment left.
     """
     floor = floor_in(work, part)
     left = [one for one in parts_after(partition, part.changes) if one.base_offset >= floor]
@@ -300,12 +300,12 @@ def range_items(
 
 
 def _small_files(partition: Partition) -> dict[str, list[str]]:
-    """Names of all files but the logs, by what stands before the first dot."""
-    found: dict[str, list[str]] = {}
+    """Return the names of all files but the logs, by the part of the name before the first dot."""
+    names: dict[str, list[str]] = {}
     for file in partition.files():
         if not file.name.endswith(".log"):
-            found.setdefault(file.name.partition(".")[0], []).append(file.name)
-    return found
+            names.setdefault(file.name.partition(".")[0], []).append(file.name)
+    return names
 
 
 def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
@@ -335,7 +335,7 @@ def _stage_lines(work: Work, staging: Staging, change: ChangeLines) -> None:
 
 
 def _neighbour(work: Work) -> str:
-    """A file of the root whose owner and mode a checkpoint that was not there takes over."""
+    """Return a file of the root whose owner and mode a new checkpoint takes over."""
     view = work.view
     known = [one.file for one in (view.high_watermark, view.log_start, view.cleaner) if one.file is not None]
     known += [view.meta_properties] if view.meta_properties is not None else []
@@ -344,7 +344,7 @@ def _neighbour(work: Work) -> str:
 
 
 def _ready(work: Work, lines: Sequence[ChangedLine]) -> set[tuple[str, int]]:
-    """Partitions of which every change is made, whose logs are as planned, on the disk, and read from there."""
+    """Return partitions whose changes are all made, and whose logs are as planned and were read back from the disk."""
     wanted = {(line.topic, line.partition) for line in lines}
     listed = {one.folder: one for one in work.view.partitions}
     parts = []
@@ -382,7 +382,7 @@ def _why_not_ready(work: Work, part: PartitionPlan, partition: Partition | None)
 
 
 def _changed_log(part: PartitionPlan, partition: Partition) -> str:
-    """The first log that is not as it was planned, of those that no change touches; or empty."""
+    """Return the first log that differs from the plan, of those that no change touches; or empty."""
     effects = [change.log_effect for change in part.changes]
     touched = {base for effect in effects for base in (*effect.segments, *effect.ranges)}
     made = {name for change in part.changes for name in change.touches}
@@ -403,7 +403,7 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
 
 
 def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
-    """Small files, indexes and new segments of a partition; of the root the lines, and the logs of those raised.
+    """Yield readings of small files, indexes and new segments; for the root, of entries and the logs they vouch for.
 
     Raises:
         KrepairError: a segment is gone.

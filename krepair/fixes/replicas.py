@@ -60,7 +60,7 @@ class Side(Struct, frozen=True, kw_only=True):
     """One broker, as ``ID=DIR,DIR`` or ``ID=FACTS``.
 
     Attributes:
-        broker_id: as typed; -1: nobody has said it.
+        broker_id: broker id as typed; -1 if none was given.
         log_dirs: absolute paths of its log directories; empty if there is a facts file.
         facts: absolute path of a facts file, or empty.
     """
@@ -71,7 +71,7 @@ class Side(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As it can be typed again."""
+        """Words that can be typed again as a value of ``--replicas``."""
         return f"{self.broker_id}={self.facts or ','.join(self.log_dirs)}"
 
 
@@ -115,10 +115,10 @@ def parse_sides(texts: Iterable[str], *, at_least: int = 1) -> tuple[Side, ...]:
 
 
 def sides_of_plan(texts: Iterable[str]) -> tuple[Side, ...]:
-    """The sides of ``plan --replicas``: log directories alone.
+    """Return the brokers named by ``plan --replicas``, which takes log directories alone.
 
     Raises:
-        UsageError: one is a facts file; or see ``parse_sides``.
+        UsageError: a value names a facts file; or see ``parse_sides``.
     """
     sides = parse_sides(texts, at_least=0)
     for side in sides:
@@ -131,7 +131,7 @@ def sides_of_plan(texts: Iterable[str]) -> tuple[Side, ...]:
 
 
 def with_whole_paths(options: Options) -> Options:
-    """The options with absolute paths: what a plan says of them may be typed in another folder.
+    """Return the options with absolute paths, as the plan's commands may be typed in another folder.
 
     Raises:
         UsageError: see ``sides_of_plan``.
@@ -157,12 +157,10 @@ def _unique(values: Sequence[object], text: str) -> None:
 
 
 class Ids(NamedTuple):
-    """Whose a log directory is, or a facts file: what ``meta.properties`` says; ids may be empty.
+    """Identity of a log directory or a facts file by ``meta.properties``; ids may be empty.
 
     Attributes:
-        path: absolute.
-        broker_id: of its broker.
-        cluster_id: of its cluster.
+        path: absolute path of the log directory or file.
     """
 
     path: str
@@ -171,7 +169,7 @@ class Ids(NamedTuple):
 
 
 def ids_of(view: LogDir) -> Ids:
-    """Whose a log directory is."""
+    """Return the identity of a log directory."""
     return Ids(view.path, view.broker_id, view.cluster_id)
 
 
@@ -180,7 +178,7 @@ def check_ids(sides: Iterable[tuple[Side, Iterable[Ids]]], mine: Ids | None = No
 
     Args:
         sides: each with the ids of its directories, or of its facts file.
-        mine: of the log directory at hand, where there is one.
+        mine: identity of the log directory at hand, if there is one.
 
     Raises:
         RefusedError: not so.
@@ -219,8 +217,8 @@ class OpenSide:
     """One broker, ready to be read.
 
     Attributes:
-        typed: as it was typed.
-        broker: what is known of it; its replicas are in ``logs``.
+        typed: value of ``--replicas`` as typed.
+        broker: figures of the broker; its replicas are in ``logs``.
         secret: 16 bytes, the key of the hashes.
         logs: its replicas, by topic, number and folder.
         views: its log directories; empty of a facts file.
@@ -238,18 +236,18 @@ class OpenSide:
 
     @property
     def state(self) -> BrokerState:
-        """What is known of the broker, with its replicas."""
+        """State of the broker with its replicas."""
         return replace(self.broker, partitions=tuple(one.state for one in self.logs))
 
     @property
     def ids(self) -> Iterable[Ids]:
-        """Whose its directories are, or its facts file."""
+        """Identities of its directories, or of its facts file."""
         if self.facts is not None:
             return (Ids(self.facts.path, self.broker.broker_id, self.broker.cluster_id),)
         return map(ids_of, self.views)
 
     def runs(self, log_dir: str) -> bool:
-        """Whether a broker uses a log directory, now or earlier in this run. Of a copy or a snapshot none does."""
+        """Return whether a broker uses a log directory, now or earlier in this run; nobody uses a copy."""
         if log_dir not in self.running:
             try:
                 holder = is_locked(log_dir)
@@ -267,7 +265,7 @@ class OpenSide:
 
 
 def secret_of(cluster_id: str) -> bytes:
-    """The key of the hashes of a cluster: the same everywhere, so that facts that were taken apart can be joined."""
+    """Return the hash key of a cluster: equal everywhere, so that facts taken on different hosts can be joined."""
     return hashlib.blake2b(b"krepair compare\0" + cluster_id.encode(), digest_size=_SECRET_BYTES).digest()
 
 
@@ -275,8 +273,8 @@ def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
     """List the log directories of one broker.
 
     Args:
-        side: names them.
-        now_ms: when the reading begins.
+        side: broker and the log directories that were named.
+        now_ms: time at which the reading begins, in epoch milliseconds.
         config: path of a ``server.properties``: what it names of this broker and is not listed was not read.
 
     Raises:
@@ -296,15 +294,17 @@ def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
 
 
 def _known_dirs(views: Sequence[LogDir], config: str | None) -> tuple[str, ...]:
-    """All log directories of a broker by its configuration; empty if that is of another one.
+    """Return all log directories in a broker's configuration; empty if the file belongs to another broker.
 
-    It is of this one if it names one of the directories, by whatever path, and no other id.
+    The file belongs to this broker if it names one of the directories, by whatever path, and no other id.
     """
     here = {os.path.realpath(view.path): view.path for view in views}
-    found = tuple(here.get(os.path.realpath(path), path) for path in configured_log_dirs(config))
-    is_named = not set(found).isdisjoint(here.values())
-    is_his = is_named and not any(why_of_another_broker(config, view.path, view.broker_id) for view in views)
-    return found if is_his else ()
+    configured = tuple(here.get(os.path.realpath(path), path) for path in configured_log_dirs(config))
+    is_named = not set(configured).isdisjoint(here.values())
+    is_of_broker = is_named and not any(
+        why_of_another_broker(config, view.path, view.broker_id) for view in views
+    )
+    return configured if is_of_broker else ()
 
 
 def open_facts(side: Side) -> OpenSide:
@@ -336,15 +336,15 @@ class ReplicaLog(NamedTuple):
     """The log of one replica: in a partition folder, as it was listed, or in a facts file.
 
     Attributes:
-        broker: broker id.
-        state: what its directory says of it.
+        broker: id of the broker.
+        state: figures that the log directory records for the replica.
         segments: (base offset, bytes of the log) of those that are read, ascending.
         view: its log directory; None in a facts file.
         listing: the folder as it was listed; None in a facts file.
         facts: its place in a facts file, or None.
-        bound: of a running broker the offset where its segments at rest end; -1: all is read.
+        bound: offset where the segments at rest of a running broker end; -1 if all is read.
         side: the side that it was found on; None of evidence, where the brokers are stopped.
-        twice: whether its broker has it in two log directories.
+        twice: true if the broker has the replica in two log directories.
     """
 
     broker: int
@@ -359,24 +359,24 @@ class ReplicaLog(NamedTuple):
 
     @property
     def folder(self) -> Partition:
-        """Of one in a directory: the folder as it was listed."""
+        """Listing of a replica that lies in a log directory."""
         assert self.listing is not None
         return self.listing
 
     @property
     def place(self) -> Place:
-        """Of one in a directory: where it is."""
+        """Location of a replica that lies in a log directory."""
         assert self.view is not None
         return place_of(self.view, self.folder)
 
     @property
     def all_of_it(self) -> LogsItem:
-        """Of one in a directory: its segments."""
+        """Segments of a replica that lies in a log directory."""
         return LogsItem(place=self.place, segments=self.segments)
 
     @property
     def planned(self) -> OtherLog:
-        """Of one in a directory: as a plan names it."""
+        """Record of a replica in a log directory, in the form that a plan stores."""
         digest = digest_of_files(self.folder)
         return OtherLog(
             broker_id=self.broker, log_dir=self.state.log_dir, folder=self.state.folder, digest=digest
@@ -384,12 +384,12 @@ class ReplicaLog(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether a broker uses its directory, now or earlier in this run."""
+        """True if a broker uses the directory, now or earlier in this run."""
         return self.side is not None and self.side.runs(self.state.log_dir)
 
     @property
     def unknown(self) -> str:
-        """Why it is not known what its folder will hold, or empty.
+        """Reason why the final contents of the folder are unknown, or empty.
 
         A broker that stops or dies while its cleaner puts a segment in its place leaves a ``.swap``, and of the
         segments that it replaces only some, or none. What looks like a lost segment then lies in the swap. A clean stop
@@ -413,7 +413,7 @@ class ReplicaLog(NamedTuple):
         )
 
     def item(self, *, evidence: bool = False, scratch: str = "") -> ReplicaItem:
-        """The item that reads its headers, see there."""
+        """Return the item that reads the replica's headers."""
         return ReplicaItem(
             place=self.place,
             segments=self.segments,
@@ -423,10 +423,10 @@ class ReplicaLog(NamedTuple):
         )
 
     def listed_again(self) -> Partition:
-        """The folder as it is now.
+        """List the folder as it is now.
 
         Raises:
-            OSError: it cannot be listed.
+            OSError: the folder cannot be listed.
         """
         assert self.view is not None
         found = read_partition(self.view, self.state.folder)
@@ -435,10 +435,10 @@ class ReplicaLog(NamedTuple):
         return found
 
     def at_rest(self, listing: Partition) -> ReplicaLog:
-        """What of a running broker's log cannot change any more: the closed segments that are committed and flushed.
+        """Return the part of a running broker's log that cannot change: closed, committed and flushed segments.
 
-        High watermark and recovery point bound what is compared. What lies behind is read, too, the active segment as
-        far as it is written: a cleaner may have removed a record for a later one that lies there.
+        High watermark and recovery point bound the part that is compared. The rest is read too, the active segment as
+        far as it is written: a cleaner may have removed a record in favour of a later one there.
         """
         bound = min(self.state.high_watermark, self.state.recovery_point)
         ends = [base for base, _ in listing.log_sizes[1:] if base <= bound]
@@ -446,7 +446,7 @@ class ReplicaLog(NamedTuple):
         return self._replace(listing=listing, segments=segments, bound=ends[-1] if ends else 0)
 
     def still(self, listing: Partition) -> bool:
-        """Whether what was read is still there: of a running broker the last segment that was read may have grown."""
+        """Return whether the files are still those that were read; a running broker's last one may have grown."""
         if log_swaps(self.folder) or log_swaps(listing):
             return False
         if self.bound < 0:
@@ -458,12 +458,12 @@ class ReplicaLog(NamedTuple):
 
 
 def log_of(broker: int, view: LogDir, listing: Partition, state: ReplicaState) -> ReplicaLog:
-    """The log in a partition folder."""
+    """Return the log in a partition folder."""
     return ReplicaLog(broker, state, listing.log_sizes, view, listing)
 
 
 def digest_of_files(partition: Partition) -> str:
-    """32 hex digits over name, size and time of all files of a partition folder."""
+    """Return 32 hex digits over name, size and time of all files of a partition folder."""
     digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for file in partition.files():
         digest.update(f"{file.name} {file.size} {file.mtime_ns}\n".encode())
@@ -471,7 +471,7 @@ def digest_of_files(partition: Partition) -> str:
 
 
 def _files(partition: Partition, bases: set[int] | None = None) -> list[tuple[str, int, int]]:
-    """Name, inode and size of the logs, or only of some segments."""
+    """Return name, inode and size of the logs, of all segments or only some."""
     logs = [one.log for one in partition.segments if bases is None or one.base_offset in bases]
     return [(log.name, log.inode, log.size) for log in logs]
 
@@ -483,9 +483,9 @@ class ReadReplica(NamedTuple):
     """One replica that was read, or of which is known why it could not be.
 
     Attributes:
-        log: whose log.
-        replica: what its headers say.
-        source: where its records are: what reads them, or its place in a facts file; None if it could not be read.
+        log: log that was read.
+        replica: state of the replica that its headers show.
+        source: reader of the records, or their place in a facts file; None if the log could not be read.
     """
 
     log: ReplicaLog
@@ -494,7 +494,7 @@ class ReadReplica(NamedTuple):
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether what was read is still there; a facts file is."""
+        """True if the files are still those that were read; a facts file always is."""
         if self.log.listing is None:
             return True
         try:
@@ -509,9 +509,8 @@ def read_replicas(
     """Read the headers of replicas, all in one job; of facts files they are read already.
 
     Args:
-        engine: where functions run.
-        logs: theirs.
-        scratch: for evidence: path of a scratch folder, empty if there is none. A log that changes is not read again.
+        logs: logs of the replicas.
+        scratch: scratch folder for evidence, or empty; with it, a log that changes is not read again.
 
     Returns:
         In the order of the logs.
@@ -535,7 +534,7 @@ def read_replicas(
 
 
 def _settled(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
-    """A replica that did not change while it was read; of a running broker only what cannot change any more."""
+    """Return a replica that did not change while it was read; for a running broker, the part that cannot change."""
     for _ in range(TRIES):
         if log.bound >= 0 and not log.segments:
             text = "its broker is running, and no closed segment lies below its high watermark and recovery point"
@@ -567,9 +566,8 @@ def read_changed_again(engine: Engine, replicas: list[ReadReplica], *, last: boo
     """Read the headers again of replicas that changed before their records were read; whether there are any.
 
     Args:
-        engine: where functions run.
-        replicas: whose records were read; those that changed are replaced.
-        last: whether they were read often enough: then they count as not at rest.
+        replicas: replicas whose records were read; those that changed are replaced.
+        last: true after the last attempt: then a changing replica counts as not at rest.
     """
     changed = [place for place, one in enumerate(replicas) if not (one.replica.failure or one.is_as_it_was)]
     for place in changed:
@@ -593,7 +591,7 @@ def _never_at_rest(log: ReplicaLog) -> ReadReplica:
 
 
 def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
-    """The result of a reading."""
+    """Return the replica of a finished reading, cut at the bound if its broker is running."""
     if log.bound >= 0 and not headers.failure:
         headers = replace(
             headers,
@@ -612,14 +610,14 @@ def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
 
 
 def _below(epochs: Int64s, bound: int) -> Int64s:
-    """Runs of batches of one epoch, up to an offset; what lies behind it may still be truncated."""
+    """Return the epochs' runs of batches up to an offset; those behind it may still be truncated."""
     below = epochs[epochs[:, 1] < bound].copy()
     below[:, 2] = np.minimum(below[:, 2], bound - 1)
     return below
 
 
 def _unread(log: ReplicaLog, text: str, *, at_rest: bool = True) -> ReadReplica:
-    """A replica of which nothing is known but why."""
+    """Return a replica of which only the failure is known."""
     headers = ReplicaHeaders(failure="unreadable", why=text)
     return ReadReplica(log, Replica.of(log.broker, log.state, headers, at_rest=at_rest))
 

@@ -42,19 +42,19 @@ COMMIT_ORDER: Final[tuple[Fix, ...]] = (
 
 
 def owner_of(change: Change) -> Fix:
-    """The fix that makes the bytes of a change, and verifies it; the review has seen that it was asked for."""
+    """Return the fix that makes and verifies the bytes of a change; the review checked that it was requested."""
     name = change.fix
     return next(fix for fix in FIXES if fix.name == name)
 
 
 def asked(words: Iterable[str]) -> tuple[Fix, ...]:
-    """The fixes that were asked for, in the order of the table."""
+    """Return the requested fixes, in the order of the table."""
     known = tuple(words)
     return tuple(fix for fix in FIXES if fix.is_asked(known))
 
 
 def words_of(fix: Fix) -> tuple[str, ...]:
-    """What may be typed for a fix."""
+    """Return the words that may be typed for a fix."""
     return (fix.name, *(f"{fix.name}={way}" for way in fix.ways))
 
 
@@ -83,10 +83,10 @@ def parse_fixes(text: str) -> tuple[str, ...]:
 
 
 def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
-    """What to type after ``--fix`` for what was found, or empty.
+    """Return the value of ``--fix`` that repairs the findings, or empty.
 
     Args:
-        findings: of one log directory.
+        findings: findings of one log directory.
         best_ways: name of a fix -> the way that is advised, see ``Fix.best_way``.
     """
     found = [finding for finding in findings if counts(finding) and finding.fix != "none"]

@@ -1,9 +1,9 @@
-"""What the cluster says of its partitions: who is assigned, in sync, eligible and leader. It is read for ``--cluster``.
+"""Read the state of a cluster's partitions for ``--cluster``: assigned, in-sync and eligible replicas, and leaders.
 
-A log directory does not know that. It is in the output of ``kafka-topics.sh --describe``, and in
+A log directory does not hold this state. It is in the output of ``kafka-topics.sh --describe``, and in
 ``__cluster_metadata-0`` of a KRaft controller: the newest snapshot counts, and the log from there to its end; without a
-snapshot the log has to begin at offset 0. The state is used as proof, so nothing is guessed: whatever is damaged, cut,
-missing or not known makes the copy no proof.
+snapshot the log must begin at offset 0. The state serves as proof, so nothing is guessed: any damaged, cut, missing or
+unknown part makes the copy no proof.
 
 Source: ``TopicDelta.java``, ``PartitionRegistration.merge``, ``MetadataBatchLoader.java``, ``Snapshots.java``,
 ``RecordsSnapshotReader.java`` (3.9.0); KIP-630, KIP-868 (transactions of the metadata log).
@@ -73,11 +73,11 @@ class Assignment:
     Attributes:
         topic_id: 22 characters; empty where it is not known.
         replicas: ids of the assigned brokers, the preferred leader first; during a reassignment old and new ones.
-        isr: in-sync replicas.
+        isr: ids of the in-sync replicas.
         leader: broker id, -1 without one.
-        moving: whether it says that a reassignment is under way.
+        moving: true if a reassignment is under way.
         directories: ids of the log directories, in the order of ``replicas``; empty where they are not known.
-        adding: of a metadata log: brokers that a reassignment adds.
+        adding: brokers that a reassignment adds, by a metadata log.
         removing: likewise, that it takes away.
     """
 
@@ -97,13 +97,13 @@ class MetadataImage:
 
     Attributes:
         topics: name by topic id.
-        partitions: by topic id and number.
-        numbers: of the partitions of each topic, by its id.
+        partitions: assignments by topic id and partition number.
+        numbers: partition numbers of each topic, by topic id.
         brokers: ids of the log directories by broker id, empty before 3.7; one that is not there is not registered.
-        configs: by (type of the resource, name of the resource), then by setting. Brokers' are the dynamic ones.
+        configs: settings by (type, name) of the resource; those of brokers are dynamic.
         end_offset: offset after the last record that was read.
         as_of_ms: time of the last batch of the log, or of the snapshot if nothing follows it; -1 if neither is there.
-        open_transaction: whether a transaction of the controller was open at the end; what it holds does not count.
+        open_transaction: true if a transaction of the controller was open at the end; its records do not count.
         files: the files that were read, in order.
         voters: ids of the controllers that vote; empty where only their configurations say it (KIP-853).
         later: the first record of a type that krepair does not know, and where it is; empty if there is none. What it
@@ -135,7 +135,7 @@ class _NoProofError(Exception):
 
 
 class Fault(StrEnum):
-    """What is wrong with a metadata log, by what a node that starts makes of it."""
+    """Fault of a metadata log, by its effect on a node that starts."""
 
     SNAPSHOT = "snapshot"
     """The newest snapshot is empty, cut or damaged."""
@@ -156,7 +156,7 @@ class Examined(NamedTuple):
 
     Attributes:
         image: the state at its end, or before the first fault; None if nothing was read.
-        fault: None if it is whole.
+        fault: fault of the log, None if the log is whole.
         why: file, position, what was expected and found; empty if it is whole.
     """
 
@@ -212,7 +212,7 @@ def read_metadata_log(folder: str) -> MetadataImage:
 
 
 class _ImageBuilder:
-    """Builds the image, file by file."""
+    """Builder of the image, which reads file by file."""
 
     def __init__(self, folder: str, names: list[str]) -> None:
         self.folder = folder
@@ -242,7 +242,7 @@ class _ImageBuilder:
         return self.result
 
     def _read_snapshot(self, snapshot: SnapshotName) -> None:
-        """A snapshot is whole if it begins with its header and ends with its footer."""
+        """Read a snapshot; a whole one begins with its header and ends with its footer."""
         kinds: list[int] = []
         for position, header, batch in self._batches(snapshot.name):
             if kinds and kinds[-1] == ControlType.SNAPSHOT_FOOTER:
@@ -265,7 +265,7 @@ class _ImageBuilder:
         self.result.end_offset = snapshot.end_offset
 
     def _read_log(self, start: int, snapshot: SnapshotName | None) -> None:
-        """Every batch from ``start`` on, without a gap; what the snapshot covers is passed over, but checked."""
+        """Read every batch from ``start`` without a gap; those that the snapshot covers are only checked."""
         if not self.segments:
             return
         first = self.segments[0][0]
@@ -303,7 +303,7 @@ class _ImageBuilder:
         self.result.as_of_ms = max(self.result.as_of_ms, header.max_timestamp)
 
     def _batches(self, name: str) -> Iterator[tuple[int, BatchHeader, bytes]]:
-        """Position, header and bytes of every batch; all CRCs are right."""
+        """Yield position, header and bytes of every batch; all CRCs are right."""
         with opened_for_reading(str(Path(self.folder, name))) as descriptor:
             size = os.fstat(descriptor).st_size
             read = read_exactly_from(descriptor)
@@ -339,7 +339,7 @@ class _ImageBuilder:
         return key.type_id
 
     def _take(self, name: str, position: int, record: Record) -> None:
-        """One record, at once, or at the end of its transaction."""
+        """Apply one record, at once or at the end of its transaction."""
         found = metadata.decode_record(record.value)
         if isinstance(found, Damage):
             raise _NoProofError(f"{name}: the batch at position {position}: {_text(found)}")
@@ -379,7 +379,7 @@ def used_by(record: metadata.MetadataRecord, where: str) -> Iterator[Used]:
 
 
 def _has_only_a_wrong_magic(read: Callable[[int, int], bytes], position: int, rest: int) -> bool:
-    """Whether a batch has a version above 2 and is right apart from it: its CRC does not cover the version."""
+    """Return whether only the batch's version, above 2, is wrong: the CRC does not cover the version."""
     if rest < HEADER_SIZE:
         return False
     header = decode_header(read(HEADER_SIZE, position))
@@ -552,7 +552,7 @@ DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --d
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a file says of the cluster.
+    """State of a cluster as a file tells it.
 
     Attributes:
         path: the file or folder, absolute.
@@ -560,17 +560,18 @@ class ClusterView:
             answers also when no broker runs), or ``metadata-log``.
         source_is_certain: False for a text of ``--describe`` that could be of a broker or of ZooKeeper. Then ``source``
             is ``describe``, and a person has to vouch for it.
-        digest: of all bytes that were read: BLAKE2b of 128 bits, 32 hex digits.
+        digest: BLAKE2b of all bytes that were read, 128 bits as 32 hex digits.
         cluster_id: empty where it is not known; ``--describe`` does not print it.
         as_of_ms: epoch milliseconds: of the metadata log the time of its last batch, of a text that of its file. A copy
             makes it later, so that it only shows that a text is old.
-        partitions: by topic and number.
+        partitions: assignments by topic and partition number.
         topic_configs: settings by topic. Of ``--describe`` of a broker all that are not Kafka's defaults, as that
             broker sees them; of the other sources only the topic's own.
         broker_configs: dynamic settings by broker id as text, empty for the default of all brokers; only of the
             metadata log.
         brokers: ids of the log directories of each registered broker, empty before 3.7; only of the metadata log.
-        no_proof: why it proves nothing about replicas, or empty: see ``MetadataImage.later``. Settings count.
+        no_proof: reason why the file proves nothing about replicas, or empty (see ``MetadataImage.later``); its
+            settings still count.
     """
 
     path: str
@@ -589,12 +590,12 @@ class ClusterView:
 def configs_of(
     typed: ClusterView | None, own: Sequence[ClusterView], broker_id: str
 ) -> ClusterConfigs | None:
-    """The settings that the cluster has on record; None if there is no source.
+    """Return the settings that the cluster has on record; None if there is no source.
 
     Args:
-        typed: what ``--cluster`` names.
+        typed: the state that ``--cluster`` names.
         own: the metadata logs of the broker itself; the first one counts, before what was typed.
-        broker_id: whose dynamic settings count, empty if that is not known.
+        broker_id: id of the broker whose dynamic settings count; empty if unknown.
     """
     cluster = next(iter(own), typed)
     if cluster is None:
@@ -605,7 +606,7 @@ def configs_of(
 
 
 def configs_of_image(image: MetadataImage, broker_id: str) -> ClusterConfigs:
-    """The same of the metadata log beside the logs."""
+    """Return the settings on record in the metadata log beside the logs."""
     configs = image.configs
     topics = {name: configs.get((TOPIC_RESOURCE, name), {}) for name in image.topics.values()}
     broker = {**configs.get((BROKER_RESOURCE, ""), {}), **configs.get((BROKER_RESOURCE, broker_id), {})}
@@ -685,7 +686,7 @@ def view_of_image(path: str, image: MetadataImage, cluster_id: str, digest: str 
         path: absolute path of its folder.
         image: the state at its end.
         cluster_id: id of the cluster that it is of.
-        digest: of its files, where a plan rests on it.
+        digest: digest of the image's files, if a plan rests on it.
     """
     configs = image.configs
     return ClusterView(
@@ -704,7 +705,7 @@ def view_of_image(path: str, image: MetadataImage, cluster_id: str, digest: str 
 
 
 def _cluster_id(folder: Path) -> str:
-    """That of ``meta.properties`` beside the log; empty where there is none."""
+    """Return the cluster id in ``meta.properties`` beside the log; empty if there is none."""
     try:
         data = read_whole(str(folder / META_PROPERTIES), meta_properties.MAX_BYTES + 1)
     except OSError:
@@ -714,10 +715,10 @@ def _cluster_id(folder: Path) -> str:
 
 
 def _digest(folder: Path, image: MetadataImage) -> str:
-    """Of names, sizes and bytes of all files that were read.
+    """Return a digest over names, sizes and bytes of all files that were read.
 
     Raises:
-        UnreadableError: one could not be read again.
+        UnreadableError: a file could not be read again.
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for name in image.files:

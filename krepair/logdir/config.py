@@ -56,7 +56,7 @@ class TopicConfigs(NamedTuple):
 
     Attributes:
         file: path of the file as it was given.
-        topics: topic -> key -> value.
+        topics: settings by topic, then by key.
     """
 
     file: str
@@ -200,7 +200,7 @@ _ID_KEYS: Final = ("node.id", "broker.id")
 
 
 def configured_log_dirs(config: str | None) -> tuple[str, ...]:
-    """The log directories in a ``server.properties``, in its order; empty if there are none.
+    """Return the log directories in a ``server.properties``, in its order; empty if there are none.
 
     ``log.dirs`` counts before ``log.dir``.
 
@@ -215,7 +215,7 @@ def configured_log_dirs(config: str | None) -> tuple[str, ...]:
 
 
 def configured_metadata_dirs(config: str | None) -> tuple[str, ...]:
-    """Where a broker may have its metadata log: ``metadata.log.dir``, or one of its log directories.
+    """Return where a broker may have its metadata log: ``metadata.log.dir``, or one of its log directories.
 
     Raises:
         UsageError: see ``configured_log_dirs``.
@@ -242,7 +242,7 @@ def log_dirs_left_out(named: Sequence[str], config: str | None) -> tuple[str, ..
 
 
 def configured_id(config: str | None) -> str:
-    """``node.id`` or ``broker.id`` of a ``server.properties``, empty if it says none or leaves it to the cluster.
+    """Return ``node.id`` or ``broker.id`` of a ``server.properties``; empty if it has none or the cluster assigns it.
 
     Raises:
         UsageError: the file cannot be read.
@@ -253,12 +253,12 @@ def configured_id(config: str | None) -> str:
 
 
 def why_of_another_broker(config: str | None, log_dir: str, broker_id: str) -> str:
-    """Why a ``server.properties`` is of another broker than a log directory, by their ids; empty if they do not differ.
+    """Return why a ``server.properties`` and a log directory belong to different brokers; empty if ids agree.
 
     Args:
         config: path of the file, None if there is none.
         log_dir: path of the log directory.
-        broker_id: whose it is, empty if it does not say so.
+        broker_id: broker id of the log directory, empty if it has none.
 
     Raises:
         UsageError: the file cannot be read.
@@ -315,7 +315,7 @@ class ClusterConfigs(NamedTuple):
     Attributes:
         topics: settings of each topic that the cluster knows, by name; empty for a topic without any.
         broker: dynamic settings of the broker, under the names of ``server.properties``.
-        source: where they stand, as in ``Setting.source``.
+        source: name of the source, as in ``Setting.source``.
     """
 
     topics: Mapping[str, Mapping[str, str]]
@@ -327,7 +327,7 @@ class _Synonym(NamedTuple):
     """A name in ``server.properties`` for a topic-level key.
 
     Attributes:
-        key: the name.
+        key: name of the setting in the broker's file.
         factor: the value times this factor is the topic-level value.
         bits: width of the number, 0 for a value that is checked like the topic-level one.
     """
@@ -341,7 +341,7 @@ class _Key(NamedTuple):
     """One key that krepair uses.
 
     Attributes:
-        key: Kafka's name.
+        key: name of the setting in Kafka.
         type: ``int``, ``long``, ``boolean``, ``list`` or ``string``.
         default: Kafka's default, as text.
         at_least: the smallest number that a broker accepts.
@@ -430,15 +430,15 @@ class TopicSettings(NamedTuple):
         segment_bytes: largest size of a merged ``.log`` in bytes.
         segment_index_bytes: largest size of a merged ``.index`` or ``.timeindex`` in bytes.
         index_interval_bytes: bytes of log between two index entries.
-        delete_retention_ms: how long markers and tombstones stay, in ms.
+        delete_retention_ms: time that markers and tombstones stay, in ms.
         min_compaction_lag_ms: younger records are not compacted, in ms.
         retention_ms: older segments are deleted, in ms; -1 for never.
         max_message_bytes: largest batch that a producer may send, in bytes.
         max_decompressed_message_bytes: a cleaner of 4.4 fails at a larger record of a compressed batch, in bytes.
-        preallocate: whether the active log is as long as a full one from its first write on.
-        tiered: why the topic has, or may have, tiered storage; empty if it has none.
-        policy_is_known: whether ``cleanup.policy`` is known for this topic. It is not known if only the broker's value
-            for all topics is there.
+        preallocate: true if the active log has its full length from the first write on.
+        tiered: reason why the topic has, or may have, tiered storage; empty if it has none.
+        policy_is_known: true if ``cleanup.policy`` is known for this topic; the broker's value for all topics is not
+            enough.
         settings: all settings as text with their sources, by key.
     """
 
@@ -458,7 +458,7 @@ class TopicSettings(NamedTuple):
 
     @property
     def compacts(self) -> bool:
-        """Whether the broker's cleaner would compact the topic."""
+        """True if the broker's cleaner would compact the topic."""
         return "compact" in self.cleanup_policy
 
 
@@ -513,11 +513,10 @@ class Settings:
         return max(self.transactional_id_expiration_ms, self.producer_id_expiration_ms)
 
     def topic(self, topic: str, *, begins_elsewhere: bool = False) -> TopicSettings:
-        """The effective settings of a topic.
+        """Return the effective settings of a topic.
 
         Args:
-            topic: its name.
-            begins_elsewhere: whether a log start is recorded of the partition that lies before its first segment.
+            begins_elsewhere: true if a recorded log start offset lies before the first segment.
         """
         settings = {key: self._topic_setting(topic, key) for key in sorted(_TOPIC_KEYS)}
 
@@ -541,7 +540,7 @@ class Settings:
         )
 
     def _tiered(self, topic: str, remote: Setting, *, begins_elsewhere: bool) -> str:
-        """Why a topic counts as tiered. A log that is not may begin elsewhere too, after an unclean stop."""
+        """Return why a topic counts as tiered; after an unclean stop any log may begin before its first segment."""
         if remote.value == "true":
             return "the topic is tiered (remote.storage.enable)"
         described = topic in self._topics or topic in self._cluster or topic in _INTERNAL
@@ -549,9 +548,9 @@ class Settings:
         return "" if known or not begins_elsewhere else _MAY_BE_TIERED
 
     def _policy_is_known(self, topic: str) -> bool:
-        """Whether the policy is known.
+        """Return whether the cleanup policy of a topic is known.
 
-        If the topic-config file has the topic without a policy, the broker's policy counts. So the broker's file must
+        If the topic-config file has the topic without a policy, the broker's policy counts, so the broker's file must
         be there.
         """
         own = self._topics.get(topic)
@@ -588,10 +587,10 @@ def load_settings(
     cluster has on record, the broker's settings (dynamic ones before those of its file), the default.
 
     Args:
-        config_file: a broker's ``server.properties``.
+        config_file: path of a broker's ``server.properties``.
         topic_config_file: JSON ``{"topic": {"key": "value"}}``, or the output of ``kafka-configs.sh --describe``.
         overrides: topic-level or broker-wide key -> value, for all topics.
-        cluster: what the cluster has on record, None if that is not known.
+        cluster: settings that the cluster has on record, None if unknown.
 
     Raises:
         UsageError: a file cannot be read or understood, or a broker would not accept a value. The message names file
@@ -611,10 +610,10 @@ def load_settings(
 
 
 def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
-    """Settings as a plan has them on record.
+    """Return the settings that a plan has on record.
 
     Args:
-        rows: of each topic by name, and broker-wide ones under an empty name.
+        rows: settings of each topic by name, and broker-wide settings under an empty name.
 
     Raises:
         ValueError: one that has to be a whole number is none.
@@ -628,7 +627,7 @@ def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
 
 
 def of_every_topic(source: str) -> bool:
-    """Whether a setting of this source holds for all topics, so that a topic of its own did not ask for it."""
+    """Return whether a setting of this source holds for all topics, so that no single topic asked for it."""
     of_all = (_OF_SERVER, _DYNAMIC, "--set")
     return source in {DEFAULT, DEFAULT_OF_INTERNAL, NOT_KNOWN} or source.startswith(of_all)
 
@@ -642,10 +641,10 @@ def _recorded(values: Mapping[str, str], source: str) -> dict[str, Setting]:
 
 
 def _of_a_broker(config_file: str) -> dict[str, ConfigLine]:
-    """The lines of a ``server.properties``.
+    """Return the lines of a ``server.properties``.
 
     Raises:
-        UsageError: see ``read_server_properties``; or it has lines, but none of a broker.
+        UsageError: see ``read_server_properties``; or the file has lines, but none of a broker.
     """
     lines = read_server_properties(config_file)
     keys = (*_TOPIC_KEYS.values(), *_BROKER_KEYS.values())
@@ -707,7 +706,7 @@ def _override_settings(overrides: Mapping[str, str]) -> dict[str, Setting]:
 
 
 def _checked(key: _Key, text: str, where: str) -> str:
-    """The value as a broker understands it, in its one normal form.
+    """Return the value as a broker understands it, in its one normal form.
 
     Raises:
         UsageError: a broker would not accept it.

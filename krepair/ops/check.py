@@ -59,7 +59,6 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
 
     Args:
         log_dirs: paths of one broker's log directories, which are compared with one another.
-        options: options as typed.
         progress: receiver of the bytes done so far.
 
     Raises:

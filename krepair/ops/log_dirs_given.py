@@ -108,9 +108,7 @@ def named_and_missing(options: Options, partitions: Collection[tuple[str, int]])
     """Return the named topics and partitions that do not exist, each as (``topic`` or ``partition``, name).
 
     Args:
-        options: options as typed.
         partitions: (topic, number) of existing partitions.
-
     """
     topics = {topic for topic, _ in partitions}
     return [

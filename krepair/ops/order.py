@@ -1,7 +1,7 @@
-"""The order of commit, and whether under the fence: chosen for a plan, and looked at once more before it is applied.
+"""Choose the order of commit and whether it needs the fence, for a new plan and again right before it is applied.
 
-What it depends on are the active segments of all partitions, which a broker may have gone on writing since. The plan
-holds a digest of what they were. Where they are the same by size and time, nothing has to be read again.
+The choice depends on the active segments of all partitions, which a broker may have written to since. The plan holds a
+digest of their sizes and times; where the digest is still the same, no segment is read again.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ _LAST_WITH_P1: Final = (2, 8)
 
 
 def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Collection[str]) -> Commit:
-    """How the changes of a plan are swapped in.
+    """Choose how the changes of a plan are swapped in.
 
     Args:
-        context: of the log directory.
-        partitions: of the plan.
+        partitions: partitions of the plan.
         root: names of the root's files that the plan changes, before all others.
 
     Raises:
-        PersonDecidesError: that depends on a broker version that is not known, or the fence on a damaged file that the
-            plan does not mend.
+        PersonDecidesError: the order depends on a broker version that is not known, or the fence on a damaged file
+            that the plan does not repair.
     """
     lowest = lowest_changes(partitions)
     if lowest:
@@ -67,7 +66,7 @@ def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Colle
 
 
 def lowest_changes(partitions: Iterable[PartitionPlan]) -> dict[str, int]:
-    """Partition folder -> the lowest base offset from which a recovery has to begin while its changes are made."""
+    """Return partition folder -> lowest base offset from which recovery must begin while the changes are made."""
     lowest: dict[str, int] = {}
     for partition in partitions:
         froms = [change.recovers_from for change in partition.changes]
@@ -78,11 +77,11 @@ def lowest_changes(partitions: Iterable[PartitionPlan]) -> dict[str, int]:
 
 
 def active_segments(view: LogDir) -> str:
-    """32 hex digits over what tells of each active segment whether it is the same, and the clean-shutdown marker."""
+    """Return 32 hex digits over name, size and time of every active segment, and the clean-shutdown marker."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     digest.update(b"clean" if view.clean_shutdown else b"unclean")
     for partition in view.partitions:
-        last = [(one.log.name, one.log.size, one.log.mtime_ns) for one in partition.segments[-1:]]
+        last = [(active.log.name, active.log.size, active.log.mtime_ns) for active in partition.segments[-1:]]
         digest.update(os.fsencode(f"{partition.folder}\0{last}\0{partition.unreadable}\0"))
     return digest.hexdigest()
 
@@ -95,17 +94,16 @@ def damage_now(
     scratch: Scratch,
     keeps_marker: bool,
 ) -> str:
-    """Return why the fence of a plan would do harm now: the first log that a recovery under it would cut; or nothing.
+    """Return why the plan's fence would do harm now: the first log that a recovery would cut; empty if none.
 
-    Other active segments than those of the plan are read again.
+    Active segments that differ from those of the plan are read again.
 
     Args:
-        plan: that is carried out, or taken back.
+        plan: the plan that is applied or undone.
         view: the log directory now.
-        left: targets with the changes that are still to do, or to take back.
-        engine: reads logs.
-        scratch: for what does not fit into memory.
-        keeps_marker: whether a fence holds the clean-shutdown marker, which it will give back.
+        left: targets with the changes that are still to be made or undone.
+        scratch: scratch folder for data that does not fit into memory.
+        keeps_marker: True if a fence holds the clean-shutdown marker and will give it back.
     """
     if not plan.commit.fence or not lowest_changes(left) or plan.commit.looked_at == active_segments(view):
         return ""
@@ -116,24 +114,24 @@ def damage_now(
         return ""
     return (
         f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
-        "the fence a broker that is started meanwhile would cut it"
+        "the fence a broker that starts before the end would cut it"
     )
 
 
 def commit_now(
     plan: Plan, view: LogDir, left: Sequence[PartitionPlan], harm: str, broker_version: str
 ) -> Commit:
-    """Return the order of commit for the broker that is there now; under the plan's fence where that does no harm.
+    """Return the order of commit for the broker that is there now, under the plan's fence where that is harmless.
 
     Args:
-        plan: that is carried out, or taken back.
+        plan: the plan that is applied or undone.
         view: the log directory now.
-        left: targets with the changes that are still to do, or to take back.
-        harm: see ``damage_now``.
+        left: targets with the changes that are still to be made or undone.
+        harm: result of ``damage_now``.
         broker_version: value of ``--broker-version``; empty: that of the plan.
 
     Raises:
-        RefusedError: it depends on the version of the broker, and nothing says which it is.
+        RefusedError: the order depends on the broker's version, and nothing says which version it is.
         UsageError: the version is malformed.
     """
     if not lowest_changes(left) or (plan.commit.fence and not harm):
@@ -149,9 +147,10 @@ def commit_now(
 
 
 def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[DamagedSegment]:
-    """What a recovery under the fence would cut now, of all active segments; closed ones are known by fingerprints.
+    """Return the damaged active segments that a recovery under the fence would cut now.
 
-    Without a clean-shutdown marker active segments are recovered in any case, with the fence and without it.
+    Closed segments are known by their fingerprints. Without a clean-shutdown marker a broker recovers active segments
+    in any case, with the fence or without it.
     """
     if not context.view.clean_shutdown:
         return []
@@ -159,9 +158,10 @@ def _damage_met(context: Context, partitions: Sequence[PartitionPlan]) -> list[D
 
 
 def _all_damage(context: Context) -> list[DamagedSegment]:
-    """Damage of logs that were read, and of the active segments of all other partitions.
+    """Return the damage of all logs that were read, and of the active segments of all other partitions.
 
-    The fence would have a broker recover those. Without a clean-shutdown marker it recovers them in any case.
+    The fence makes a broker recover those active segments. Without a clean-shutdown marker it recovers them in any
+    case.
     """
     read = [survey for survey in context.surveys.values() if survey.segments]
     damaged = [
@@ -177,23 +177,24 @@ def _all_damage(context: Context) -> list[DamagedSegment]:
 
 
 def _damaged_last(context: Context, but: Collection[str]) -> list[DamagedSegment]:
-    """Damaged active segments of the partitions that can be read, but for those of some folders."""
-    asked = [
-        one
-        for one in context.view.partitions
-        if one.segments and not one.unreadable and one.folder not in but
+    """Return the damaged active segments of readable partitions, except those in the folders ``but``."""
+    readable = [
+        partition
+        for partition in context.view.partitions
+        if partition.segments and not partition.unreadable and partition.folder not in but
     ]
     return [
         DamagedSegment(survey.partition.folder, facts.base_offset, active=True)
-        for survey, facts in read_last_logs(context, context.survey_all(asked))
+        for survey, facts in read_last_logs(context, context.survey_all(readable))
         if _would_lose(context.view, survey.partition, facts, active=True)
     ]
 
 
 def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, active: bool) -> bool:
-    """Whether a recovery under the fence could cut something that the next start would leave.
+    """Return whether a recovery under the fence could cut records that the next start would leave.
 
-    Of a torn tail nothing is lost; and without a clean-shutdown marker the active segment is recovered in any case.
+    A torn tail holds no whole batch, so cutting it loses nothing. Without a clean-shutdown marker the active segment is
+    recovered in any case.
     """
     if facts.summary.damage == D_NONE:
         return False
@@ -201,7 +202,7 @@ def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, acti
 
 
 def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
-    """Whether all that follows the last valid batch is the torn rest of one, or zeros that were never written over."""
+    """Return whether only a torn batch, or zeros that were never written over, follow the last valid batch."""
     if facts.summary.damage not in (D_TORN, D_PAST_END, D_ZEROS):
         return False
     rest = facts.summary.file_size - facts.summary.valid_bytes
@@ -223,8 +224,7 @@ class DamagedSegment(NamedTuple):
 
     Attributes:
         folder: name of its partition folder.
-        base_offset: its base offset.
-        active: whether it is the last of its partition.
+        active: True for the last segment of its partition.
     """
 
     folder: str
@@ -235,7 +235,7 @@ class DamagedSegment(NamedTuple):
 def damage_in_reach(
     lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment]
 ) -> list[DamagedSegment]:
-    """The damaged segments that a recovery under the fence would meet, and cut together with all behind them.
+    """Return the damaged segments that a recovery under the fence would meet and cut, with all that follows them.
 
     Args:
         lowest_groups: partition folder -> base offset of its first group.
@@ -252,12 +252,12 @@ def damage_in_reach(
 def choose_commit(
     lowest_groups: Mapping[str, int], damaged: Iterable[DamagedSegment], broker_version: str
 ) -> Commit:
-    """P1 with the fence; the version's own order without it where recovery would meet damage.
+    """Choose P1 with the fence; where recovery would meet damage, the order of the broker's version without it.
 
     Args:
         lowest_groups: partition folder -> base offset of its first group.
         damaged: every damaged segment of the log directory that is known.
-        broker_version: of the broker that would be started on the directory next, as ``3.9.2``; empty if unknown.
+        broker_version: version of the broker that will be started next, such as ``3.9.2``; empty if unknown.
 
     Raises:
         PersonDecidesError: the fence would meet damage and the version is not known.
@@ -270,7 +270,7 @@ def choose_commit(
     first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
     if not broker_version:
         message = (
-            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that is started meanwhile "
+            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that starts before the end "
             "would cut it there. Without the fence the safe order of renames depends on the broker's version, and that "
             "is not known"
         )

@@ -105,13 +105,12 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     """Make a plan for one log directory.
 
     Args:
-        log_dir: its path.
-        options: as typed.
-        progress: told of bytes.
+        options: options as they were typed.
+        progress: receives the number of bytes read.
 
     Raises:
-        NotALogDirError: it is none, or something that was named is not there.
-        LockedError: a broker, or another krepair, is using it.
+        NotALogDirError: the folder is no log directory, or a named partition is not in it.
+        LockedError: a broker, or another krepair, is using the log directory.
         UsageError: a configuration file or value is wrong.
         PersonDecidesError: the safe order of commit depends on a broker version that is not known.
     """
@@ -138,19 +137,21 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
 def _without(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition], refused: Mapping[str, LeftAlone]
 ) -> Plan:
-    """Return the plan that leaves some partitions alone: ``apply`` would refuse it, or the next start would fail.
+    """Return a plan that skips the partitions which ``apply`` would refuse, or whose next start would fail.
 
     Args:
-        context: of the log directory, in which nobody has looked yet: files of the root depend on all partitions.
-        fixes: asked for.
-        partitions: that are looked at.
-        refused: partition folder -> why it is left alone.
+        context: a fresh context, since changes of the root depend on all partitions.
+        fixes: fixes that were requested.
+        partitions: partitions that are analyzed.
+        refused: partition folder -> reason for skipping the partition.
     """
     losses = context.options.accepted_losses
     kept = tuple(text for text in losses if parts_of_consent(text)[1] not in refused)
     context.options = with_fields(context.options, accepted_losses=kept)
     context.survey_all(partitions)  # in their order
-    by_folder = look_at_partitions(context, fixes, [one for one in partitions if one.folder not in refused])
+    by_folder = look_at_partitions(
+        context, fixes, [part for part in partitions if part.folder not in refused]
+    )
     first = next(fix.name for fix in COMMIT_ORDER if fix in fixes)
     for folder, left in refused.items():
         by_folder[folder] = {first: Seen(left=left)}
@@ -158,7 +159,7 @@ def _without(
 
 
 def _log_decisions(plan: Plan) -> None:
-    """Log what a plan changes, and why it leaves the other partitions alone."""
+    """Log what a plan changes, and why it skips the other partitions."""
     if not _LOG.isEnabledFor(logging.INFO):
         return
     for partition in plan.partitions:
@@ -178,15 +179,14 @@ def contexts(
     *,
     beside_broker: bool = False,
 ) -> Iterator[Callable[[LogDir], Context]]:
-    """What gives a listing of a log directory its context: settings, engine, what is known of other replicas.
+    """Yield the function that makes the context of a listing: settings, engine and the logs of other replicas.
 
     Args:
-        view: the log directory.
-        options: as typed.
-        fixes: asked for.
-        partitions: that they will read.
-        progress: told of bytes.
-        beside_broker: whether a broker may be at work.
+        options: options as they were typed.
+        fixes: fixes that were requested.
+        partitions: partitions that the fixes will read.
+        progress: receives the number of bytes read.
+        beside_broker: True if a broker may be running.
 
     Raises:
         KrepairError: see ``make_plan`` and ``read_sides``.
@@ -217,18 +217,17 @@ Sides = tuple[Mapping[int, tuple[LogDir, ...]], OtherDirs]
 def read_sides(
     fixes: Sequence[Fix], options: Options, view: LogDir, cluster: ClusterView | None = None
 ) -> Sides:
-    """The log directories of all brokers, where records or markers may go from this one.
+    """Read the other brokers' log directories, if a fix may remove records or markers from this one.
 
     Args:
-        fixes: asked for.
-        options: as typed.
-        view: the log directory.
-        cluster: what ``--cluster`` names.
+        fixes: fixes that were requested.
+        options: options as they were typed.
+        cluster: the state of the cluster that ``--cluster`` names.
 
     Raises:
-        UsageError: one cannot be read as a side.
-        LockedError: one is in use.
-        RefusedError: one is of another broker or cluster.
+        UsageError: a value of ``--replicas`` cannot be read.
+        LockedError: a log directory is in use.
+        RefusedError: a log directory belongs to another broker or cluster.
     """
     if not any(fix.asks_others for fix in fixes):
         return {}, OtherDirs()
@@ -270,8 +269,8 @@ def refuse_if_locked(path: str, *, can_preview: bool) -> None:
     """Raise ``LockedError`` when somebody holds the log directory's lock.
 
     Args:
-        path: of the log directory that is planned for.
-        can_preview: whether a preview of the same plan can be made beside the broker.
+        path: path of the log directory that is planned for.
+        can_preview: True if the same plan can be previewed beside the broker.
     """
     holder = is_locked(path)
     if holder is not None:
@@ -284,10 +283,10 @@ def refuse_if_locked(path: str, *, can_preview: bool) -> None:
 
 
 def partitions_named(view: LogDir, options: Options) -> list[Partition]:
-    """Partitions that the command line lets in.
+    """Return the partitions that the command line selects.
 
     Raises:
-        NotALogDirError: some were named, and none of them is there.
+        NotALogDirError: partitions were named, and none of them is there.
     """
     chosen = named_or_all(view, options)
     if not chosen:
@@ -296,7 +295,7 @@ def partitions_named(view: LogDir, options: Options) -> list[Partition]:
 
 
 def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Options) -> Load:
-    """Bytes of the logs that the fixes have to read whole, by the dearest work that a fix does with them."""
+    """Sum the bytes of logs that the fixes read whole, by the most expensive work on each."""
     work = dict.fromkeys(WorkKind, 0)
     for partition in partitions:
         kinds = {fix.work for fix in fixes if fix.reads_whole(partition, fix.way(options.fixes))}
@@ -331,7 +330,7 @@ def look_at_partitions(
 
 
 def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFix]) -> Plan:
-    """The plan of what the fixes want; looks at the other partitions' active segments if a fence would reach them."""
+    """Build the plan of what the fixes want; read the active segments of other partitions that a fence would reach."""
     view = context.view
     surveys = [context.surveys[folder] for folder in by_folder]
     see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
@@ -363,15 +362,14 @@ def _built(
     left: Collection[str] = (),
     room: Room | UnsetType = UNSET,
 ) -> Plan:
-    """The plan of these partitions; those in ``left`` stay as they are, and so do their lines in the root.
+    """Build the plan of these partitions; those in ``left`` stay as they are, and so do their checkpoint entries.
 
     Args:
-        context: of the log directory.
-        fixes: asked for.
-        partitions: that were looked at.
-        surveys: of them.
+        fixes: fixes that were requested.
+        partitions: partitions that were analyzed.
+        surveys: what was read of these partitions.
         left: folders of partitions for which there is no room.
-        room: what is free, where there are such.
+        room: free space of the disk, where partitions are left out.
     """
     view, options = context.view, context.options
     gone = [one for one in partitions if one.folder in left]
@@ -399,7 +397,7 @@ def _built(
 
 
 def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan:
-    """A partition with the damage that its plan met, and leaves as it is."""
+    """Return a partition with a note on the damage that its plan met and leaves as it is."""
     if not stays or plan.status == "left alone":
         return plan
     first = stays[0]
@@ -427,20 +425,20 @@ def _sound(survey: Survey, by_fix: ByFix, options: Options) -> ByFix:
 
 
 def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
-    """A partition that stays as it is, since its changes do not fit on the disk now."""
+    """Return a partition without changes, since they do not fit on the disk now."""
     left = LeftAlone(NO_ROOM, WHY_NO_ROOM, Next.of("plan", LOG_DIR, out=PLAN).at(AFTER_PURGE))
     return _left_alone(replace(plan, changes=()), left, options)
 
 
 def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
-    """Folders whose modification times look copied (KR106), and those whose cleaner makes no progress (KR104)."""
+    """Return folders whose modification times look copied (KR106), and folders with a stalled cleaner (KR104)."""
     copied = [one for one in surveys if mtimes_look_copied(one.segments, one.partition.topic)]
     still = [one for one in surveys if cleaner_stands_still(view, one)]
     return [one.partition.folder for one in copied], [one.partition.folder for one in still]
 
 
 def _kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
-    """One earlier plan, as a risk of a new plan. Holds no age: the same directory, the same bytes."""
+    """Return the risk that an earlier plan is for a new one; it has no age, so equal directories give equal bytes."""
     where = few(plan.partitions)
     return Risk(
         code=KEPT_ORIGINALS,
@@ -458,7 +456,7 @@ def _kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
 def _root_plan(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]
 ) -> RootPlan | None:
-    """The changes of the root's files, None if there are none."""
+    """Return the changes of the root's files; None if there are none."""
     seen = [fix.look_root(context) for fix in fixes]
     changes, later = _one_of_each_file([change for one in seen for change in one.changes])
     keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
@@ -481,7 +479,7 @@ def _root_plan(
 def _one_of_each_file(
     proposed: Sequence[ReplaceFile | ChangeLines],
 ) -> tuple[tuple[ReplaceFile | ChangeLines, ...], list[str]]:
-    """The changes by name, one of each file, since a file has one kept original; and what waits for the next plan."""
+    """Return one change of each file, as a file has one backup, and notes on those that wait for the next plan."""
     chosen: dict[str, ReplaceFile | ChangeLines] = {}
     later = []
     for change in proposed:
@@ -491,10 +489,9 @@ def _one_of_each_file(
 
 
 def keeper_of(view: LogDir, changing: Sequence[str]) -> str:
-    """The partition folder that holds what is staged and kept of the root's files; empty if there is none.
+    """Return the partition folder that holds staged files and backups of the root; empty if no folder is usable.
 
     Args:
-        view: the log directory.
         changing: folders of partitions that change; one of these is taken, so that no other is touched.
     """
     usable = [
@@ -510,7 +507,7 @@ def keeper_of(view: LogDir, changing: Sequence[str]) -> str:
 
 
 def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
-    """The policy as the plan records it, with each setting's source, and what was said of other replicas."""
+    """Return the policy as the plan records it: each setting with its source, and the statements on other replicas."""
     view, options = context.view, context.options
     topics = {survey.partition.topic: survey.settings for survey in surveys}
     recorded = {
@@ -540,7 +537,7 @@ def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
 
 
 def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> PartitionPlan:
-    """One partition's part of the plan; figures that follow from others are filled in by the builder."""
+    """Build one partition's part of the plan; the builder fills in the figures that follow from other partitions."""
     partition = survey.partition
     in_order = [by_fix[fix.name] for fix in COMMIT_ORDER if fix.name in by_fix]
     changes = tuple(change for seen in in_order for change in seen.changes)
@@ -604,7 +601,7 @@ def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
 
 
 def _left_notes(context: Context, survey: Survey, by_fix: ByFix, name: str) -> Iterator[str]:
-    """What a fix leaves alone in a partition that this plan changes, and how it may get its turn."""
+    """Yield why a fix skips part of a partition that this plan changes, and the command that gets it its turn."""
     left, note = by_fix[name].left, by_fix[name].left_note
     if left is None or not note:
         return
@@ -639,7 +636,7 @@ def _private_notes(partition: Partition) -> tuple[str, ...]:
 
 
 def fingerprints(survey: Survey, block_bytes: int) -> tuple[FileFingerprint, ...]:
-    """Fingerprints of every regular file of the partition."""
+    """Return the fingerprints of every regular file of the partition."""
     digests = {log_name(facts.base_offset): facts.summary.headers for facts in survey.segments}
     digests |= survey.digests
     if survey.log is not None:
@@ -716,7 +713,7 @@ def _refuse_what_needs_a_stop(fixes: Sequence[Fix]) -> None:
 
 
 def _listed(log_dir: str) -> LogDir:
-    """The directory as it is now; what vanished while it was listed is listed again."""
+    """List the directory as it is now; retry while files vanish from under the listing."""
     for _ in range(TRIES - 1):
         try:
             return read_log_dir(log_dir)
@@ -727,11 +724,11 @@ def _listed(log_dir: str) -> LogDir:
 
 @dataclass(eq=False)
 class PreviewReading:
-    """Reads partitions until what was read of each belongs together.
+    """Reader of partitions beside a running broker, repeated until what was read of each belongs together.
 
     Attributes:
         view: the log directory as it was first listed.
-        fixes: asked for.
+        fixes: fixes that were requested.
         context_of: gives a listing its context.
         done: folder -> its part of the plan.
         surveys: folder -> what it was made of.
@@ -745,7 +742,7 @@ class PreviewReading:
     _doubted: set[str] = field(default_factory=set)
 
     def read(self, view: LogDir, folders: Sequence[str]) -> None:
-        """All of these partitions, as often as is needed."""
+        """Read all of these partitions, as often as needed."""
         waiting = set(folders)
         for number in range(TRIES):
             if number:
@@ -767,7 +764,7 @@ class PreviewReading:
                 return
 
     def plan(self) -> Plan:
-        """The preview of all partitions that were read."""
+        """Return the preview of all partitions that were read."""
         context = self.context_of(self.view)
         copied, still = signs_in(self.view, self.surveys.values())
         return build_plan(
@@ -788,7 +785,7 @@ class PreviewReading:
         return context, look_at_partitions(context, self.fixes, partitions)
 
     def _is_doubtful(self, folder: str, found: PartitionPlan) -> bool:
-        """Whether damage was met, and for the first time."""
+        """Return whether damage was met for the first time; the running broker may still have been writing there."""
         if not found.uncleanable_bytes or folder in self._doubted:
             return False
         self._doubted.add(folder)
@@ -826,7 +823,7 @@ def _notes(listed: Partition) -> tuple[str, ...]:
 
 
 def _snapshots_read(survey: Survey, found: PartitionPlan) -> set[str]:
-    """Producer snapshots that decisions came from, or that would go."""
+    """Return the producer snapshots on which decisions rest, or which would be removed."""
     log_end = log_end_of(survey.segments)
     below = [one.file.name for one in survey.partition.snapshots if one.offset <= log_end]
     return {*below[-1:], *names_removed(found.changes)}

@@ -1,4 +1,4 @@
-"""Whether a plan may be carried out, or taken back: everything that can refuse it, in the order in which it is asked.
+"""Check that a plan may be applied or undone: everything that can refuse it, in the order of the checks.
 
 1. The plan (``check_target``): it is a preview; the review objects; its directory is not there, or of another broker.
 2. The ground (``ready``): a link stands where a folder of krepair's own should be; this user may not change the files;
@@ -75,10 +75,10 @@ FINISHED: Final = frozenset({ChangeState.COMMITTED, ChangeState.FREED, ChangeSta
 
 
 def check_target(plan: Plan, log_dir: str = "") -> Plan:
-    """Review the plan, and see that its directory is there and is of the plan's broker.
+    """Review the plan, and check that its directory exists and belongs to the plan's broker.
 
-    Whether it is as the plan has left it, its journals and what its files hold tell: so a copy of the directory, or one
-    that was restored, is as good as the directory.
+    Journals and file contents tell whether the directory is as the plan left it. So a copy or a restored backup of the
+    directory is as good as the directory itself.
 
     Args:
         plan: as read from its file.
@@ -144,7 +144,7 @@ def _review(plan: Plan) -> None:
 
 @contextlib.contextmanager
 def disk_below(log_dir: str, given: Disk | None = None) -> Iterator[Disk]:
-    """What writes below a log directory, and nowhere else; ``given`` is taken instead."""
+    """Yield the writer for a log directory, which writes nowhere else; ``given`` is used instead if there is one."""
     if given is not None:
         yield given
         return
@@ -157,8 +157,8 @@ def ready(plan: Plan, given: Disk | None = None, rests_on: Iterable[str] = ()) -
     """Look, before anything is begun, at what is there of krepair's own, and at who may change it; then hold the lock.
 
     Args:
-        plan: from ``check_target``.
-        given: what writes; a test may wrap it.
+        plan: the plan that ``check_target`` returned.
+        given: a writer to use instead; tests wrap the real one.
         rests_on: other log directories, whose locks are held, too: their logs are read, and stay as they are.
 
     Yields:
@@ -197,7 +197,7 @@ def ready(plan: Plan, given: Disk | None = None, rests_on: Iterable[str] = ()) -
 
 
 def check_may_change_root(tree: Tree, log_dir: str) -> None:
-    """Checks that the fence can be put up: the files in the root are this user's.
+    """Check that this user owns the files in the root, so that the fence can be raised.
 
     Raises:
         WrongUserError: they are not; the message names the first one.
@@ -210,7 +210,7 @@ def check_may_change_root(tree: Tree, log_dir: str) -> None:
 
 
 def check_may_change(folder: PartitionFolder) -> None:
-    """Checks that the files of a partition, and what krepair left in it, are this user's.
+    """Check that this user owns the files of a partition and what krepair left in it.
 
     Raises:
         WrongUserError: one is not; the message names it.
@@ -223,7 +223,7 @@ def check_may_change(folder: PartitionFolder) -> None:
 
 
 def check_may_purge(folder: PartitionFolder) -> None:
-    """Checks that what krepair left in a partition is this user's; of the partition's own files none matters.
+    """Check that this user owns what krepair left in a partition; the partition's own files do not matter.
 
     Raises:
         WrongUserError: something is not; the message names it.
@@ -273,7 +273,7 @@ def _who() -> str:
 
 
 def others_of(plan: Plan) -> list[str]:
-    """The log directories of other brokers on whose logs a plan rests."""
+    """Return the log directories of other brokers on whose logs a plan rests."""
     logs = [log for part in plan.partitions if part.changes for log in _logs(part)]
     return sorted({log.log_dir for log in logs} - {plan.log_dir})
 
@@ -294,12 +294,12 @@ def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
 
 
 def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
-    """What a broker has begun to make a replica since the plan was made, in the directories that were searched for it.
+    """Return the replicas that a broker began to move since the plan was made, in the directories searched for them.
 
-    It cannot come later, while the log that it would be copied from is in a directory that apply has locked.
+    None can begin later: the log that would be copied is in a directory that apply has locked.
 
     Returns:
-        (topic, number) -> what has come, of the partitions that rest on evidence.
+        (topic, number) -> the new folder, of the partitions that rest on evidence.
 
     Raises:
         StalePlanError: one of the directories is not there any more, or is another one.
@@ -320,12 +320,12 @@ def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
 
 
 def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
-    """What was the only replica when the plan was made, and is not by the metadata logs of its broker as they are now.
+    """Return the partitions that had one replica when the plan was made, and by their broker's metadata no longer do.
 
-    A broker that was started since may have given a new replica a value whose tombstone would go here.
+    A broker that was started since may have copied a value to a new replica; its tombstone must not be removed here.
 
     Args:
-        plan: that is applied.
+        plan: the plan that is applied.
         view: the log directory as it is now.
 
     Returns:
@@ -350,7 +350,7 @@ def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
 
 
 def _resting(plan: Plan) -> list[PartitionPlan]:
-    """The partitions of which markers or tombstones may go."""
+    """Return the partitions from which markers or tombstones may be removed."""
     return [
         part
         for part in plan.partitions
@@ -363,10 +363,10 @@ def _logs(part: PartitionPlan) -> tuple[OtherLog, ...]:
 
 
 def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
-    """The names in a log directory.
+    """List the folder names in a log directory.
 
     Raises:
-        StalePlanError: it cannot be listed, or is another one.
+        StalePlanError: the directory cannot be listed, or belongs to another broker.
     """
     try:
         meta = meta_of(one.path)
@@ -386,9 +386,9 @@ def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
 
 
 def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
-    """Return why ``apply`` would not begin with a finished plan on an unchanged directory, by partition folder.
+    """Return why ``apply`` would refuse a finished plan on an unchanged directory, by partition folder.
 
-    What changes between the two is not asked: lock, user, room, clock, and evidence of the cluster.
+    Lock, user, free space, clock and the evidence of the cluster may change before ``apply`` and are not checked.
     """
     changing = {target.folder: target for target in plan.partitions if target.changes}
     found: dict[str, LeftAlone] = {}
@@ -415,14 +415,14 @@ def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
 def may_begin(
     plan: Plan, view: LogDir, target: PartitionPlan, folder: PartitionFolder, half_done_in_root: str
 ) -> dict[str, ChangeState]:
-    """The state of each change of a target with which ``apply`` may begin, by its id.
+    """Return change id -> state of each change of a target; raise where ``apply`` must not begin with the target.
 
     Args:
-        plan: that shall be carried out.
+        plan: the plan that will be applied.
         view: the log directory as it is under the lock, after what was half done has been finished.
         target: a partition of the plan, or the root.
-        folder: of the target.
-        half_done_in_root: why another plan is half done in the root, which is taken back only with all of its
+        folder: folder of the target.
+        half_done_in_root: reason why another plan is half done in the root, which is undone only with all of its
             partitions; or empty.
 
     Raises:
@@ -452,7 +452,7 @@ def may_begin(
 def _check_no_other_plan(
     others: Sequence[Beside], target: PartitionPlan, folder: PartitionFolder, half_done_in_root: str
 ) -> None:
-    """Of two plans that have begun with the same files, each would take those of the other for its own.
+    """Check that no other plan has begun with the same files: each would take the other's files for its own.
 
     Raises:
         RefusedError: another plan has begun here, and has not ended; or it is half done in the root.
@@ -464,12 +464,12 @@ def _check_no_other_plan(
 
 
 def _list_plans(folder: PartitionFolder) -> Next:
-    """Lists the plans that are at work in the log directory."""
+    """Return the command that lists the plans at work in the log directory."""
     return Next.of("undo", folder.log_dir)
 
 
 def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -> str:
-    """Name the first file that is not as the plan has it."""
+    """Return which file differs from the plan, and how."""
     for file in plan.files:
         path = folder.at(file.name)
         found = folder.tree.status(path)
@@ -484,7 +484,9 @@ def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -
 
 
 def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
-    """Files of the root wait until every fence is down: it has lowered a line of one of them, and watches the others.
+    """Check that every fence is down before files of the root change.
+
+    A fence has lowered an entry of one of these files, and watches the others.
 
     Raises:
         RefusedError: the target is the root, and a fence is up.
@@ -501,16 +503,16 @@ def check_no_fence(target: PartitionPlan, watch: Watch | None) -> None:
 
 
 def targets_of(plan: Plan) -> list[PartitionPlan]:
-    """Everything that the plan changes, in the order of ``apply``: partitions, then the root as one more.
+    """Return everything that the plan changes, in the order of ``apply``: partitions, then the root.
 
-    The root comes last: a fence lowers a line of one of its files, so all fences have to be down.
+    The root comes last: a fence lowers an entry of one of its files, so all fences must be down.
     """
     root = [] if plan.root is None else [as_partition(plan.root)]
     return [*apply_order(plan), *root]
 
 
 def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
-    """Targets as they are committed: damaged files of the root, which fences must read; partitions; then its lines."""
+    """Return targets in commit order: damaged files of the root, which fences read; partitions; entries of the root."""
     partitions = [target for target in targets if not is_root(target)]
     first, last = [], []
     for root in targets:
@@ -522,20 +524,20 @@ def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
 
 
 def undo_order(plan: Plan) -> list[PartitionPlan]:
-    """Targets as they are taken back: commit order backwards. So what a start trusts goes before what it trusts.
+    """Return targets in the order of undo, commit order backwards: an entry is undone before the files it vouches for.
 
-    Source: a recovery point that is still raised while an index or a snapshot is the old one again would be believed.
+    A recovery point that is still advanced while the old index or snapshot is back would make a start trust that file.
     """
     return commit_order([*plan.partitions, *([] if plan.root is None else [as_partition(plan.root)])])[::-1]
 
 
 def is_root(target: PartitionPlan) -> bool:
-    """Whether a target is the root of the log directory."""
+    """Return whether a target is the root of the log directory."""
     return target.folder == ROOT
 
 
 def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
-    """The partition as it is listed now, None if its folder is gone."""
+    """Return the partition as it is listed now; None if its folder is gone."""
     # They are listed by topic and number.
     at = bisect_left(view.partitions, (target.topic, target.partition), key=lambda one: one.key)
     found = view.partitions[at] if at < len(view.partitions) else None
@@ -543,17 +545,17 @@ def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
 
 
 def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:
-    """The folder of a partition, or of the root, as the journal wants it."""
+    """Return the folder of a partition, or of the root, in the form that the journal needs."""
     if is_root(target) and plan.root is not None:
         return RootFolder(disk, plan.log_dir, plan.root.keeper, plan.plan_id)
     return PartitionFolder(disk, plan.log_dir, target.folder, plan.plan_id)
 
 
 def why_left_alone(folder: PartitionFolder) -> str:
-    """Why a partition is left as it is: its folder is gone, or is a link behind which nothing is touched; or empty.
+    """Return why a partition is skipped: its folder is gone, or is a link, which krepair never follows; or empty.
 
     Raises:
-        OSError: it could not be looked at.
+        OSError: the folder could not be read.
     """
     found = folder.tree.status(folder.holder)
     if found is None:

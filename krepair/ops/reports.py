@@ -1,4 +1,4 @@
-"""What each verb hands back: plain values that the command line prints as text or as JSON."""
+"""Results that the verbs return: plain values, which the command line prints as text or as JSON."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _DONE_OUTCOMES = frozenset({"committed", "already", "undone", "purged", "gone"})
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a verb hands back: figures, what to type next, and the exit code that follows from them.
+    """Result of a verb: figures, the next command, and the exit code that follows from them.
 
     Attributes:
-        engine: which engine was used, and why, one line; empty where none was.
-        next_command: what to type next, or empty.
+        engine: name of the engine that was used, and why, in one line; empty where none was used.
+        next_command: the command to type next; may be empty.
     """
 
     engine: str = ""
@@ -32,23 +32,23 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """DONE, unless a report says otherwise of itself."""
+        """Exit code of the report: DONE, unless a subclass decides otherwise."""
         return ExitCode.DONE
 
 
 class PartitionSummary(Struct, frozen=True, kw_only=True):
-    """What a partition is made of.
+    """Figures of one partition.
 
     Attributes:
-        partition: folder name.
-        segments: how many.
-        log_bytes: size of all its ``.log`` files.
-        batches: valid batches.
+        partition: folder name of the partition.
+        segments: number of segments.
+        log_bytes: size of all ``.log`` files of the partition.
+        batches: number of valid batches.
         markers: commit and abort markers.
-        marker_bytes: their bytes.
-        emptied: batches without records that are no markers.
-        emptied_bytes: their bytes.
-        log_start_offset: first offset.
+        marker_bytes: size of the markers in bytes.
+        emptied: number of batches without records that are not markers.
+        emptied_bytes: size of the emptied batches in bytes.
+        log_start_offset: base offset of the first segment; 0 if there is none.
         log_end_offset: offset after the last valid batch.
     """
 
@@ -65,23 +65,24 @@ class PartitionSummary(Struct, frozen=True, kw_only=True):
 
 
 class KeptPlan(Struct, frozen=True, kw_only=True):
-    """What one plan keeps in a log directory.
+    """Backups of one plan in a log directory.
 
     Attributes:
-        plan_id: of the plan.
+        plan_id: id of the plan.
         state: ``applied``; ``half done`` (a change was interrupted); ``undone`` (only what is left over has to go);
             ``being purged``; ``staged`` (new files only, nothing was changed); ``unknown`` (a journal or folder could
             not be read).
         partitions: names of the folders that hold something of it, ascending.
-        bytes: of the files that have no other name: what purge frees.
-        last_written_ms: when a journal of it was last written, epoch milliseconds; -1 if there is none.
-        age_seconds: since then, by ``now_ms``; -1 if it is not known.
-        copy: of the plan, among what it keeps: ``there``, ``missing``, or ``damaged`` (no copy can be used).
-        undo: whether it can be undone, by what is to be seen without reading the kept files: ``yes``, ``partly`` (not
-            in every partition), ``no``.
-        why_not: of ``partly`` and ``no``: the first reason; of a copy that cannot be used: what is wrong with it.
-        next_command: what to type about that reason, such as of a damaged journal; may be empty.
-        forbidden: whether nothing but the permissions is in the way of a look at it.
+        bytes: size of the files that have no other name, which is what purge frees.
+        last_written_ms: time of the last write to a journal of the plan, in epoch milliseconds; -1 if there is no
+            journal.
+        age_seconds: seconds since the last write, counted up to ``now_ms``; -1 if unknown.
+        copy: state of the copy of the plan: ``there``, ``missing``, or ``damaged`` (no copy can be used).
+        undo: ``yes``, ``partly`` (not in every partition) or ``no``: can the plan be undone, judged without reading the
+            backups.
+        why_not: first reason for ``partly`` or ``no``, or the fault of a copy that cannot be used.
+        next_command: the command to type about ``why_not``, such as for a damaged journal; may be empty.
+        forbidden: true if permissions alone keep this user from reading the backups.
         fence: folders whose fence is up: a broker that starts now recovers the partition.
         half_done: ids of the changes that were interrupted.
     """
@@ -102,10 +103,10 @@ class KeptPlan(Struct, frozen=True, kw_only=True):
 
 
 class KeptReport(Report, frozen=True, kw_only=True):
-    """What ``undo`` and ``purge`` of a log directory list when no plan is named.
+    """List of backups that ``undo`` and ``purge`` print when no plan is named.
 
     Attributes:
-        log_dir: its path.
+        log_dir: path of the log directory.
         plans: the one written last comes first, which is the order in which they can be undone.
     """
 
@@ -114,17 +115,17 @@ class KeptReport(Report, frozen=True, kw_only=True):
 
 
 class RuleSummary(Struct, frozen=True, kw_only=True):
-    """What was found of one rule, as far as it is equally bad.
+    """Findings of one rule and one severity, summed up.
 
     Attributes:
-        rule: ``KRnnn``.
-        severity: how bad it is here.
-        title: of the rule.
-        fix: name for ``--fix`` that mends it, or ``none``.
-        findings: how many.
-        partitions: folders, that with most bytes first.
-        bytes: that the findings are about.
-        command: what to type, where it is the same for all of them; else empty.
+        rule: code of the rule, as in ``KR101``.
+        severity: severity that these findings share.
+        title: title of the rule.
+        fix: name for ``--fix`` that repairs the findings, or ``none``.
+        findings: number of findings.
+        partitions: partition folders, the one with the most bytes first.
+        bytes: bytes that the findings concern.
+        command: the command to type, where all findings share one; else empty.
     """
 
     rule: str
@@ -141,27 +142,28 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
     """One log directory as ``check`` saw it.
 
     Attributes:
-        log_dir: its path.
-        cluster_id: from ``meta.properties``, may be empty.
-        broker_id: from ``meta.properties``, may be empty.
-        findings: by partition, then rule, then file and position.
-        rules: the same summed up by rule, the worst first.
-        partitions: what each is made of, by topic and number.
-        forecast: what the next start would do, by topic and number.
+        log_dir: path of the log directory.
+        cluster_id: cluster id in ``meta.properties``; may be empty.
+        broker_id: broker id in ``meta.properties``; may be empty.
+        findings: all findings, sorted by partition, rule, file and position.
+        rules: the findings summed up by rule, the worst first.
+        partitions: figures of each partition, by topic and number.
+        forecast: expected effects of the next start, by topic and number.
         settings: topic -> its settings, each with its source.
         retention_not_known: partitions with segments past ``retention.ms``, whose ``cleanup.policy`` is not known: the
             forecast says nothing of retention there.
-        uncleanable_partitions: KIP-346's count.
-        uncleanable_bytes: KIP-346's bytes.
-        scanned_bytes: how much ``.log`` was read.
+        uncleanable_partitions: number of uncleanable partitions, as KIP-346 counts them.
+        uncleanable_bytes: uncleanable bytes, as KIP-346 counts them.
+        scanned_bytes: bytes of ``.log`` files that were read.
         start_needs_bytes: bytes the next start may write on this disk, -1 if it was not worked out.
-        start_reserves_bytes: by how much it extends index files without writing to them, -1 likewise.
-        free_bytes: what the file system has left, -1 if that is not known.
+        start_reserves_bytes: bytes by which the next start extends index files without writing to them; -1 if it was
+            not worked out.
+        free_bytes: free bytes of the file system; -1 if unknown.
         start_needs_files: new files that the next start may make, -1 if that was not worked out.
         free_files: new files that the file system has room for, -1 if it has no such limit.
         start_opens_files: files that the start opens, and the broker keeps open.
         start_maps_files: index files that it maps into memory.
-        kept: what applied plans keep, the one written last first.
+        kept: backups of applied plans, the plan written last first.
     """
 
     log_dir: str
@@ -187,13 +189,13 @@ class LogDirReport(Struct, frozen=True, kw_only=True):
 
 
 class CheckReport(Report, frozen=True, kw_only=True):
-    """What ``check`` found.
+    """Result of ``check``.
 
     Attributes:
         log_dirs: one entry per log directory, in the order given.
         left_out: log directories that the broker's configuration names and that were not looked at.
         oldest_version: the oldest release that can read all of them, of those that krepair knows; empty if none can.
-        newest_version: the newest one.
+        newest_version: the newest release that can read all of them; empty if none can.
     """
 
     log_dirs: tuple[LogDirReport, ...] = ()
@@ -203,29 +205,29 @@ class CheckReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when any finding is more than information, else DONE."""
+        """FOUND if any finding is more than information, else DONE."""
         found = any(counts(finding) for report in self.log_dirs for finding in report.findings)
         return ExitCode.FOUND if found else ExitCode.DONE
 
 
 class ApplyReport(Report, frozen=True, kw_only=True):
-    """What ``apply``, ``undo`` or ``purge`` did.
+    """Result of ``apply``, ``undo`` or ``purge``.
 
     Attributes:
-        verb: which of them.
-        plan_id: of the plan.
-        log_dir: where.
-        results: by partition and base offset, in the order of the plan.
-        slow_because: why Spark could not be taken, where it would be sooner done; else empty.
+        verb: the verb that ran.
+        plan_id: id of the plan.
+        log_dir: path of the log directory.
+        results: results of the changes, in the order of the plan.
+        slow_because: reason why Spark could not be used where it would be faster; else empty.
         uncleanable_partitions: KIP-346's count after this run.
         uncleanable_bytes: KIP-346's bytes after this run.
-        interrupted: whether it was stopped at a safe point.
-        digest: of the plan, all 64 hex digits; empty where the plan was not read.
-        notes: what has to be known besides, one sentence each: such as that the directory was moved.
-        taken_back: what an earlier run had left and this one has taken back, where nothing else is done: the fence
-            of a partition, or the id of a change that was half done.
-        by_hand: of ``undo``: the lines of a shell that put originals back where a journal is damaged; a person types
-            them while the broker is stopped.
+        interrupted: true if the run was stopped at a safe point.
+        digest: digest of the plan, all 64 hex digits; empty where the plan was not read.
+        notes: other facts to know, one sentence each, such as that the directory was moved.
+        taken_back: leftovers of an earlier run that this one undid, where nothing else was done: the fence of a
+            partition, or the id of a half-done change.
+        by_hand: shell lines of ``undo`` that put backups in place where a journal is damaged; a person types them while
+            the broker is stopped.
     """
 
     verb: Literal["apply", "undo", "purge"]
@@ -243,7 +245,7 @@ class ApplyReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """DONE when all is done; the one common code when nothing is done, and nothing was taken back; else PARTLY."""
+        """DONE if all is done; the shared code if nothing was done or undone; else PARTLY."""
         if self.interrupted:
             return ExitCode.INTERRUPTED
         missed = [result for result in self.results if result.outcome not in _DONE_OUTCOMES]
@@ -255,27 +257,27 @@ class ApplyReport(Report, frozen=True, kw_only=True):
 
     @property
     def bytes_freed(self) -> int:
-        """Sum over the results."""
+        """Bytes freed by all results together."""
         return sum(result.bytes_freed for result in self.results)
 
 
 def next_of(results: Sequence[ChangeResult], again: Next, otherwise: Next) -> Next:
-    """What to type after a verb of a plan.
+    """Return the command to type after a verb that works on a plan.
 
     Args:
-        results: what it did.
-        again: the same command: it continues what stopped half done, or at a full disk.
-        otherwise: where no failure asks for anything.
+        results: results of the verb's changes.
+        again: the same command, which resumes after a crash or a full disk.
+        otherwise: the command for a run in which no failure asks for another one.
     """
     failed = [result for result in results if result.outcome == "failed"]
-    told = next((result.next_command for result in (*failed, *results) if result.next_command), NOTHING)
-    told = told or next((again.at(result.again) for result in failed if result.again), NOTHING)
-    goes_on = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
-    return told or (again if goes_on else otherwise)
+    command = next((result.next_command for result in (*failed, *results) if result.next_command), NOTHING)
+    command = command or next((again.at(result.again) for result in failed if result.again), NOTHING)
+    resumable = {result.exit_code for result in failed} & {ExitCode.UNWRITABLE, ExitCode.PARTLY}
+    return command or (again if resumable else otherwise)
 
 
 def _worst(codes: Iterable[int]) -> ExitCode:
-    """The code they share; PARTLY where it is among them; else REFUSED: nothing was changed, for several reasons."""
+    """Return the code that all share; PARTLY if it is among them; else REFUSED, as nothing was changed."""
     known = {code for code in codes if code}
     if ExitCode.PARTLY in known:
         return ExitCode.PARTLY
@@ -288,16 +290,16 @@ def _worst(codes: Iterable[int]) -> ExitCode:
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """One thing that ``verify`` found wrong.
+    """Problem that ``verify`` met.
 
     Attributes:
         partition: folder name, or empty for the log directory itself.
         file: file name, or empty.
         position: byte in the file, -1 if it is about the whole file.
-        text: what was expected and what is there.
-        change_id: of the change it belongs to, or empty.
-        next_command: what to type about it; may be empty.
-        forbidden: whether it is only that this user may not look.
+        text: expected and actual state, in words.
+        change_id: id of the change that the problem belongs to, or empty.
+        next_command: the command to type about the problem; may be empty.
+        forbidden: true if permissions alone keep this user from reading the file.
     """
 
     partition: str
@@ -310,11 +312,11 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class CheckedFiles(Struct, frozen=True, kw_only=True):
-    """Files that ``verify`` of a plan has checked, of one kind.
+    """Files of one kind that ``verify`` of a plan has checked.
 
     Attributes:
         what: the files, in words, plural.
-        files: how many of them; a file that is checked in two ways counts for each.
+        files: number of files; a file that is checked in two ways counts for each.
         how: each of them was checked, in words.
     """
 
@@ -324,19 +326,20 @@ class CheckedFiles(Struct, frozen=True, kw_only=True):
 
 
 class VerifyReport(Report, frozen=True, kw_only=True):
-    """What ``verify`` proved and what it could not.
+    """Result of ``verify`` for a plan or one log directory.
 
     Attributes:
         target: the plan file's log directory, or the log directory given.
-        plan_id: of the plan, empty when a log directory was verified.
+        plan_id: id of the plan; empty if a log directory was verified.
         problems: all that is wrong, by partition and file.
-        partitions: how many were looked at.
-        segments: how many logs were read whole; of a plan those that it made or changed.
-        batches: how many were checked.
-        bytes_read: of ``.log``.
-        slow_because: why Spark could not be taken, where it would be sooner done; else empty.
-        checked: of a plan, which of its files were checked, and how; empty when a log directory was verified.
-        not_compared: of ``--originals``: where and why new files could not be held against their originals; else empty.
+        partitions: number of partitions that were read.
+        segments: number of logs that were read whole; for a plan, of those that it made or changed.
+        batches: number of batches that were checked.
+        bytes_read: bytes of ``.log`` files that were read.
+        slow_because: reason why Spark could not be used where it would be faster; else empty.
+        checked: files of the plan that were checked, and how; empty if a log directory was verified.
+        not_compared: with ``--originals``: where and why new files could not be compared with their originals; else
+            empty.
     """
 
     target: str
@@ -352,12 +355,12 @@ class VerifyReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a problem, or what was asked for could not be done; else DONE."""
+        """FOUND if there is a problem or a requested comparison was impossible, else DONE."""
         return ExitCode.FOUND if self.problems or self.not_compared else ExitCode.DONE
 
 
 class VerifyEachReport(Report, frozen=True, kw_only=True):
-    """What ``verify`` proved of several log directories.
+    """Results of ``verify`` for several log directories.
 
     Attributes:
         reports: one for each, in the order given.

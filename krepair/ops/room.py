@@ -1,11 +1,10 @@
-"""What is said of the room on a disk, and what to do where a plan does not fit (worked out in ``krepair.plan.fit``).
+"""Report the free space of a disk, and what to do where a plan does not fit (``krepair.plan.fit`` works it out).
 
-It is looked at when ``plan`` is made and printed, and when ``apply`` begins. After that a full disk ends every call
-safely.
+The space is checked when ``plan`` makes and prints a plan, and when ``apply`` begins. After that, every call ends
+safely on a full disk.
 
-A plan needs a journal. Where none can be written, since no block or no inode is free, commands are named that need
-neither. Run at 0 free blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and ``cp`` to
-another disk.
+A plan needs a journal. Where no block or no inode is free for one, the named commands need neither. Tested at 0 free
+blocks and at 0 free inodes on ext4, XFS and tmpfs: ``krepair purge``, ``rm``, and ``cp`` to another disk.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
 
 
 def _looked_at(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
-    """What is free, and why a plan does not fit there; None if it does.
+    """Return the free space, and why a plan does not fit there; None if it does.
 
     Raises:
         OSError: the disk cannot be asked.
@@ -97,15 +96,15 @@ def _looked_at(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
 
 
 def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> None:
-    """Checks before the first write that a plan fits on its disk.
+    """Check before the first write that a plan fits on its disk.
 
     Args:
-        plan: reviewed.
-        left: targets that are still to do, each with the changes that are.
-        options: where the work is done.
+        plan: a plan that the review has passed.
+        left: targets that are still to do, each with its remaining changes.
+        options: options that say where the work is done.
 
     Raises:
-        RefusedError: it does not, or nothing can be written there. The message says what to do.
+        RefusedError: the plan does not fit, or nothing can be written there. The message says what to do.
     """
     space, lack = _looked_at(_of(plan, left))
     if space.mounted_read_only:
@@ -129,9 +128,9 @@ def why_no_room(plan: Plan, partition: PartitionPlan) -> str:
 
 
 def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
-    """The plan with nothing but these targets."""
+    """Return the plan with these targets only."""
     root = plan.root if any(map(is_root, targets)) else None
-    return replace(plan, partitions=tuple(one for one in targets if not is_root(one)), root=root)
+    return replace(plan, partitions=tuple(target for target in targets if not is_root(target)), root=root)
 
 
 # -- what to do instead
@@ -140,7 +139,7 @@ def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
 def _way_out(
     plan: Plan, lack: Shortage, space: VolumeSpace, options: Options
 ) -> tuple[tuple[str, ...], tuple[Next, ...]]:
-    """What to do where a plan does not fit: lines, and the commands to type."""
+    """Return what to do where a plan does not fit: lines to print, and the commands to type."""
     again = plan_command(plan, keep=AUTO, at=options)
     root = f"Root may use {bytes_text(space.reserve_bytes)} more here"
     if shortage_of(plan, space, for_root=True) is None:
@@ -175,7 +174,7 @@ def _amount(size: int, files: int) -> str:
 
 
 def _freeing(plan: Plan, room: Room) -> Plan:
-    """The same changes with ``--keep auto``."""
+    """Return the same changes with ``--keep auto``."""
     other = replace(plan, policy=replace(plan.policy, keep=AUTO, room=room))
     return replace(other, partitions=with_undo_decided(other))
 
@@ -188,12 +187,11 @@ def _changes(plan: Plan) -> list[Change]:
 
 
 def planned_view(plan: Plan, path: str, options: Options | None = None) -> View:
-    """The page of a plan that was made just now: with what is free on its disk, and what it does not mend.
+    """Return the page of a plan that was just made, with the free space of its disk and what it does not repair.
 
     Args:
-        plan: the plan.
-        path: of its file.
-        options: as typed; where the work is done counts.
+        path: path of the plan file.
+        options: options as typed; those that say where the work is done matter.
     """
     options = options or Options()
     place = options.words("scratch")
@@ -235,7 +233,7 @@ def observe(plan: Plan, options: Options) -> DiskObservation | str:
 
 
 def _of_root(space: VolumeSpace, room: Room, needs: ExtraSpace) -> int:
-    """What root has beside the free bytes, where the plan fits with it alone; else 0."""
+    """Return the bytes that only root may use, where the plan fits with them alone; else 0."""
     return space.reserve_bytes if needs.peak > room.free_bytes else 0
 
 
@@ -249,17 +247,17 @@ def _figures(space: VolumeSpace, needs: ExtraSpace) -> tuple[str, ...]:
 
 
 def observe_again(plan: Plan) -> DiskObservation | str:
-    """As ``observe``, of a plan that is shown again; not where apply has begun it, or never will."""
+    """Observe the disk for a plan that is shown again, unless apply has begun it or never will."""
     if isinstance(plan.preview, Preview):
         return "not looked at: this is a preview"
     name = private_folder(plan.plan_id)
-    if any(os.path.lexists(os.path.join(plan.log_dir, one.folder, name)) for one in targets_of(plan)):
+    if any(os.path.lexists(os.path.join(plan.log_dir, target.folder, name)) for target in targets_of(plan)):
         return "not looked at: apply has begun this plan"
     return observe(plan, Options())
 
 
 def _of_another_broker(plan: Plan, options: Options) -> str:
-    """That the settings of a plan are those of another broker; empty where nothing shows it."""
+    """Return that the settings of a plan belong to another broker; empty if nothing shows it."""
     text = why_of_another_broker(options.config, plan.log_dir, plan.broker_id)
     return f"{text}. The settings are those of broker {configured_id(options.config)}" if text else ""
 
@@ -270,7 +268,7 @@ _MOST: Final = 3
 
 
 def not_mended(plan: Plan) -> Section:
-    """What is damaged and stays so, with the commands; and that ``check`` looks for more, where nothing is planned."""
+    """Return the section on damage that the plan leaves, with commands, and on ``check`` where nothing is planned."""
     damaged = [partition for partition in plan.partitions if partition.uncleanable_bytes]
     names = ", ".join(fix.name for fix in asked(plan.policy.fixes))
     lines: list[str] = []
@@ -329,13 +327,13 @@ def not_mended(plan: Plan) -> Section:
 
 
 def _named_and_not_there(plan: Plan) -> list[str]:
-    """Topics and partitions that were named, and of which the plan holds nothing: a typing error would look well."""
+    """Return named topics and partitions that the plan does not hold; a typing error must not look like good news."""
     there = {(one.topic, one.partition) for one in plan.partitions}
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
 def _seen_in(log_dir: str) -> tuple[int, str, tuple[GoneEnd, ...]]:
-    """Files of unfinished swaps, what is said of partitions that were moved away, and ends that are gone."""
+    """Return the files of unfinished swaps, a line on partitions that were moved away, and missing log tails."""
     try:
         view = read_log_dir(log_dir)
     except KrepairError:
@@ -354,11 +352,11 @@ MOST_NAMED: Final = 10
 
 
 class RemovableFiles(NamedTuple):
-    """What can go.
+    """Files that can be removed without loss.
 
     Attributes:
-        text: in words, without a full stop.
-        command: to type.
+        text: description of the files, without a full stop.
+        command: the command that removes them.
     """
 
     text: str
@@ -366,11 +364,10 @@ class RemovableFiles(NamedTuple):
 
 
 def removable(log_dir: str, but: str = "") -> tuple[RemovableFiles, ...]:
-    """What could go without loss; no file is read.
+    """Return what could be removed without loss; no file is read.
 
     Args:
-        log_dir: the log directory.
-        but: id of a plan that keeps what it keeps: it is about to be taken back.
+        but: id of a plan whose backups stay, because it is about to be undone.
     """
     try:
         view = read_log_dir(log_dir)
@@ -388,7 +385,7 @@ def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
 
 
 def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
-    """Files that brokers left behind, and folders of deleted partitions."""
+    """Yield files that brokers left behind, and folders of deleted partitions."""
     sizes = {file.path: file.blocks for part in view.partitions for file in _left_behind(part)}
     for part in view.marked:
         if part.role == "delete":
@@ -406,10 +403,10 @@ def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
 
 
 def _left_behind(part: Partition) -> Iterator[FileRef]:
-    """Files that the next start of a broker deletes, whatever else it finds.
+    """Yield the files that the next start of a broker deletes, whatever else it meets.
 
-    A ``.cleaned`` file beside a ``.swap`` file decides what becomes of that one, so it is not stray. A ``.deleted``
-    file behind the last segment may be the only copy of what a start has cut.
+    A ``.cleaned`` file beside a ``.swap`` file decides what a start does with the swap, so it stays. A ``.deleted``
+    file behind the last segment may be the only copy of records that a start has cut.
     """
     last = max((one.base_offset for one in part.segments), default=-1)
     swaps = any(one.kind == "swap" for one in part.leftovers)

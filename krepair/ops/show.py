@@ -1,4 +1,4 @@
-"""``krepair show``: the context of a plan, and the commands that make it again, in whole or in part."""
+"""Show a plan: the context of its page, and the commands that make the plan again, in whole or in part."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def page_context_of(plan: Plan, path: str, place: Sequence[str] = ()) -> PageCon
     """Return the context that the plan alone gives: commands that make it again, and the review.
 
     Args:
-        plan: any plan.
-        path: of its file.
+        path: path of the plan file.
         place: words for where the work is done, which the next commands need too.
     """
     preview = isinstance(plan.preview, Preview)
@@ -40,12 +39,11 @@ def page_context_of(plan: Plan, path: str, place: Sequence[str] = ()) -> PageCon
 
 
 def show_view(plan: Plan, path: str, observed: DiskObservation | str = "not looked at here") -> View:
-    """The page of a plan, and what the review says against it.
+    """Return the page of a plan, with the objections of the review.
 
     Args:
-        plan: any plan.
-        path: of its file.
-        observed: what its disk says, or why it was not looked at.
+        path: path of the plan file.
+        observed: observation of the plan's disk, or the reason why there is none.
     """
     return plan_view(plan, page_context_of(plan, path)._replace(observed=observed))
 
@@ -60,9 +58,9 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
     """Check that a plan is the one that was approved.
 
     Args:
-        plan: as read from its file, whose digest is proven.
+        plan: the plan as read from its file, whose digest is proven.
         expected: the digest as typed: its first 32 hex digits or more.
-        path: of the plan file.
+        path: path of the plan file.
 
     Raises:
         UsageError: what was typed is no digest, or too short: a few digits can be met by another plan.
@@ -81,12 +79,12 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
 
 
 def options_of(plan: Plan) -> Options:
-    """The options and the clock that a plan was made with.
+    """Return the options and the clock that a plan was made with.
 
-    A plan does not hold where the work was done: engine, scratch folder.
+    A plan does not record where the work was done: neither engine nor scratch folder.
 
     Raises:
-        StalePlanError: its words are not those of a plan.
+        StalePlanError: the words that the plan records are no options of ``plan``.
     """
     try:
         return Options.of_words(plan.asked, now_ms=plan.policy.now_ms)
@@ -103,30 +101,30 @@ def _command(log_dir: str, options: Options, *more: str, preview: bool = False) 
 
 
 def evidence_command(plan: Plan) -> Next:
-    """What to type for the same plan with what the running brokers say, with the clock of that day."""
-    # What was given as the state of the cluster is no evidence: it is asked for anew.
+    """Return the command for the same plan with evidence from the running brokers, at the clock of that day."""
+    # The --cluster file of this plan was no evidence, so the command asks the brokers for a new one.
     return _command(plan.log_dir, replace(options_of(plan), cluster=""), *WITH_CLUSTER)
 
 
 def is_with_evidence(command: Next) -> bool:
-    """Whether a command reads the file that the running brokers have to be asked for first."""
+    """Return whether a command reads the file that the running brokers must be asked for first."""
     return command.has(*WITH_CLUSTER)
 
 
 def later_horizon_command(plan: Plan) -> Next:
-    """What to type for the same plan with the time at which it was made as the delete horizon."""
+    """Return the command for the same plan with the time at which it was made as the delete horizon."""
     return _command(plan.log_dir, replace(options_of(plan), delete_horizon=time_text(plan.policy.now_ms)))
 
 
 def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[str, int]) -> Next:
-    """What to type for a plan of one fix and one partition, with the other options of a plan that was made before it.
+    """Return the command for a plan of one fix and one partition, with the other options of an earlier plan.
 
-    The clock is the one of the day on which it is typed.
+    The new plan uses the clock of the moment at which the command is typed.
 
     Args:
         log_dir: path of the log directory.
-        options: of the plan that was made before it.
-        fix: word for ``--fix``.
+        options: options of the earlier plan.
+        fix: the word for ``--fix``.
         only: the partition, as topic and number.
     """
     narrowed = replace(options, fixes=(fix,), topics=(), partitions=(only,), accepted_losses=())
@@ -134,7 +132,7 @@ def second_plan_command(log_dir: str, options: Options, fix: str, only: tuple[st
 
 
 def after_stop_command(preview: Plan) -> Next:
-    """What to type for the real plan of a preview: the same command without ``--preview``."""
+    """Return the command for the real plan of a preview: the same one without ``--preview``."""
     return _command(preview.log_dir, options_of(preview))
 
 
@@ -144,12 +142,12 @@ def plan_command(
     keep: str | None = None,
     at: Options | None = None,
 ) -> Next:
-    """What to type for the same plan: the same options, and the same clock.
+    """Return the command for the same plan, with the same options and the same clock.
 
     Args:
         plan: any plan; of a preview, the command makes a preview.
-        keep: where originals stay instead, as ``--keep`` takes it.
-        at: where the work is done: of these options, the engine and the scratch folder count.
+        keep: another place for backups, as ``--keep`` takes it.
+        at: options that say where the work is done: engine and scratch folder.
     """
     options = options_of(plan)
     if keep is not None:

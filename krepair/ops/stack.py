@@ -1,9 +1,9 @@
-"""Plans of one partition are a stack: ``undo`` takes the newest first, ``purge`` the oldest first.
+"""Stack of the plans of one partition: ``undo`` takes the newest first, ``purge`` the oldest first.
 
-So no later plan rests on what an earlier one may still take back, and no plan gives up what an earlier one needs. Which
-plan is newer says a number in the journal, and no clock: see ``JournalHeader``. Lines of a checkpoint in the root count
-for their partitions. A plan that keeps nothing there any more does not count. Two plans of 1.0.0 have no numbers, and
-each looks at its own files alone.
+So no later plan rests on files that an earlier one may still restore, and no plan gives up backups that an earlier one
+needs. A number in the journal tells which plan is newer, not a clock: see ``JournalHeader``. Checkpoint entries in the
+root count for their partitions. A plan that keeps no more backups does not count. Plans of 1.0.0 have no numbers, so
+two of them look at their own files alone.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _FRONT_BYTES = 4096
 
 
 class Kept(NamedTuple):
-    """What another plan keeps for the files of a target.
+    """Backups that another plan keeps for the files of a target.
 
     Attributes:
-        plan_id: of that plan.
-        number: of its journal.
+        plan_id: id of the other plan.
+        number: number of its journal.
     """
 
     plan_id: str
@@ -43,7 +43,7 @@ class Stack:
 
     Args:
         view: the log directory, as it was listed under the lock.
-        plan_id: of the plan that is taken back, or purged; its own folders do not count.
+        plan_id: id of the plan that is undone or purged, whose own folders do not count.
     """
 
     def __init__(self, view: LogDir, plan_id: str) -> None:
@@ -55,8 +55,8 @@ class Stack:
         """Check that the plan is the next one of its partition.
 
         Args:
-            folder: of the partition, or of the root.
-            number: of the plan's journal there.
+            folder: folder of the partition, or of the root.
+            number: number of the plan's journal there.
             verb: ``undo`` takes the newest first, ``purge`` the oldest.
 
         Raises:
@@ -94,7 +94,7 @@ class Stack:
                 yield from self._kept(partition, private)
 
     def _keys_of(self, plan_id: str) -> frozenset[tuple[str, int]] | None:
-        """The partitions whose lines a plan changes in the root; None if its copy cannot be read: any may be."""
+        """Return the partitions whose root entries a plan changes; None if its copy is unreadable, so any may be."""
         if plan_id not in self._lines:
             self._lines[plan_id] = None
             with suppress(KrepairError, OSError):

@@ -1,4 +1,4 @@
-"""``krepair transactions``: what ``__transaction_state`` and the logs say of transactions. Writes nothing."""
+"""Implement ``krepair transactions``: what ``__transaction_state`` and the logs say of transactions. Writes nothing."""
 
 from __future__ import annotations
 
@@ -53,23 +53,24 @@ from krepair.options import Options
 
 
 class OpenInLog(Struct, frozen=True, kw_only=True):
-    """A transaction of one partition that has no marker in the log here.
+    """Transaction of one partition that has no marker in the log here.
 
     Attributes:
-        partition: folder name.
-        first_offset: of its first batch; the last stable offset cannot be higher.
-        producer_id: of its producer.
-        producer_epoch: of its producer.
-        coordinator_epoch: of the last marker of the producer in this log, -1 if there is none.
-        transactional_id: whose producer id it is, empty if that is not known.
-        state: what the coordinator's log says of the transactional id, empty if nothing.
-        at_least_ms: it was open for at least so long when a broker last wrote; 0 if nothing is known.
+        partition: folder name of the partition.
+        first_offset: offset of the first batch; the last stable offset cannot be higher.
+        producer_id: id of the transaction's producer.
+        producer_epoch: epoch of the transaction's producer.
+        coordinator_epoch: epoch in the producer's last marker in this log; -1 if there is none.
+        transactional_id: transactional id that owns the producer id; empty if unknown.
+        state: state of the transactional id in the coordinator's log; empty if it says nothing.
+        at_least_ms: shortest time that the transaction was open when a broker last wrote; 0 if unknown.
         at_most_ms: always -1; 1.0.0 had an estimate here.
-        verdict: whether somebody will end it.
-        why: how that is known.
-        held_back_bytes: of closed segments that the cleaner cannot clean before it ends; 0 if nothing is compacted.
-        abort: what is typed on the live cluster, only where ``__transaction_state`` here proves that it is over.
-        no_abort: why there is no such line; only of one that hangs.
+        verdict: answer to the question whether somebody will end the transaction.
+        why: reason for the verdict.
+        held_back_bytes: bytes of closed segments that the cleaner cannot clean before the transaction ends; 0 if the
+            topic is not compacted.
+        abort: command for the live cluster, only if ``__transaction_state`` here proves that the transaction is over.
+        no_abort: reason why a hanging transaction has no ``abort`` command; else empty.
     """
 
     partition: str
@@ -92,10 +93,10 @@ class Transaction(Struct, frozen=True, kw_only=True):
     """One transactional id.
 
     Attributes:
-        state: its newest record.
-        age_ms: how long its transaction was open when a broker last wrote, -1 if none is open or it is not known.
+        state: newest record of the transactional id.
+        age_ms: time that the transaction was open when a broker last wrote, in ms; -1 if none is open or it is unknown.
         open_in: partitions here in which a transaction of its producer ids has no marker.
-        held_back_bytes: that these keep from being compacted.
+        held_back_bytes: bytes that the transactions in ``open_in`` keep from being compacted.
         belongs_to: partition of ``__transaction_state`` in which its coordinator looks, where its record is in another
             one; else -1. Nobody ends a transaction of it that is open.
     """
@@ -108,16 +109,16 @@ class Transaction(Struct, frozen=True, kw_only=True):
 
     @property
     def goes_on(self) -> bool:
-        """Whether the coordinator has yet to end it, as far as its log tells."""
+        """True if the coordinator has yet to end the transaction, as far as its log tells."""
         return (self.state.state in GOING and self.belongs_to < 0) or bool(self.state.problem)
 
 
 class NotJudged(Struct, frozen=True, kw_only=True):
-    """A partition whose open transactions cannot be told.
+    """Partition whose open transactions are unknown.
 
     Attributes:
-        partition: folder name.
-        why: what is wrong with it.
+        partition: folder name of the partition.
+        why: fault that keeps the partition from being judged.
     """
 
     partition: str
@@ -125,22 +126,22 @@ class NotJudged(Struct, frozen=True, kw_only=True):
 
 
 class TransactionsReport(Report, frozen=True, kw_only=True):
-    """What ``transactions`` found.
+    """Result of ``transactions``.
 
     Attributes:
-        log_dir: its path.
-        last_write_ms: when a broker last wrote a batch with a time of its own; ages count up to then. -1 if not known.
+        log_dir: path of the log directory.
+        last_write_ms: time of the last batch that a broker stamped itself, up to which ages count; -1 if unknown.
         partitions: folders of ``__transaction_state`` that were read.
-        states: how many transactional ids are in each state.
-        transactions: by transactional id, those that were asked for.
+        states: number of transactional ids in each state.
+        transactions: requested transactions, sorted by transactional id.
         open: transactions without a marker, by partition and offset.
-        live_commands: what to ask a running cluster, before anything is aborted.
-        findings: KR103.
-        damaged: what of ``__transaction_state`` was passed over.
-        damages: how many such parts there are.
-        not_judged: partitions whose open transactions cannot be told.
+        live_commands: questions for a running cluster, to ask before anything is aborted.
+        findings: hanging transactions, as findings KR103.
+        damaged: parts of ``__transaction_state`` that could not be read.
+        damages: number of parts that could not be read.
+        not_judged: partitions whose open transactions are unknown.
         unknown: records of ``__transaction_state`` with a key that krepair does not know.
-        bytes_read: of ``.log``.
+        bytes_read: bytes of ``.log`` files that were read.
     """
 
     log_dir: str
@@ -159,7 +160,7 @@ class TransactionsReport(Report, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> ExitCode:
-        """FOUND when there is a finding, or something could not be told."""
+        """FOUND if there is a finding or something could not be judged, else DONE."""
         return ExitCode.FOUND if self.findings or self.damages or self.not_judged else ExitCode.DONE
 
 
@@ -169,7 +170,6 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     A directory is judged by itself: the coordinator of a transaction may be on another broker.
 
     Args:
-        log_dir: its path.
         options: configuration, broker version, engine, clock, the partitions whose logs are looked at, and the
             transactional ids to show.
         progress: told how far it is.
@@ -212,8 +212,8 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     by_producer: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         by_producer.setdefault(row.producer_id, []).append(place)
-    hanging = [(one, row) for one, row in judged if row.verdict == "hangs"]
-    findings = tuple(hanging_findings((one, row.why) for one, row in hanging))
+    hanging = [(transaction, row) for transaction, row in judged if row.verdict == "hangs"]
+    findings = tuple(hanging_findings((transaction, row.why) for transaction, row in hanging))
     damages = sum(result.damages for result in results)
     not_judged = tuple(_not_judged(surveys))
     return TransactionsReport(
@@ -230,7 +230,7 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
         live_commands=live_commands(
             view.broker_id,
             most_ms,
-            [(one, row.transactional_id) for one, row in hanging],
+            [(transaction, row.transactional_id) for transaction, row in hanging],
         ),
         findings=findings,
         damaged=passed_over(coordinators, results),
@@ -246,7 +246,7 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
 
 
 def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
-    """The coordinators' partitions, and those that the command line lets in."""
+    """Return the coordinators' partitions, and those that the command line selects."""
     return [
         partition
         for partition in view.partitions
@@ -261,34 +261,34 @@ def _judged(
     version: Version,
     wanted: Sequence[str],
 ) -> Iterator[tuple[OpenTransaction, OpenInLog]]:
-    """The open transactions of one partition that were asked for; what they share is made once."""
+    """Yield the open transactions of one partition that were requested; shared values are made once."""
     some = [
-        one
-        for one in open_in(survey)
+        transaction
+        for transaction in open_in(survey)
         if not wanted
-        or any(owner.transactional_id in wanted for owner in judging.owners.get(one.producer_id, ()))
+        or any(owner.transactional_id in wanted for owner in judging.owners.get(transaction.producer_id, ()))
     ]
     if not some:
         return
     epochs = coordinator_epochs(survey)
     waiting = WaitingBytes(survey, active=False) if survey.settings.compacts else None
-    for one in some:
-        owners = judging.owners.get(one.producer_id, ())
-        verdict, why, age = judging.verdict(one)
-        coordinator_epoch = epochs.get(one.producer_id, -1)
+    for transaction in some:
+        owners = judging.owners.get(transaction.producer_id, ())
+        verdict, why, age = judging.verdict(transaction)
+        coordinator_epoch = epochs.get(transaction.producer_id, -1)
         abort = no_abort = ""
         if verdict == "hangs":
-            no_abort = why_not_proven(one, owners, logs)
+            no_abort = why_not_proven(transaction, owners, logs)
             if not no_abort:
-                abort = abort_command(one, coordinator_epoch, version)
+                abort = abort_command(transaction, coordinator_epoch, version)
                 no_abort = "" if abort else "the broker's version is not known; give it with --broker-version"
         yield (
-            one,
+            transaction,
             OpenInLog(
                 partition=survey.partition.folder,
-                first_offset=one.first_offset,
-                producer_id=one.producer_id,
-                producer_epoch=one.epoch,
+                first_offset=transaction.first_offset,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.epoch,
                 coordinator_epoch=coordinator_epoch,
                 transactional_id=owners[0].transactional_id if len(owners) == 1 else "",
                 state=owners[0].state if len(owners) == 1 else "",
@@ -296,7 +296,7 @@ def _judged(
                 at_most_ms=-1,
                 verdict=verdict,
                 why=why,
-                held_back_bytes=0 if waiting is None else waiting.since(one.first_offset),
+                held_back_bytes=0 if waiting is None else waiting.since(transaction.first_offset),
                 abort=abort,
                 no_abort=no_abort,
             ),
@@ -325,22 +325,22 @@ def _transaction(
 
 
 def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
-    found = []
+    partitions = []
     for survey in surveys:
         partition = survey.partition
         if partition.unreadable:
-            found.append(NotJudged(partition=partition.folder, why=partition.unreadable))
+            partitions.append(NotJudged(partition=partition.folder, why=partition.unreadable))
         elif partition.segments and not is_known(survey):
             problem = None if survey.log is None else survey.log.problem
-            left = "" if problem is None else problem.why
+            log_problem = "" if problem is None else problem.why
             damaged = next((facts for facts in survey.segments[:-1] if not facts.summary.is_whole), None)
-            where = (
+            damage = (
                 f"{log_name(damaged.base_offset)} is damaged: {damaged.summary.damage_text}"
                 if damaged
                 else ""
             )
-            found.append(NotJudged(partition=partition.folder, why=left or where))
-    return found
+            partitions.append(NotJudged(partition=partition.folder, why=log_problem or damage))
+    return partitions
 
 
 def _next_command(log_dir: str, *, damaged: bool, hangs: bool, version: Version) -> Next:

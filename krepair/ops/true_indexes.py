@@ -1,4 +1,4 @@
-"""Whether indexes that krepair did not make are true of their logs: those of a change that a broker has finished."""
+"""Check indexes that krepair did not make against their logs: those of a change that a broker has finished."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ _INTERVAL_BYTES = 1 << 30
 
 
 def untrue_index(folder: PartitionFolder, names: Sequence[str]) -> str:
-    """Read indexes against their logs; return what is wrong with the first untrue one, or nothing.
+    """Read indexes with their logs; return what is wrong with the first untrue index, or nothing.
 
     Args:
-        folder: the partition folder.
-        names: of index files in it.
+        names: names of index files in the folder.
     """
     place = Place(
         host=socket.gethostname(),

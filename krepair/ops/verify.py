@@ -1,4 +1,4 @@
-"""``krepair verify``: reads everything again, independently, and says what is not as it should be. Writes nothing."""
+"""Implement ``krepair verify``: read everything again, independently, and report what is wrong. Writes nothing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class _VerifiedDir:
         self.with_markers: set[str] = set()
 
     def take(self, item: VerifyItem, result: VerifyResult | Failed) -> None:
-        """What was read of one segment."""
+        """Take the result of reading one segment."""
         folder = item.place.folder
         if isinstance(result, Failed):
             self._not_read(folder, result)
@@ -130,37 +130,37 @@ class _VerifiedDir:
             self.ends[folder] = result.end_offset
 
     def _not_read(self, folder: str, failed: Failed) -> None:
-        """A file that each reading of it meets is told once."""
+        """Record a file that could not be read; it is reported once, though every reading meets it."""
         problem = Problem(partition=folder, file="", position=-1, text=failed.why)
         if problem not in self.problems:
             self.problems.append(problem)
 
     def with_aborts(self) -> Iterator[Partition]:
-        """Partitions in which something may be aborted: only a replay tells whether a ``.txnindex`` lacks an entry."""
+        """Yield partitions that may hold aborts: only a replay tells whether a ``.txnindex`` lacks an entry."""
         for one in self.partitions:
             if one.folder in self.with_markers or any(segment.txn_index for segment in one.segments):
                 yield one
 
     def take_aborts(self, partition: Partition, result: TxnResult | Failed) -> None:
-        """What a replay says of its transaction indexes. After an unclean stop a start makes the last one anew."""
+        """Take the result of a replay; after an unclean stop a start rebuilds the last transaction index."""
         if isinstance(result, Failed):
             self._not_read(partition.folder, result)
             return
-        told = {one.file for one in self.problems if one.partition == partition.folder}
-        made_anew = -1 if self.view.clean_shutdown else partition.segments[-1].base_offset
+        reported = {one.file for one in self.problems if one.partition == partition.folder}
+        rebuilt = -1 if self.view.clean_shutdown else partition.segments[-1].base_offset
         for one in result.problems:
             name = segment_name(one.base_offset, ".txnindex")
-            if one.base_offset != made_anew and name not in told:
+            if one.base_offset != rebuilt and name not in reported:
                 problem = Problem(partition=partition.folder, file=name, position=one.position, text=one.text)
                 self.problems.append(problem)
         # Damage was told when its segment was read, unless the file has become shorter since.
         damaged = log_name(max(result.damaged, 0))
-        if result.damaged >= 0 and not told.intersection(("", damaged)):
+        if result.damaged >= 0 and not reported.intersection(("", damaged)):
             text = "changed while it was read: whether a .txnindex lacks an entry was not seen from here on"
             self.problems.append(Problem(partition=partition.folder, file=damaged, position=-1, text=text))
 
     def report(self, engine: Engine) -> VerifyReport:
-        """The result."""
+        """Return the report on the log directory."""
         ends = {one.key: self.ends.get(one.folder) if one.has_an_end else None for one in self.partitions}
         self.problems += _of_gone_ends(gone_ends(self.view, ends))
         return VerifyReport(
@@ -182,7 +182,7 @@ def _of_gone_ends(gone: Iterable[GoneEnd]) -> Iterator[Problem]:
 
 
 def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
-    """Of a plan: logs that have lost their ends, or whose ends cannot be read; nothing after an unclean stop."""
+    """Return logs of the plan with missing or unreadable tails; nothing after an unclean stop."""
     if not view.clean_shutdown:
         return ()
     partitions = [one for target in targets if (one := listed(view, target)) is not None]
@@ -196,7 +196,7 @@ def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Eng
 
 
 def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:
-    """What is wrong without a look into a log."""
+    """Yield the problems that show without reading a log."""
     for partition in partitions:
         if partition.unreadable:
             yield Problem(partition=partition.folder, file="", position=-1, text=partition.unreadable)
@@ -209,7 +209,7 @@ def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:
 
 
 def _is_read_by_a_broker(name: str) -> bool:
-    """Whether a name is that of a log, an index or a snapshot."""
+    """Return whether a name is that of a log, an index or a snapshot."""
     parsed = parse_file_name(name)
     return parsed.kind in _VERIFIED and parsed.state is NameState.LIVE
 
@@ -237,9 +237,9 @@ def _replay_item(view: LogDir, partition: Partition) -> TxnItem:
 
 
 def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) -> VerifyReport:
-    """Hold what apply made against the plan; with ``options.originals`` also against the kept originals.
+    """Compare what apply made with the plan, and with ``options.originals`` also with the backups.
 
-    Before anything was swapped, apply has proven every source batch to be kept byte for byte or one without records.
+    Before the swap, apply proved that every source batch is kept byte for byte, or has no records.
 
     Raises:
         StalePlanError: the plan is for another host or directory.
@@ -292,16 +292,16 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
 
 @dataclass
 class _ChangesSeen:
-    """What is known of the changes of a plan: which are not applied, and where the originals of the others are.
+    """State of a plan's changes: which are not applied, and where the originals of the others are.
 
     Attributes:
-        kept: partitions with originals in krepair's own sub-folders, where new files are held against them; the log
+        kept: partitions with originals in krepair's own sub-folders, with which new files are compared; the log
             directory itself counts as one.
-        gone: those with originals nowhere.
+        gone: partitions whose originals are nowhere.
         not_applied: states of changes that are not applied.
         rows: problems that only say so.
-        half_done: what to type where an apply or undo was interrupted, as purge says it; else empty.
-        has_journal: whether there is anything for purge to remove.
+        half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
+        has_journal: true if there is anything for purge to remove.
     """
 
     kept: list[str] = field(default_factory=list)
@@ -312,10 +312,10 @@ class _ChangesSeen:
     has_journal: bool = False
 
     def look(self, folder: PartitionFolder, journal: Journal) -> None:
-        """What the journal of a folder tells of the next command.
+        """Read what the journal of a folder says about the next command.
 
         Raises:
-            OSError: a file could not be looked at.
+            OSError: a file could not be read.
         """
         self.has_journal = self.has_journal or journal.bytes_read > 0
         try:
@@ -324,7 +324,7 @@ class _ChangesSeen:
             self.half_done = self.half_done or of_error(error)
 
     def take(self, target: PartitionPlan, change: Change, state: ChangeState) -> None:
-        """One change that is applied."""
+        """Record where the originals of an applied change are."""
         if not change.has_originals:
             return
         places = self.kept if state is ChangeState.COMMITTED else self.gone
@@ -333,32 +333,32 @@ class _ChangesSeen:
             places.append(name)
 
     def not_compared(self) -> str:
-        """What could not be held against its originals, and why; empty if all could."""
+        """Return what could not be compared with its originals, and why; empty if all could."""
         where = f" in {names_text(self.gone)}" if self.kept else ""
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
 def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, beside: Sequence[Problem]) -> Next:
-    """What to type: first what is wrong with what the plan made, then what is wrong beside it."""
+    """Return the command to type: first for problems in what the plan made, then for problems beside it."""
     if problems:
         return _back(problems, seen)
     return Next.of("check", plan.log_dir) if beside else seen.half_done or _after(plan, seen)
 
 
 def _back(problems: list[Problem], seen: _ChangesSeen) -> Next:
-    """What to type where something is wrong: a damaged journal comes first. What was interrupted is finished."""
+    """Return the command to type about problems: a damaged journal first, then an interrupted run to finish."""
     if len(problems) == seen.rows and seen.half_done:
         return seen.half_done
     if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
         return Next.of("apply", PLAN)
     if all(one.forbidden for one in problems):
-        # Nothing was seen to be wrong, so nothing is taken back.
+        # No check failed, the files just could not be read: undo would give up a good result.
         return Next.of("verify", PLAN, when=AS_A_READER)
     return next((one.next_command for one in problems if one.next_command), Next.of("undo", PLAN))
 
 
 def _after(plan: Plan, seen: _ChangesSeen) -> Next:
-    """What to type once all is right: purge only where something is kept that may go."""
+    """Return the command to type once all is right: purge, only if there are backups that may go."""
     check = Next.of("check", plan.log_dir)
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(map(is_freed_by_apply, changes)):
@@ -367,7 +367,7 @@ def _after(plan: Plan, seen: _ChangesSeen) -> Next:
 
 
 def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[Staging]:
-    """A target with those of its changes that are applied; what is not, is a problem."""
+    """Yield a target with its applied changes; the others become problems."""
     partition = listed(work.view, target)
     folder = journal_folder(work.disk, work.plan, target)
     staging = Staging(target, partition, folder, ())
@@ -405,8 +405,8 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
 
 
 def _not_applied(target: PartitionPlan, state: ChangeState, changes: Sequence[str]) -> Wrong:
-    """One problem for all changes of a partition that are in the same state."""
-    one = len(changes) == 1
-    text = f"{count_text(len(changes), 'change')} {'is' if one else 'are'} not applied: "
-    text += f"{'its' if one else 'their'} state is {state.value}"
-    return Wrong(target.folder, changes[0] if one else "", text)
+    """Return one problem for all changes of a partition that are in the same state."""
+    is_single = len(changes) == 1
+    text = f"{count_text(len(changes), 'change')} {'is' if is_single else 'are'} not applied: "
+    text += f"{'its' if is_single else 'their'} state is {state.value}"
+    return Wrong(target.folder, changes[0] if is_single else "", text)

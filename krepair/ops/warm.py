@@ -1,4 +1,4 @@
-"""``krepair warm``: compile everything now, so that no later run has to."""
+"""Implement ``krepair warm``: compile all kernels now, so that no later run has to."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NEXT = Next.by_hand("krepair warm --into DIR, and KREPAIR_CACHE_DIR=DIR when kr
 
 
 class WarmReport(Report, frozen=True, kw_only=True):
-    """What was compiled.
+    """Result of ``warm``.
 
     Attributes:
-        folder: where it lies.
-        kernels: how many kernels there are.
-        compiled: how many of them were compiled now; the others were taken from a cache.
-        bytes: of all of them.
+        folder: folder of the compiled kernels.
+        kernels: number of kernels there are.
+        compiled: number of kernels compiled by this run; the others came from a cache.
+        bytes: size of all kernels in bytes.
         processors: level of the processors on which they run, or the name of the only one.
     """
 
@@ -66,7 +66,7 @@ def warm(into: str, told: Callable[[int], None] | None) -> WarmReport:
 
 
 def warm_view(report: WarmReport) -> View:
-    """The report as a page."""
+    """Return the report as a page."""
     rows = (
         ("folder", report.folder),
         ("kernels", f"{report.kernels}, {report.compiled} of them compiled now"),

@@ -1,1 +1,1 @@
-"""What the next start of a broker would do, by version, and what it needs."""
+"""Forecast of a broker's next start, by version, and of its needs."""

@@ -38,7 +38,6 @@ def marked_findings(
     """Yield the ``-delete``, ``-future`` and ``-stray`` folders of the root (KR604).
 
     Args:
-        view: the log directory.
         versions: versions that may start.
         strays: folder -> description of a stray folder's contents, see ``contents_of_strays``.
     """
@@ -154,7 +153,6 @@ def duplicate_findings(view: LogDir, others: Sequence[LogDir], engine: Engine) -
     """Yield partitions that another log directory holds too, with a comparison of both logs (KR603).
 
     Args:
-        view: the log directory.
         others: the other log directories that were given.
         engine: engine that reads both logs.
     """

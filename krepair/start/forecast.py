@@ -40,7 +40,6 @@ def forecast(
     """Yield one forecast line per partition: start, recover, truncate, delete, stray, refuse or unknown.
 
     Args:
-        view: the log directory.
         surveys: partitions of the log directory.
         deletions: folder -> segments that time-based retention deletes.
         root: facts about the root of the log directory.

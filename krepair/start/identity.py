@@ -173,8 +173,7 @@ def metadata_findings(
     """Yield each ``partition.metadata`` that is missing under KRaft, unreadable, or has a wrong topic id (KR408).
 
     Args:
-        view: the log directory.
-        metadata: result of ``metadata_of``.
+        metadata: state that ``metadata_of`` returned.
         node: the node that starts.
         image: cluster state in the node's metadata log, None if not known.
         aside: folder -> reason why the start puts the folder aside, see ``krepair.start.metadata_log.strays``.
@@ -274,7 +273,6 @@ def meta_findings(
     """Yield faults of ``meta.properties``: missing, malformed, or of another broker or cluster (KR407).
 
     Args:
-        view: the log directory.
         others: the other log directories that were given.
         metadata: contents of each ``partition.metadata`` of the directory.
         node: the node that starts, with the configured id.

@@ -13,7 +13,7 @@ class ForecastLine(Struct, frozen=True, kw_only=True):
     """Effect of the next broker start on one partition.
 
     Attributes:
-        partition: partition folder name.
+        partition: folder name of the partition.
         expected: effect of the start in one keyword.
         text: one line that explains the effect and its reason.
         bytes_read: bytes that recovery reads, 0 without recovery.

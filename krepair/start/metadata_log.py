@@ -191,7 +191,6 @@ def metadata_log_findings(
     """Yield the faults of the metadata log that concern one log directory (KR610).
 
     Args:
-        view: the log directory.
         node: the node that starts.
         metadata_log: the node's metadata log, None if no given directory has one.
         partitions: number of partitions in all given directories.
@@ -389,7 +388,6 @@ def strays(view: LogDir, node: StartingNode, image: MetadataImage, metadata: Met
     alone. They never change the id of a topic that the node knows.
 
     Args:
-        view: the log directory.
         node: the node that starts.
         image: cluster state that the node knows.
         metadata: contents of each ``partition.metadata`` of the directory.

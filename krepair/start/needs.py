@@ -171,7 +171,6 @@ def causes_of_limits(
     a file left to open (seen on 3.9.2).
 
     Args:
-        view: the log directory.
         others: the broker's other log directories that were given.
         limits: limits of this host.
         version: version of the broker that starts.
@@ -230,7 +229,6 @@ def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, For
     """Compute the disk space of the start that ``lines`` forecast.
 
     Args:
-        view: the log directory.
         surveys: partitions of the log directory.
         lines: folder -> forecast line of the partition.
     """

@@ -44,7 +44,7 @@ class Node(NamedTuple):
         name: file name, empty for a folder itself.
         uid: numeric id of the owner.
         gid: numeric id of the group.
-        mode: permission bits.
+        mode: permission bits of the file.
         is_folder: True for a folder, which also needs search permission.
     """
 
@@ -158,8 +158,7 @@ def ownership_findings(
     """Yield one finding for all files of a folder with equal owner, mode and effect on a start (KR605).
 
     Args:
-        view: the log directory.
-        nodes: result of ``nodes_of``.
+        nodes: nodes that ``nodes_of`` returned.
         versions: versions that may start.
     """
     active = {partition.folder: _active(partition) for partition in (*view.partitions, *view.marked)}
@@ -219,7 +218,6 @@ def owner_evidence(view: LogDir, node: Node, usual: tuple[int, int], missing: st
     """Describe the wrong owner, group or mode of a file, with the command that corrects it.
 
     Args:
-        view: the log directory.
         node: the file or folder.
         usual: owner and group of most files.
         missing: permissions that the usual owner lacks, see ``lacks``.

@@ -120,7 +120,6 @@ def readable_findings(
     """Yield the formats of a directory that a version cannot read (KR805).
 
     Args:
-        view: the log directory.
         needed: formats in use by the directories of the node.
         version: version that starts; None if none was typed: then only formats that no release reads are findings.
         kraft: True if the node is known to run without ZooKeeper.

@@ -72,7 +72,7 @@ class Cause(NamedTuple):
     Attributes:
         partition: folder name, or empty for the root of the log directory.
         file: name of the file or folder that is the cause.
-        text: reason in words.
+        text: reason for the refusal, in words.
         ends_all: True if a broker with several log directories ends too, instead of starting without this one.
     """
 

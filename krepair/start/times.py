@@ -29,7 +29,6 @@ def time_findings(view: LogDir, survey: Survey, deletions: Deletions, now_ms: in
     """Yield future timestamps that stall retention or the cleaner, and old ones that delete young records (KR704).
 
     Args:
-        view: the log directory.
         survey: analysis of the partition.
         deletions: segments that the next start deletes.
         now_ms: current time, epoch milliseconds.

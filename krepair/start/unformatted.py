@@ -49,7 +49,7 @@ def unformatted_finding(
     """Return the finding for an unusable directory, with the partitions that belong in it and the format command.
 
     Args:
-        directory: the unusable directory.
+        directory: directory that no broker can use.
         views: usable directories of the same node.
         node: the node that starts.
         missing: partitions of the node that have no folder.

@@ -56,7 +56,7 @@ def check_view(
     On a terminal the verdict and the next command come last, where the eye is; in a file they come first.
 
     Args:
-        options: options as typed.
+        options: options as they were typed.
         width: columns of the terminal; 0 if the page goes into a file.
         browser: True to put the rows by rule into a table, which a browser fits to its window.
     """

@@ -122,7 +122,7 @@ class Cell:
 
     Attributes:
         first_base: base offset of the first segment.
-        segments: number of segments.
+        segments: number of segments in the cell.
         runs: content of the segments.
     """
 

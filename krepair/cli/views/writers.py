@@ -275,7 +275,7 @@ class Head(Struct, frozen=True, kw_only=True):
 
     Attributes:
         format_version: major.minor of these documents.
-        tool_version: version of krepair.
+        tool_version: version of krepair that wrote the document.
         verb: verb as the operator typed it.
         exit_code: exit code of the process.
         code: name of the exit code.
@@ -294,7 +294,7 @@ class ErrorBody(Struct, frozen=True, kw_only=True):
     """Reason why a run was refused or failed.
 
     Attributes:
-        message: description in words.
+        message: description of the error in words.
         next_command: command to type next, or empty.
     """
 

@@ -111,9 +111,9 @@ class Commits:
 
         Args:
             buf: uint8[W], buffer that holds the records.
-            batches: ``columns.BATCH``[B].
+            batches: batches of the log, ``columns.BATCH``[B].
             counts: int64[B], number of records in each batch.
-            records: int64[N, RECORD_COLUMNS].
+            records: records of the batches, int64[N, RECORD_COLUMNS].
             lowest: lowest offset whose records count.
 
         Returns:

@@ -109,7 +109,7 @@ class SubscriptionHistory(Struct, frozen=True, kw_only=True):
     Attributes:
         generations: number of group records.
         changes: number of times that the subscriptions of all members together changed.
-        returns: how often they became again what they had been before.
+        returns: number of times that a subscription became what it had been before.
         seen: distinct states, the latest last; each lists the topics of each kind of member.
 
     Returns:
@@ -126,7 +126,6 @@ class Group(Struct, frozen=True, kw_only=True):
     """One group.
 
     Attributes:
-        group: group id.
         partition: folder of ``__consumer_offsets`` that holds the group.
         kind: classic (the protocol before KIP-848), consumer, share, streams, or offsets without any group.
         state: Kafka's word for the state after loading the partition; ``Dead`` for a deleted group.
@@ -217,7 +216,7 @@ class _Subscriptions:
 
 @dataclass
 class _GroupEntry:
-    """Everything about one group except its commits."""
+    """State of one group, without its commits."""
 
     classic: dict[str, Any] | None = None
     modern: _Modern | None = None

@@ -33,7 +33,7 @@ class DamagedPart(Struct, frozen=True, kw_only=True):
         file: name of the log file.
         position: position of the first skipped byte.
         length: number of skipped bytes.
-        text: what was expected and found.
+        text: expected and actual content, in words.
     """
 
     file: str

@@ -115,7 +115,7 @@ class EntryDump:
         """Yield the lines of an index.
 
         Args:
-            kind: key of ``INDEXES``.
+            kind: index kind, a key of ``INDEXES``.
             size: size of the whole file in bytes.
         """
         index = INDEXES[kind]

@@ -77,7 +77,7 @@ class LogDump:
     Args:
         read_into: function that fills a buffer from a file position, see ``LogRecords``.
         file_size: size of the log in bytes.
-        wanted: selection of lines.
+        wanted: selection of lines to print.
         window_bytes: size of the window in bytes.
     """
 
