@@ -114,7 +114,7 @@ def damage_now(
         return ""
     return (
         f"{met[0].folder}/{log_name(met[0].base_offset)} is damaged, and was not when the plan was made: under "
-        "the fence a broker that starts before the end would cut it"
+        "the fence a broker that starts before the swap ends would cut it"
     )
 
 
@@ -270,9 +270,9 @@ def choose_commit(
     first = f"{reach[0].folder}/{log_name(reach[0].base_offset)}"
     if not broker_version:
         message = (
-            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that starts before the end "
-            "would cut it there. Without the fence the safe order of renames depends on the broker's version, and that "
-            "is not known"
+            f"{first} is damaged. Under the fence (with a lowered recovery point) a broker that starts before the swap "
+            "ends would cut it there. Without the fence the safe order of renames depends on the broker's version, "
+            "and that is not known"
         )
         raise PersonDecidesError(
             message, next_command=Next.of("plan", LOG_DIR, "--broker-version", "VERSION", out=PLAN)
