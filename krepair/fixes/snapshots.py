@@ -68,19 +68,17 @@ class SnapshotTarget(NamedTuple):
     """One partition whose snapshots are checked.
 
     Attributes:
-        partition: as listed.
-        place: of its files.
-        parts: its logs as they are, or as they will be once the plan's changes are made.
-        snapshots: its snapshots, without those that go with a segment.
+        parts: logs as they are, or as they will be once the plan's changes are made.
+        snapshots: snapshots of the partition, without those that are removed together with a segment.
         known: facts of segments that were scanned already, by base offset.
-        log_start: what ``log-start-offset-checkpoint`` says, -1 if nothing.
-        recovered_from: base offset of the first segment that the next start recovers, as far as the state of the
-            producers is to be what that start makes of it.
-        start: what the next start sees; nothing where it was not asked.
-        log_end: log end offset that the next start takes, -1 where the end of the log itself tells it.
-        left: why the log end cannot be told, or empty.
-        closed: names of the snapshots in which the changes end transactions that the log has forgotten.
-        gaps: what explains offsets that no segment has.
+        log_start: log start offset in ``log-start-offset-checkpoint``; -1 if it has none for the partition.
+        recovered_from: base offset of the first segment that the next start recovers, if the producer state is the one
+            that this recovery builds.
+        start: simulated next start; empty if none was simulated.
+        log_end: log end offset that the next start uses; -1 if the log itself tells it.
+        left: reason why the log end is unknown, or empty.
+        closed: names of the snapshots in which the changes end stale open transactions.
+        gaps: reasons for offsets that no segment has.
     """
 
     partition: Partition
@@ -98,22 +96,24 @@ class SnapshotTarget(NamedTuple):
 
     def at_start(self, start: NextStart) -> SnapshotTarget:
         """Return the target as the next start sees it."""
-        end, left = start.log_end, start.differs(lambda one: one.log_end)
+        end, reason = start.log_end, start.differs(lambda loaded_log: loaded_log.log_end)
         loaded = start.by_version.values()
-        recovered = [one.recovered[0] for one in loaded if one.recovered]
-        for one in loaded:
-            for base, _ in one.cut if one.dropped else ():
-                left = (
-                    left
+        recovered = [loaded_log.recovered[0] for loaded_log in loaded if loaded_log.recovered]
+        for loaded_log in loaded:
+            for base, _ in loaded_log.cut if loaded_log.dropped else ():
+                reason = (
+                    reason
                     or f"the next start cuts {log_name(base)} and deletes later segments; first --fix tail"
                 )
-            if one.dropped and not one.cut:
-                left = (
-                    left
+            if loaded_log.dropped and not loaded_log.cut:
+                reason = (
+                    reason
                     or "the next start deletes its segments: log start is past the log end; first --fix checkpoints"
                 )
         since = min(recovered, default=INT64_MAX)
-        return self._replace(start=start, log_end=-1 if end is None else end, left=left, recovered_from=since)
+        return self._replace(
+            start=start, log_end=-1 if end is None else end, left=reason, recovered_from=since
+        )
 
     @property
     def bases(self) -> tuple[int, ...]:
@@ -123,9 +123,13 @@ class SnapshotTarget(NamedTuple):
     def recovered(self, since: int, log_end: int = -1) -> SnapshotTarget:
         """Return the target as a recovery from a segment on sees it: without snapshots above its base offset.
 
-        Snapshots past the log end stay in sight: they have to go.
+        Snapshots past the log end are kept here, because the plan has to remove them.
         """
-        usable = (one for one in self.snapshots if one.offset <= since or 0 <= log_end < one.offset)
+        usable = (
+            snapshot
+            for snapshot in self.snapshots
+            if snapshot.offset <= since or 0 <= log_end < snapshot.offset
+        )
         return self._replace(snapshots=tuple(usable), recovered_from=since)
 
 
@@ -139,11 +143,9 @@ def target_of(
     """Return the target for a partition of a log directory.
 
     Args:
-        log_dir: where it is.
-        partition: as listed.
-        known: facts of its logs as they will be after the changes.
-        changes: that are made before its snapshots are read by a broker.
-        settings: of its topic.
+        known: facts of the partition's logs as they will be after the changes.
+        changes: changes that are made before a broker reads the snapshots.
+        settings: settings of the partition's topic.
     """
     key = partition.key
     recorded = log_dir.log_start.offsets.get(key, -1)
@@ -152,7 +154,7 @@ def target_of(
         partition=partition,
         place=place_of(log_dir, partition),
         parts=parts_after(partition, changes),
-        snapshots=tuple(one for one in partition.snapshots if one.file.name not in gone),
+        snapshots=tuple(snapshot for snapshot in partition.snapshots if snapshot.file.name not in gone),
         known={facts.base_offset: facts for facts in known},
         log_start=recorded,
         closed=frozenset(
@@ -181,13 +183,13 @@ def see_snapshots(
     """Return what is wrong with each target's snapshots and what belongs at its log end; None without a log.
 
     Args:
-        targets: partitions.
-        rules: of the broker.
-        engine: scans what is not known yet.
-        clean: whether the broker was cleanly stopped.
-        always: work the state out although nothing may be wrong: some of it may be mended already.
-        closes: whether to ask the log about the open transactions of each snapshot that a start begins with; if not,
-            only about those of the snapshots in ``SnapshotTarget.closed``.
+        targets: partitions whose snapshots are checked.
+        rules: rules by which the broker that will start forgets producers.
+        engine: engine that scans segments without known facts.
+        clean: True if the broker was cleanly stopped.
+        always: True to compute the state even if no snapshot is wrong, since some may be repaired already.
+        closes: True to search the log for the open transactions of each snapshot that a start begins with; False to
+            search only for those in the snapshots of ``SnapshotTarget.closed``.
     """
     from krepair.scan.scan import scan
 
@@ -198,7 +200,9 @@ def see_snapshots(
         look.begin(rules, clean=clean, always=always, closes=closes)
     _scan([(look, base) for look in there for base in look.missing()], engine)
     while wanted := [(look, part) for look in there for part in look.open.wanted()]:
-        for (look, part), result in engine.each(scan, ((one, one[0].item(*one[1])) for one in wanted)):
+        for (look, part), result in engine.each(
+            scan, ((request, request[0].item(*request[1])) for request in wanted)
+        ):
             look.take_part(part, result)
     for look in there:
         look.finish(rules)
@@ -210,13 +214,13 @@ def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
         return
     from krepair.scan.scan import scan
 
-    asked = (((look, base), look.item(base, look.start)) for look, base in wanted)
-    for (look, base), result in engine.each(scan, asked):
+    requests = (((look, base), look.item(base, look.start)) for look, base in wanted)
+    for (look, base), result in engine.each(scan, requests):
         look.take(base, result)
 
 
 class _Look:
-    """One partition on its way: its end first, then as much of its log as the state needs."""
+    """Analysis of one partition in steps: the log end first, then as much of the log as the producer state needs."""
 
     def __init__(self, target: SnapshotTarget) -> None:
         self.target = target
@@ -230,7 +234,7 @@ class _Look:
         self.suspected: dict[SnapshotFile, tuple[Int64s, bool]] = {}
 
     def item(self, base_offset: int, start: int) -> ScanItem:
-        """The work item that scans a segment, or the end of it from an offset on."""
+        """Return the work item that scans a segment, or the end of the segment from an offset on."""
         part = self.target.parts[self.bases.index(base_offset)]
         return ScanItem(
             place=self.target.place,
@@ -258,27 +262,28 @@ class _Look:
     # -- the end of the log, and the files
 
     def begin(self, rules: StateRules, *, clean: bool, always: bool, closes: bool) -> None:
-        """Judge the files by the log end; where that calls for the state, tell what it needs."""
-        log_end, left = self._log_end()
-        left = _odd_name(self.target.partition) or left
+        """Judge the files by the log end; if the producer state is needed, list the segments to scan for it."""
+        log_end, reason = self._log_end()
+        reason = _odd_name(self.target.partition) or reason
         recorded, first = self.target.log_start, self.bases[0]
         log_start = recorded if first < recorded <= log_end else first
-        self.seen = self.seen._replace(log_start=log_start, log_end=log_end, left=left)
+        self.seen = self.seen._replace(log_start=log_start, log_end=log_end, left=reason)
         try:
-            files = tuple(read_snapshot_file(one) for one in self.target.snapshots)
+            files = tuple(read_snapshot_file(snapshot) for snapshot in self.target.snapshots)
         except OSError as error:
             self._not_read(error)
             return
-        unknown = next((one for one in files if isinstance(one.damage, UnknownVersion)), None)
+        unknown = next((file for file in files if isinstance(file.damage, UnknownVersion)), None)
         if unknown is not None and unknown.damage is not None:
-            left = left or f"{unknown.name}: {unknown.damage.text}"
-            self.seen = self.seen._replace(left=left, unread=(unknown.name, unknown.damage.text))
-        # A recovery of the first segment loads the snapshot of its base offset: it asks the recorded log start alone.
+            reason = reason or f"{unknown.name}: {unknown.damage.text}"
+            self.seen = self.seen._replace(left=reason, unread=(unknown.name, unknown.damage.text))
+        # A recovery of the first segment loads the snapshot at its base offset if only the recorded log start is lower.
+        # Without this that snapshot would be set aside, and its producers lost.
         loads_first = self.target.recovered_from <= first and recorded < first
         above = first - 1 if loads_first else log_start
         judged = judge_files(files, self.bases, above, log_end if log_end >= 0 else INT64_MAX)
         self.seen = self.seen._replace(files=files, judged=judged)
-        if left:
+        if reason:
             return
         state = always or bool(judged.wrong) or (clean and not files)
         try:
@@ -298,7 +303,7 @@ class _Look:
         )
 
     def _not_read(self, error: OSError) -> str:
-        """Store and return why nothing is changed: a file could not be read."""
+        """Store the error of a file that could not be read, and return it as the reason why nothing is changed."""
         name, text = os.path.basename(str(error.filename or "")), f"could not be read: {why(error)}"
         self.seen = self.seen._replace(left=self.seen.left or f"{name} {text}", unread=(name, text))
         return self.seen.left
@@ -307,13 +312,13 @@ class _Look:
         """Ask about the open transactions of the snapshots that a start reads, or that the state begins with.
 
         Raises:
-            OSError: one cannot be read.
+            OSError: a snapshot cannot be read.
         """
-        seen = self.seen
+        result = self.seen
         chosen: dict[SnapshotFile, bool] = {}
         if closes:
             chosen = self._read_at_start()
-        base = seen.judged.base
+        base = result.judged.base
         if base is not None and ((closes and state) or base.name in self.target.closed):
             chosen.setdefault(base, False)
         self.open = OpenTransactions(self.bases, dict(self.facts), self._is_whole, self.target.gaps)
@@ -322,29 +327,35 @@ class _Look:
             if isinstance(table, str) or not (table[:, -1] >= 0).any():
                 continue
             self.suspected[file] = (table, at_start)
-            for row in table[table[:, -1] >= seen.log_start].tolist():
+            for row in table[table[:, -1] >= result.log_start].tolist():
                 self.open.ask(Open(row[0], row[-1]))
 
     def _read_at_start(self) -> dict[SnapshotFile, bool]:
-        """Return the snapshots that the next start may begin with, and whether it does so as the files are.
+        """Return the snapshots that the next start may begin with: True if it does so with the files as they are.
 
-        If not, it begins with it once the snapshots that are wrong have been set aside.
+        With False, the start begins with the snapshot only after the wrong snapshots are moved to the backup.
         """
-        seen, loaded = self.seen, self.target.start.by_version.values()
-        wrong = {file.name for file, _ in seen.judged.wrong}
-        limit = min((one.recovered[0] for one in loaded if one.recovered), default=seen.log_end)
-        usable = [one for one in seen.files if seen.log_start < one.offset <= limit and one.name not in wrong]
-        at_start = {one.snapshot_offset for one in loaded}
-        found = dict.fromkeys(usable[-1:], False)
-        return found | dict.fromkeys([one for one in seen.files if one.offset in at_start], True)
+        result, loaded = self.seen, self.target.start.by_version.values()
+        wrong = {file.name for file, _ in result.judged.wrong}
+        limit = min(
+            (loaded_log.recovered[0] for loaded_log in loaded if loaded_log.recovered), default=result.log_end
+        )
+        usable = [
+            file
+            for file in result.files
+            if result.log_start < file.offset <= limit and file.name not in wrong
+        ]
+        at_start = {loaded_log.snapshot_offset for loaded_log in loaded}
+        chosen = dict.fromkeys(usable[-1:], False)
+        return chosen | dict.fromkeys([file for file in result.files if file.offset in at_start], True)
 
     @property
     def needs_end(self) -> bool:
-        """Whether the active segment has to be read for the log end."""
+        """True if the log end is unknown until the active segment is read."""
         return self.target.log_end < 0 and not self.target.left and self.bases[-1] not in self.facts
 
     def _is_whole(self, facts: SegmentFacts) -> bool:
-        """Return whether the facts show all that a start finds in a segment."""
+        """Return whether the facts cover every batch that a start reads in the segment."""
         torn = facts.base_offset == self.bases[-1] and facts.summary.damage in _TORN
         return facts.summary.damage == D_NONE or (torn and facts.end_offset >= self.seen.log_end)
 
@@ -369,28 +380,28 @@ class _Look:
         return [base for base in self.needed if base not in self.facts or base < self.start]
 
     def finish(self, rules: StateRules) -> None:
-        """Add the forgotten transactions and the producer state at the log end, or why it cannot be told."""
-        found = tuple(self._forgotten())
-        self.seen = self.seen._replace(forgotten=found)
+        """Add the stale open transactions and the producer state at the log end, or why the state is unknown."""
+        forgotten = tuple(self._forgotten())
+        self.seen = self.seen._replace(forgotten=forgotten)
         if not self.needed:
             return
-        left = next((self.failed[base] for base in self.needed if base in self.failed), "")
+        reason = next((self.failed[base] for base in self.needed if base in self.failed), "")
         for base in self.needed:
             known = self.facts.get(base)
             if known is not None and not self._is_whole(known):
-                left = left or _damaged(known)
-        if not left:
-            left = self._add_state(rules)
-        self.seen = self.seen._replace(left=left)
+                reason = reason or _damaged(known)
+        if not reason:
+            reason = self._add_state(rules)
+        self.seen = self.seen._replace(left=reason)
 
     def _forgotten(self) -> Iterator[Forgotten]:
-        """Yield snapshots with an open transaction that the log has forgotten, and their right contents."""
+        """Yield the snapshots with stale open transactions, each with its correct content."""
         for file, (table, at_start) in self.suspected.items():
             gone = [row for row in table.tolist() if Open(row[0], row[-1]) in self.open.forgotten]
             if gone:
                 data = without_open(table, [(row[0], row[-1]) for row in gone])
-                told = tuple((row[0], row[1], row[-1]) for row in gone)
-                yield Forgotten(file, told, data, at_start)
+                producers = tuple((row[0], row[1], row[-1]) for row in gone)
+                yield Forgotten(file, producers, data, at_start)
 
     def _add_state(self, rules: StateRules) -> str:
         try:
@@ -417,9 +428,9 @@ class _Look:
         base = self.seen.judged.base
         if base is None:
             return _NO_ENTRIES
-        for one in self.seen.rewritten:
-            if one.file == base:
-                return producer_snapshot.table(one.data)
+        for forgotten in self.seen.rewritten:
+            if forgotten.file == base:
+                return producer_snapshot.table(forgotten.data)
         return self._table(base)
 
     def _table(self, file: SnapshotFile) -> Int64s | str:
@@ -448,18 +459,18 @@ def _odd_name(partition: Partition) -> str:
 def _damaged(facts: SegmentFacts) -> str:
     return (
         f"{log_name(facts.base_offset)} is damaged at position {facts.summary.valid_bytes}: which producers wrote "
-        "behind it cannot be told"
+        "behind it is unknown"
     )
 
 
 SNAPSHOTS_SEEN: Sight[SeenSnapshots | None] = Sight("producer snapshots")
 _UNKNOWN = (
-    "producer snapshots: no valid one is left, and the log was compacted or cut at its start: of producers whose "
-    "batches are all gone nothing can be known, so a repeat of their last batch would be taken twice"
+    "producer snapshots: no valid one is left, and the log was compacted or cut at its start: producers without any "
+    "remaining batch are unknown, so a retry of their last batch would be appended twice"
 )
 _FEW = 3
 _MANY = 100_000
-"""So many producers of one partition take tens of MiB of a broker's heap, and each snapshot some MiB."""
+"""Producers of one partition from which on they take tens of MiB of a broker's heap, and MiB in each snapshot."""
 _RULES = {
     SnapshotReason.UNREADABLE: "KR501",
     SnapshotReason.PAST_END: "KR502",
@@ -468,41 +479,41 @@ _RULES = {
 
 
 class Snapshots(Fix):
-    """Fix of producer snapshots: remove wrong ones, and build one at the log end from the log."""
+    """Fix ``snapshots``, which removes wrong producer snapshots and builds one at the log end from the log."""
 
     name = "snapshots"
     after = ("markers", "tail")
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Hold the snapshots against the ends of the logs.
+        """Compare the snapshots with the ends of the logs.
 
-        Where one is wrong the log is read from the newest valid one on, as far as it was not scanned already.
+        If a snapshot is wrong, the log is read from the newest valid snapshot on, except for parts scanned already.
         """
         looked = looked_at(surveys, purpose)
-        touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
+        touched = [survey for survey in looked if not why_not_looked_at(survey.partition, survey.settings)]
         see_next_starts(context, touched)
         targets = [
-            target_of(context.view, one.partition, one.segments_after, one.changes, one.settings).at_start(
-                next_start_of(one)
-            )
-            for one in touched
+            target_of(
+                context.view, survey.partition, survey.segments_after, survey.changes, survey.settings
+            ).at_start(next_start_of(survey))
+            for survey in touched
         ]
         clean = context.view.clean_shutdown
-        found = see_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
-        for survey, seen in zip(touched, found, strict=True):
-            survey.put(SNAPSHOTS_SEEN, seen)
+        results = see_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
+        for survey, result in zip(touched, results, strict=True):
+            survey.put(SNAPSHOTS_SEEN, result)
 
     def look(self, context: Context, survey: Survey) -> Seen:
         """Return KR501 to KR506, the snapshot to build, and those to remove."""
         apart = beside(survey)
-        damaged = apart is not None and any(one.rule == "KR501" for one in _beside_swap(apart))
+        damaged = apart is not None and any(finding.rule == "KR501" for finding in _beside_swap(apart))
         if apart is not None and (damaged or snapshot_changes(apart)[0]):
             return waits(survey, "producer snapshots")
-        seen = survey.seen(SNAPSHOTS_SEEN)
-        if seen is None:
+        result = survey.seen(SNAPSHOTS_SEEN)
+        if result is None:
             return Seen(_beside_swap(survey))
-        findings = chain(snapshot_findings(survey, seen), _many_producers(context, survey, seen))
-        return Seen(findings, *snapshot_changes(survey), log_end=seen.log_end)
+        findings = chain(snapshot_findings(survey, result), _many_producers(context, survey, result))
+        return Seen(findings, *snapshot_changes(survey), log_end=result.log_end)
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         return (
@@ -519,10 +530,9 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
     """Return the rebuilt snapshot at the log end.
 
     Args:
-        work: what they are worked out with.
-        staging: of the partition.
-        change: the snapshot.
-        recovered_from: base offset of the first segment that the next start would recover; None: it recovers none.
+        staging: staging of the partition.
+        change: planned replacement of the snapshot.
+        recovered_from: base offset of the first segment that the next start would recover; None if it recovers none.
     """
     target = _target_again(work, staging)
     if recovered_from is not None:
@@ -531,21 +541,25 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
         survey = Survey(staging.listed, work.settings(staging), changes=list(staging.plan.changes))
         see_next_starts(work.context, [survey])
         targets = [target.at_start(next_start_of(survey))]
-    else:  # planned after an unclean stop, or after a clean one, whose marker the fence has taken away
+    else:  # planned after an unclean stop, or after a clean one whose marker the fence holds now: try both
         floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
         named = int(change.name.partition(".")[0])
         targets = [target._replace(recovered_from=floor), target, target._replace(log_end=named)]
-    made = [_made_for(work, one, change) for one in targets]
-    return next((one for one in made if digest_bytes(one.data) == change.digest_after), made[0])
+    made = [_made_for(work, target, change) for target in targets]
+    return next(
+        (made_file for made_file in made if digest_bytes(made_file.data) == change.digest_after), made[0]
+    )
 
 
 def _made_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> Made:
     rules = rules_now(work.context)
-    (seen,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
-    if seen is None:
+    (result,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
+    if result is None:
         return Made(b"")
-    at_end = seen.name_at_end == change.name
-    return Made(seen.data or b"", seen.left or ("" if at_end else f"(the log ends at offset {seen.log_end})"))
+    at_end = result.name_at_end == change.name
+    return Made(
+        result.data or b"", result.left or ("" if at_end else f"(the log ends at offset {result.log_end})")
+    )
 
 
 def _target_again(work: Work, staging: Staging) -> SnapshotTarget:
@@ -554,15 +568,17 @@ def _target_again(work: Work, staging: Staging) -> SnapshotTarget:
 
 
 def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
-    """Return a snapshot without the open transactions that, by a new reading of the log, were forgotten."""
+    """Return a snapshot without the open transactions that a new reading of the log proves stale."""
     target = _target_again(work, staging)
     target = target.recovered(int(change.name.partition(".")[0]))._replace(
         log_end=staging.plan.log_end_offset
     )
-    (seen,) = see_snapshots([target], rules_now(work.context), work.engine, clean=False)
-    found = () if seen is None else seen.forgotten
-    data = next((one.data for one in found if one.file.name == change.name), None)
-    if data is None:  # mended already, or not to be mended any more
+    (result,) = see_snapshots([target], rules_now(work.context), work.engine, clean=False)
+    forgotten = () if result is None else result.forgotten
+    data = next(
+        (forgotten_file.data for forgotten_file in forgotten if forgotten_file.file.name == change.name), None
+    )
+    if data is None:  # repaired by an earlier run, or no longer stale
         data = read_whole(staging.folder.at(change.name), SNAPSHOT_AT_MOST_BYTES)
     return Made(data)
 
@@ -570,12 +586,12 @@ def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
 # -- findings
 
 
-def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
+def snapshot_findings(survey: Survey, result: SeenSnapshots) -> Iterator[Finding]:
     """Yield what is wrong with the snapshots of one partition."""
     folder = survey.partition.folder
-    name, text = seen.unread
+    name, text = result.unread
     if name:
-        unknown = any(isinstance(file.damage, UnknownVersion) for file in seen.files if file.name == name)
+        unknown = any(isinstance(file.damage, UnknownVersion) for file in result.files if file.name == name)
         rule, severity = ("KR501", Severity.CONFUSING) if unknown else ("KR308", None)
         yield Finding(
             rule=rule,
@@ -585,14 +601,14 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
             severity=severity,
             fix="none" if unknown else "",
         )
-    for file, reason in seen.judged.wrong:
+    for file, reason in result.judged.wrong:
         if reason is SnapshotReason.UNREADABLE and file.damage is not None:
             yield Finding(
                 rule="KR501",
                 partition=folder,
                 file=file.name,
                 position=file.damage.position,
-                evidence=f"{file.damage.text}; {_state_text(seen)}",
+                evidence=f"{file.damage.text}; {_state_text(result)}",
                 bytes=file.size,
             )
         elif reason is SnapshotReason.PAST_END:
@@ -600,11 +616,11 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
                 rule="KR502",
                 partition=folder,
                 file=file.name,
-                evidence=f"offset {file.offset} is past the log end {seen.log_end}: the log has lost what was "
-                f"written up to there, or the file is not of this partition; {_state_text(seen)}",
+                evidence=f"offset {file.offset} is past the log end {result.log_end}: the log has lost what was "
+                f"written up to there, or the file is not of this partition; {_state_text(result)}",
                 bytes=file.size,
             )
-    strays = [file for file, reason in seen.judged.wrong if reason is SnapshotReason.OF_NO_SEGMENT]
+    strays = [file for file, reason in result.judged.wrong if reason is SnapshotReason.OF_NO_SEGMENT]
     if strays:
         shown = ", ".join(file.name for file in strays[:_FEW]) + (" ..." if len(strays) > _FEW else "")
         yield Finding(
@@ -612,30 +628,30 @@ def snapshot_findings(survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
             partition=folder,
             file=strays[0].name,
             evidence=f"{len(strays)} snapshots below the last two segments are named after no segment: {shown}; a "
-            "broker leaves one at each clean stop and each recovery, and removes it later",
+            "broker writes one at each clean stop and each recovery, and deletes it later",
             bytes=sum(file.size for file in strays),
         )
-    if seen.forgets:
+    if result.forgets:
         yield Finding(
             rule="KR503",
             partition=folder,
-            evidence=f"no snapshot at all, the log ends at {seen.log_end}; cleanly stopped, so the log will not be "
-            f"read either: {_counted(seen)} will be forgotten",
+            evidence=f"no snapshot at all, the log ends at {result.log_end}; cleanly stopped, so the log will not be "
+            f"read either: {_counted(result)} will be forgotten",
         )
-    for one in seen.forgotten:
-        if one.at_start and not seen.left:
+    for forgotten in result.forgotten:
+        if forgotten.at_start and not result.left:
             yield Finding(
                 rule=FORGOTTEN,
                 partition=folder,
-                file=one.file.name,
-                evidence=f"{_forgotten_text(one)}; the next start begins with this snapshot",
-                bytes=one.file.size,
+                file=forgotten.file.name,
+                evidence=f"{_forgotten_text(forgotten)}; the next start begins with this snapshot",
+                bytes=forgotten.file.size,
             )
 
 
-def _many_producers(context: Context, survey: Survey, seen: SeenSnapshots) -> Iterator[Finding]:
-    """Yield KR506 with the contents of the newest snapshot, where a broker keeps very many producers."""
-    newest = seen.judged.base
+def _many_producers(context: Context, survey: Survey, result: SeenSnapshots) -> Iterator[Finding]:
+    """Yield KR506 with figures of the newest snapshot, if a broker keeps very many producers."""
+    newest = result.judged.base
     if newest is None or newest.producers < _MANY or newest.size > SNAPSHOT_AT_MOST_BYTES:
         return
     try:
@@ -650,7 +666,7 @@ def _many_producers(context: Context, survey: Survey, seen: SeenSnapshots) -> It
     rules, settings = rules_now(context), context.settings
     key = "producer" if rules.expiry_ms == settings.producer_id_expiration_ms else "transactional"
     first, last = (
-        int(one) + rules.expiry_ms for one in (ended.min(initial=INT64_MAX), ended.max(initial=-1))
+        int(end_ms) + rules.expiry_ms for end_ms in (ended.min(initial=INT64_MAX), ended.max(initial=-1))
     )
     forgets = "" if not len(ended) else f": from {time_text(first)} to {time_text(last)}"
     yield Finding(
@@ -658,25 +674,25 @@ def _many_producers(context: Context, survey: Survey, seen: SeenSnapshots) -> It
         partition=survey.partition.folder,
         file=newest.name,
         evidence=f"{len(timestamp):,} producer ids, {once:,} of them of one batch only, {newest.size} bytes; "
-        f"{count_text(len(seen.files), 'snapshot')} here of {sum(one.size for one in seen.files)} bytes. A broker "
-        f"forgets an id {key}.id.expiration.ms={rules.expiry_ms} after its last batch{forgets}; "
+        f"{count_text(len(result.files), 'snapshot')} here of {sum(file.size for file in result.files)} bytes. A "
+        f"broker forgets an id {key}.id.expiration.ms={rules.expiry_ms} after its last batch{forgets}; "
         f"{len(timestamp) - len(ended):,} have a transaction open, and stay",
         bytes=newest.size,
     )
 
 
-def _forgotten_text(one: Forgotten) -> str:
+def _forgotten_text(forgotten: Forgotten) -> str:
     shown = ", ".join(
         f"of producer {producer}, epoch {epoch}, from offset {first} on"
-        for producer, epoch, first in one.producers[:_FEW]
+        for producer, epoch, first in forgotten.producers[:_FEW]
     )
-    more = " ..." if len(one.producers) > _FEW else ""
-    count = count_text(len(one.producers), "transaction is", "transactions are")
+    more = " ..." if len(forgotten.producers) > _FEW else ""
+    count = count_text(len(forgotten.producers), "transaction is", "transactions are")
     return f"{count} open here, but the log has no batch of it and no end of it: {shown}{more}"
 
 
 def _beside_swap(survey: Survey) -> Iterator[Finding]:
-    """Yield what a snapshot shows by itself, where the log end depends on a pending swap."""
+    """Yield the findings that snapshots show by themselves, if the log end depends on a pending swap."""
     if not waits_for_swap(survey.partition, survey.settings):
         return
     waits = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
@@ -688,22 +704,22 @@ def _beside_swap(survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _counted(seen: SeenSnapshots) -> str:
-    return f"{seen.producers} producers, {seen.open_transactions} of them with an open transaction"
+def _counted(result: SeenSnapshots) -> str:
+    return f"{result.producers} producers, {result.open_transactions} of them with an open transaction"
 
 
-def _state_text(seen: SeenSnapshots) -> str:
-    if seen.left:
-        return f"left as it is: {seen.left}"
-    return f"{_counted(seen)} at the log end {seen.log_end}, {_source(seen)}"
+def _state_text(result: SeenSnapshots) -> str:
+    if result.left:
+        return f"left as it is: {result.left}"
+    return f"{_counted(result)} at the log end {result.log_end}, {_source(result)}"
 
 
-def _source(seen: SeenSnapshots) -> str:
-    if seen.judged.base is None:
-        return f"by the log from offset {seen.log_start} on"
-    if seen.judged.at_end:
-        return f"by {seen.judged.base.name}"
-    return f"by {seen.judged.base.name} and the log from there on"
+def _source(result: SeenSnapshots) -> str:
+    if result.judged.base is None:
+        return f"by the log from offset {result.log_start} on"
+    if result.judged.at_end:
+        return f"by {result.judged.base.name}"
+    return f"by {result.judged.base.name} and the log from there on"
 
 
 def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
@@ -725,26 +741,26 @@ def snapshot_forecast(survey: Survey, loaded: LoadedLog | None) -> str:
     """Return what the next start does with wrong snapshots, in words for its forecast, or empty.
 
     Args:
-        survey: the partition, looked at.
-        loaded: the start as it is foretold, None if it is not known.
+        survey: analyzed partition.
+        loaded: simulated load of the log, None if unknown.
     """
-    seen = survey.seen(SNAPSHOTS_SEEN)
-    if seen is None or seen.left or loaded is None:
+    result = survey.seen(SNAPSHOTS_SEEN)
+    if result is None or result.left or loaded is None:
         return ""
-    if seen.forgets:
-        return f"without a producer snapshot {_counted(seen)} are forgotten"
+    if result.forgets:
+        return f"without a producer snapshot {_counted(result)} are forgotten"
     clean = not loaded.recovered
     end = loaded.log_end if clean else loaded.recovered[0]
-    wrong = [file for file, reason in seen.judged.wrong if reason is not SnapshotReason.OF_NO_SEGMENT]
-    if not any(file.offset > seen.log_start and (clean or file.offset <= end) for file in wrong):
+    wrong = [file for file, reason in result.judged.wrong if reason is not SnapshotReason.OF_NO_SEGMENT]
+    if not any(file.offset > result.log_start and (clean or file.offset <= end) for file in wrong):
         return ""
     texts = []
-    unread = [offset for offset in loaded.unread if offset > seen.log_start]
+    unread = [offset for offset in loaded.unread if offset > result.log_start]
     if unread:
         texts.append(f"removes the producer snapshots {_names(unread)} unread")
     if loaded.unreadable:
         texts.append(f"removes the producer snapshots {_names(loaded.unreadable)} as unreadable")
-    newest = max(loaded.snapshot_offset, seen.log_start)
+    newest = max(loaded.snapshot_offset, result.log_start)
     if newest < end:
         texts.append(f"reads the log from offset {newest} on for its producers")
     return ", ".join(texts)
@@ -760,27 +776,29 @@ def _names(offsets: Sequence[int]) -> str:
 
 
 def snapshot_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
-    """Return the snapshot to build and those to remove, and what the reviewer must know."""
-    seen = survey.seen(SNAPSHOTS_SEEN)
-    if seen is None:
+    """Return the snapshot to build and those to remove, and notes for the reviewer."""
+    result = survey.seen(SNAPSHOTS_SEEN)
+    if result is None:
         return (), ()
-    wrong, taken = seen.judged.wrong, names_removed(survey.changes)
-    if seen.left:
-        told = wrong or not seen.files or any(seen.unread)
-        return (), (f"its producer snapshots are left alone: {seen.left}",) if told else ()
-    changes = [_made(survey, seen)] if seen.makes else []
-    changes += [_closed(survey, one) for one in seen.rewritten if one.file.name not in taken]
+    wrong, taken = result.judged.wrong, names_removed(survey.changes)
+    if result.left:
+        is_told = wrong or not result.files or any(result.unread)
+        return (), (f"its producer snapshots are left alone: {result.left}",) if is_told else ()
+    changes = [_made(survey, result)] if result.makes else []
+    changes += [
+        _closed(survey, forgotten) for forgotten in result.rewritten if forgotten.file.name not in taken
+    ]
     changes += [
         _set_aside(survey, file, reason)
         for file, reason in wrong
-        if file.name not in taken and not (seen.makes and file.name == seen.name_at_end)
+        if file.name not in taken and not (result.makes and file.name == result.name_at_end)
     ]
-    return tuple(changes), _notes(survey, seen) if seen.makes else ()
+    return tuple(changes), _notes(survey, result) if result.makes else ()
 
 
-def _notes(survey: Survey, seen: SeenSnapshots) -> tuple[str, ...]:
+def _notes(survey: Survey, result: SeenSnapshots) -> tuple[str, ...]:
     """Return notes on what stays unknown, and on the transactions that read_committed consumers wait for."""
-    table = producer_snapshot.table(seen.data or b"")
+    table = producer_snapshot.table(result.data or b"")
     opened = table[table[:, -1] >= 0]
     lines = [
         f"producer snapshots: producer {row[0]}, epoch {row[1]}, has a transaction open since offset {row[7]}; its "
@@ -789,22 +807,21 @@ def _notes(survey: Survey, seen: SeenSnapshots) -> tuple[str, ...]:
     ]
     if len(opened) > _FEW:
         lines.append(f"producer snapshots: {len(opened) - _FEW} more have a transaction open")
-    if seen.judged.base is None and (survey.settings.compacts or seen.log_start > 0):
+    if result.judged.base is None and (survey.settings.compacts or result.log_start > 0):
         lines.append(_UNKNOWN)
     return tuple(lines)
 
 
-def _made(survey: Survey, seen: SeenSnapshots) -> ReplaceFile:
-    before = next((file for file in seen.files if file.offset == seen.log_end), None)
-    reason = f"{_damage_text(before)}{_counted(seen)}, {_source(seen)}"
-    folder, data = survey.partition.folder, seen.data or b""
-    return made_anew(folder, seen.name_at_end, before, data, _first_rule(seen), reason)
+def _made(survey: Survey, result: SeenSnapshots) -> ReplaceFile:
+    before = next((file for file in result.files if file.offset == result.log_end), None)
+    reason = f"{_damage_text(before)}{_counted(result)}, {_source(result)}"
+    folder, data = survey.partition.folder, result.data or b""
+    return made_anew(folder, result.name_at_end, before, data, _first_rule(result), reason)
 
 
-def _closed(survey: Survey, one: Forgotten) -> ReplaceFile:
-    return made_anew(
-        survey.partition.folder, one.file.name, one.file, one.data, FORGOTTEN, _forgotten_text(one)
-    )
+def _closed(survey: Survey, forgotten: Forgotten) -> ReplaceFile:
+    file, data = forgotten.file, forgotten.data
+    return made_anew(survey.partition.folder, file.name, file, data, FORGOTTEN, _forgotten_text(forgotten))
 
 
 def _set_aside(survey: Survey, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
@@ -816,8 +833,8 @@ def _damage_text(file: SnapshotFile | None) -> str:
     return "" if damage is None else f"{damage.text}; "
 
 
-def _first_rule(seen: SeenSnapshots) -> str:
-    if seen.forgets:
+def _first_rule(result: SeenSnapshots) -> str:
+    if result.forgets:
         return "KR503"
-    reasons = {reason for _, reason in seen.judged.wrong}
+    reasons = {reason for _, reason in result.judged.wrong}
     return next((rule for reason, rule in _RULES.items() if reason in reasons), "KR502")

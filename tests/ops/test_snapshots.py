@@ -455,6 +455,6 @@ def test_plan_says_when_producers_cannot_be_known(tmp_path: Path) -> None:
     for path in (log_dir / "t-0").glob("*.snapshot"):
         path.write_bytes(b"")
     compacted = planned(log_dir, settings=(("cleanup.policy", "compact"),)).partitions[0].notes
-    assert any("nothing can be known" in note for note in compacted)
+    assert any("remaining batch are unknown" in note for note in compacted)
     whole = planned(log_dir).partitions[0].notes
-    assert not any("nothing can be known" in note for note in whole)
+    assert not any("remaining batch are unknown" in note for note in whole)
