@@ -30,7 +30,7 @@ from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.ops.by_rule import WORST_FIRST, by_rule, told
-from krepair.ops.findings import SeenDir, all_findings
+from krepair.ops.findings import AnalyzedDir, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named, read_log_dirs
 from krepair.ops.reports import CheckReport, LogDirReport, PartitionSummary
@@ -227,7 +227,7 @@ def _check_one(
     going = {survey.partition.folder: deletions_of(survey, options) for survey in surveys}
     starting = starting_of(context, others, surveys, root, node, metadata_log, readable, missing)
     lines = tuple(forecast(view, surveys, going, root, context.version, starting))
-    seen = SeenDir(
+    directory = AnalyzedDir(
         context=context,
         others=others,
         surveys=surveys,
@@ -244,7 +244,7 @@ def _check_one(
     skipped = [(survey, left_alone(survey)) for survey in surveys]
     uncleanable = [survey for survey, left in skipped if left is not None and left.damaged]
     waiting = {survey.partition.folder for survey in surveys if waits_for_leftovers(survey.partition)}
-    findings = told(view.path, list(all_findings(seen)), _best_ways(context), waiting)
+    findings = told(view.path, list(all_findings(directory)), _best_ways(context), waiting)
     report = LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,
@@ -264,14 +264,14 @@ def _check_one(
             segment.log.size for survey in uncleanable for segment in survey.partition.segments
         ),
         scanned_bytes=sum(facts.summary.valid_bytes for survey in surveys for facts in survey.segments),
-        start_needs_bytes=seen.space.needs_bytes,
-        start_reserves_bytes=seen.space.reserves_bytes,
-        free_bytes=seen.space.free_bytes,
-        start_needs_files=seen.space.needs_files,
-        free_files=seen.space.free_files,
+        start_needs_bytes=directory.space.needs_bytes,
+        start_reserves_bytes=directory.space.reserves_bytes,
+        free_bytes=directory.space.free_bytes,
+        start_needs_files=directory.space.needs_files,
+        free_files=directory.space.free_files,
         start_opens_files=held.files,
         start_maps_files=held.maps,
-        kept=seen.kept,
+        kept=directory.kept,
     )
     return _Looked(report, starting)
 

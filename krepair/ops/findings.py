@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from krepair.formats.damage import Damage
 
 
-class SeenDir(NamedTuple):
+class AnalyzedDir(NamedTuple):
     """One analyzed log directory.
 
     Attributes:
@@ -92,64 +92,66 @@ class SeenDir(NamedTuple):
         return self.context.view
 
 
-Row = Callable[[SeenDir], Iterator[Finding]]
-PartitionRow = Callable[[SeenDir, Survey], Iterator[Finding]]
+Row = Callable[[AnalyzedDir], Iterator[Finding]]
+PartitionRow = Callable[[AnalyzedDir, Survey], Iterator[Finding]]
 
 
 # -- rows that pass on the findings of other modules
 
 
-def _root_fixes(seen: SeenDir) -> Iterator[Finding]:
+def _root_fixes(directory: AnalyzedDir) -> Iterator[Finding]:
     for fix in FIXES:
-        yield from fix.look_root(seen.context).findings
+        yield from fix.look_root(directory.context).findings
 
 
-def _fixes(seen: SeenDir, survey: Survey) -> Iterator[Finding]:
+def _fixes(directory: AnalyzedDir, survey: Survey) -> Iterator[Finding]:
     if survey.partition.topic == METADATA_TOPIC:
         return  # a KRaft node rebuilds these files at every start; what it cannot rebuild is KR610
-    ends = seen.context.root.seen(GONE_SEEN) or ()
+    ends = directory.context.root.seen(GONE_SEEN) or ()
     gone = next((tail for tail in ends if tail.folder == survey.partition.folder), None)
     for fix in FIXES:
-        for finding in fix.look(seen.context, survey).findings:
+        for finding in fix.look(directory.context, survey).findings:
             if gone is None or not (finding.rule == "KR502" or finding.file in gone.orphans):
                 yield finding  # KR312 reports the others
 
 
-def _freed(seen: SeenDir) -> Iterator[Finding]:
-    deleted = [folder for folder in seen.view.marked if folder.role == "delete"]
-    freed = freed_at_start(seen.surveys, deleted)
+def _freed(directory: AnalyzedDir) -> Iterator[Finding]:
+    deleted = [folder for folder in directory.view.marked if folder.role == "delete"]
+    freed = freed_at_start(directory.surveys, deleted)
     if freed is not None:
         # It only matters if the start lacks space: a broker can delete nothing before it is up.
-        short = 0 <= seen.space.free_bytes < seen.space.needs_bytes
+        short = 0 <= directory.space.free_bytes < directory.space.needs_bytes
         yield freed if short else replace(freed, severity=Severity.INFORMATION)
 
 
-def _transactions(seen: SeenDir) -> Iterator[Finding]:
-    context = seen.context
+def _transactions(directory: AnalyzedDir) -> Iterator[Finding]:
+    context = directory.context
     return transaction_findings(
-        (seen.view, *seen.others),
-        seen.surveys,
+        (directory.view, *directory.others),
+        directory.surveys,
         context.options.now_ms,
         context.settings.transaction_max_timeout_ms,
         context.engine,
     )
 
 
-def _coordinators(seen: SeenDir) -> Iterator[Finding]:
-    typed = version_of(seen.context.options.broker_version)
-    return coordinator_findings(seen.view, typed, seen.context.engine)
+def _coordinators(directory: AnalyzedDir) -> Iterator[Finding]:
+    typed = version_of(directory.context.options.broker_version)
+    return coordinator_findings(directory.view, typed, directory.context.engine)
 
 
-def _emptied(seen: SeenDir) -> Iterator[Finding]:
+def _emptied(directory: AnalyzedDir) -> Iterator[Finding]:
     # A directory proves a lowest version only, so the typed version alone counts here.
-    typed = seen.context.version if seen.context.options.broker_version else None
-    return emptied_findings(seen.view, seen.forecast, seen.space, nodes_of(seen.view), typed)
+    typed = directory.context.version if directory.context.options.broker_version else None
+    return emptied_findings(
+        directory.view, directory.forecast, directory.space, nodes_of(directory.view), typed
+    )
 
 
-def _space(seen: SeenDir) -> Iterator[Finding]:
+def _space(directory: AnalyzedDir) -> Iterator[Finding]:
     """Yield findings on missing disk space, with what can be removed without loss."""
-    findings = list(space_findings(seen.space))
-    removals = removable(seen.view.path) if findings else ()
+    findings = list(space_findings(directory.space))
+    removals = removable(directory.view.path) if findings else ()
     safe = "".join(f"; what can safely go: {removal.text}" for removal in removals)
     for finding in findings:
         lacks = f"; at least {-(-finding.bytes // 1024):,} KiB have to become free" if finding.bytes else ""
@@ -164,35 +166,37 @@ _BACK: Final = (
 )
 
 
-def absent_findings(seen: SeenDir) -> Iterator[Finding]:
+def absent_findings(directory: AnalyzedDir) -> Iterator[Finding]:
     """Yield one finding that names all absent partitions.
 
     A partition that lies in another directory, was deleted or was moved by the cluster is not lost.
     """
-    elsewhere = {partition.key for view in seen.others for partition in (*view.partitions, *view.marked)}
-    elsewhere |= {missing.key for missing in seen.missing}
+    elsewhere = {partition.key for view in directory.others for partition in (*view.partitions, *view.marked)}
+    elsewhere |= {missing.key for missing in directory.missing}
     absent = {
         key: offset
-        for key, offset in absent_partitions(seen.root.checkpoints).items()
-        if key not in elsewhere and not _belongs_elsewhere(seen.view, seen.metadata, key)
+        for key, offset in absent_partitions(directory.root.checkpoints).items()
+        if key not in elsewhere and not _belongs_elsewhere(directory.view, directory.metadata, key)
     }
     if not absent:
         return
-    views = 1 + len(seen.others)
-    all_given = 0 < len(configured_log_dirs(seen.context.options.config)) <= views
-    lost = seen.view.clean_shutdown and all_given and any(absent.values())
+    views = 1 + len(directory.others)
+    all_given = 0 < len(configured_log_dirs(directory.context.options.config)) <= views
+    lost = directory.view.clean_shutdown and all_given and any(absent.values())
     where = (
         "not in any log directory of the broker"
         if all_given
         else "not here; --config tells whether log.dirs has more"
     )
-    left = (
-        "after the last clean stop they were here" if seen.view.clean_shutdown else "they may be deleted ones"
+    reason = (
+        "after the last clean stop they were here"
+        if directory.view.clean_shutdown
+        else "they may be deleted ones"
     )
     yield Finding(
         rule=RULE,
-        file=seen.view.recovery_point.file.name if seen.view.recovery_point.file else "",
-        evidence=f"{absent_text(absent)} {where}; {left}: if somebody moved them away, {_BACK}",
+        file=directory.view.recovery_point.file.name if directory.view.recovery_point.file else "",
+        evidence=f"{absent_text(absent)} {where}; {reason}: if somebody moved them away, {_BACK}",
         severity=None if lost else Severity.CONFUSING,
     )
 
@@ -803,8 +807,8 @@ def _kept_text(view: LogDir, plan: KeptPlan) -> str:
 
 
 def _half_done(view: LogDir, plan: KeptPlan) -> str:
-    what = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its fence was left"
-    words = [f"plan {plan.plan_id}: {what} {_since(plan)}"]
+    reason = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its fence was left"
+    words = [f"plan {plan.plan_id}: {reason} {_since(plan)}"]
     if plan.fence:
         words.append(f"a broker that starts now recovers {names_text(plan.fence)} (the fence is up)")
     words.append(f"to finish it: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
@@ -820,53 +824,55 @@ def _undo_command(view: LogDir, plan: KeptPlan) -> str:
 # -- the table
 
 OF_THE_ROOT: Final[tuple[Row, ...]] = (
-    lambda seen: root_findings(seen.view, is_locked(seen.view.path)),
-    lambda seen: iter(seen.starting.findings),
+    lambda directory: root_findings(directory.view, is_locked(directory.view.path)),
+    lambda directory: iter(directory.starting.findings),
     _root_fixes,
     absent_findings,
     _freed,
 )
 
 OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
-    lambda seen, survey: partition_findings(seen.view, survey),
-    lambda seen, survey: missing_findings(seen.view, survey),
+    lambda directory, survey: partition_findings(directory.view, survey),
+    lambda directory, survey: missing_findings(directory.view, survey),
     _fixes,
-    lambda seen, survey: cleaner_findings(seen.view, survey, seen.context.version),
-    lambda seen, survey: deletion_findings(survey, seen.going[survey.partition.folder], seen.context.options),
-    lambda seen, survey: time_findings(
-        seen.view, survey, seen.going[survey.partition.folder], seen.context.options.now_ms
+    lambda directory, survey: cleaner_findings(directory.view, survey, directory.context.version),
+    lambda directory, survey: deletion_findings(
+        survey, directory.going[survey.partition.folder], directory.context.options
     ),
-    lambda seen, survey: retention_findings(
-        survey, seen.going[survey.partition.folder], seen.context.options
+    lambda directory, survey: time_findings(
+        directory.view, survey, directory.going[survey.partition.folder], directory.context.options.now_ms
+    ),
+    lambda directory, survey: retention_findings(
+        survey, directory.going[survey.partition.folder], directory.context.options
     ),
 )
 
 OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
     _coordinators,
-    lambda seen: fetch_findings(seen.surveys),
-    lambda seen: large_record_findings(seen.context, seen.surveys),
-    lambda seen: recovery_findings(seen.forecast),
+    lambda directory: fetch_findings(directory.surveys),
+    lambda directory: large_record_findings(directory.context, directory.surveys),
+    lambda directory: recovery_findings(directory.forecast),
     _space,
     _emptied,
-    lambda seen: kept_findings(seen.view, seen.kept),
-    lambda seen: content_findings(seen.context, seen.surveys),
+    lambda directory: kept_findings(directory.view, directory.kept),
+    lambda directory: content_findings(directory.context, directory.surveys),
 )
 
 
-def all_findings(seen: SeenDir) -> Iterator[Finding]:
+def all_findings(directory: AnalyzedDir) -> Iterator[Finding]:
     """Return the findings of the root, of each partition, then of the next start, without duplicates.
 
     Several readers may meet the same unreadable file and report it alike.
     """
-    return iter(dict.fromkeys(_every_finding(seen)))
+    return iter(dict.fromkeys(_every_finding(directory)))
 
 
-def _every_finding(seen: SeenDir) -> Iterator[Finding]:
+def _every_finding(directory: AnalyzedDir) -> Iterator[Finding]:
     for row in OF_THE_ROOT:
-        yield from row(seen)
-    for survey in seen.surveys:
+        yield from row(directory)
+    for survey in directory.surveys:
         for partition_row in OF_A_PARTITION:
-            yield from partition_row(seen, survey)
+            yield from partition_row(directory, survey)
     for row in OF_ALL_TOGETHER:
-        yield from row(seen)
+        yield from row(directory)

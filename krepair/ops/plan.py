@@ -153,8 +153,8 @@ def _without(
         context, fixes, [part for part in partitions if part.folder not in refused]
     )
     first = next(fix.name for fix in COMMIT_ORDER if fix in fixes)
-    for folder, left in refused.items():
-        by_folder[folder] = {first: Seen(left=left)}
+    for folder, reason in refused.items():
+        by_folder[folder] = {first: Seen(left=reason)}
     return plan_of(context, fixes, by_folder)
 
 
@@ -241,8 +241,8 @@ def read_sides(
             refuse_if_in_use(path)
     own = sides.get(int(view.broker_id)) if view.broker_id.isdecimal() else None
     others = {
-        broker: tuple(one for one in found if not is_same(view, one))
-        for broker, found in views.items()
+        broker: tuple(directory for directory in directories if not is_same(view, directory))
+        for broker, directories in views.items()
         if str(broker) != view.broker_id
     }
     return others, other_dirs(
@@ -314,17 +314,21 @@ def look_at_partitions(
     """
     by_folder: dict[str, dict[str, Seen]] = {}
     for fix in fixes:
-        surveys = [context.survey(one) for one in partitions if fix.wants(context, one)]
+        surveys = [context.survey(partition) for partition in partitions if fix.wants(context, partition)]
         fix.read(context, surveys, "plan")
         if fix.of_root:
             continue
         for survey in surveys:
-            seen = fix.look(context, survey)
-            by_folder.setdefault(survey.partition.folder, {})[fix.name] = seen
-            survey.changes += seen.changes
+            proposal = fix.look(context, survey)
+            by_folder.setdefault(survey.partition.folder, {})[fix.name] = proposal
+            survey.changes += proposal.changes
         read_logs_after(
             context,
-            [one for one in surveys if changes_logs(by_folder[one.partition.folder][fix.name].changes)],
+            [
+                survey
+                for survey in surveys
+                if changes_logs(by_folder[survey.partition.folder][fix.name].changes)
+            ],
         )
     return by_folder
 
@@ -333,7 +337,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     """Build the plan of what the fixes want; read the active segments of other partitions that a fence would reach."""
     view = context.view
     surveys = [context.surveys[folder] for folder in by_folder]
-    see_next_starts(context, [one for one in surveys if one.log is not None or one.changes])
+    see_next_starts(context, [survey for survey in surveys if survey.log is not None or survey.changes])
     by_folder = {
         folder: _sound(context.surveys[folder], by_fix, context.options)
         for folder, by_fix in by_folder.items()
@@ -345,13 +349,13 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
     ]
     if not context.options.preview:  # a running broker is still writing the end of each log
         stays = damage_that_stays(context, surveys)
-        partitions = [_with_damage(one, stays.get(one.folder, ())) for one in partitions]
+        partitions = [_with_damage(partition, stays.get(partition.folder, ())) for partition in partitions]
     plan = _built(context, fixes, partitions, surveys)
     room = plan.policy.room
-    if isinstance(room, UnsetType) and (found := room_of_short_disk(view, plan)) is not None:
-        room = found
-    left = frozenset(() if isinstance(room, UnsetType) else without_room(plan, room))
-    return _built(context, fixes, partitions, surveys, left, room) if left else plan
+    if isinstance(room, UnsetType) and (short := room_of_short_disk(view, plan)) is not None:
+        room = short
+    not_fitting = frozenset(() if isinstance(room, UnsetType) else without_room(plan, room))
+    return _built(context, fixes, partitions, surveys, not_fitting, room) if not_fitting else plan
 
 
 def _built(
@@ -359,23 +363,28 @@ def _built(
     fixes: Sequence[Fix],
     partitions: Sequence[PartitionPlan],
     surveys: Sequence[Survey],
-    left: Collection[str] = (),
+    not_fitting: Collection[str] = (),
     room: Room | UnsetType = UNSET,
 ) -> Plan:
-    """Build the plan of these partitions; those in ``left`` stay as they are, and so do their checkpoint entries.
+    """Build the plan of these partitions; those in ``not_fitting`` keep their files and checkpoint entries.
 
     Args:
         fixes: fixes that were requested.
         partitions: partitions that were analyzed.
         surveys: what was read of these partitions.
-        left: folders of partitions for which there is no room.
+        not_fitting: folders of partitions whose changes do not fit on the disk.
         room: free space of the disk, where partitions are left out.
     """
     view, options = context.view, context.options
-    gone = [one for one in partitions if one.folder in left]
+    gone = [partition for partition in partitions if partition.folder in not_fitting]
     if gone:
-        partitions = [_without_room(one, options) if one.folder in left else one for one in partitions]
-        context.surveys = {folder: one for folder, one in context.surveys.items() if folder not in left}
+        partitions = [
+            _without_room(partition, options) if partition.folder in not_fitting else partition
+            for partition in partitions
+        ]
+        context.surveys = {
+            folder: survey for folder, survey in context.surveys.items() if folder not in not_fitting
+        }
         for fix in fixes:
             if fix.of_root:  # it has seen the root as it would be after all changes
                 fix.read(context, list(context.surveys.values()), "plan")
@@ -390,7 +399,7 @@ def _built(
         copied_mtimes=copied,
         dead_cleaner=still,
         root=root,
-        kept=[_kept_risk(view, one) for one in kept_originals(view, options.now_ms)],
+        kept=[_kept_risk(view, kept) for kept in kept_originals(view, options.now_ms)],
         others_have=others_have(view, options, partitions, context.surveys),
         asked=options.words("plan", "reading"),
     )
@@ -410,31 +419,29 @@ def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan
 
 def _sound(survey: Survey, by_fix: ByFix, options: Options) -> ByFix:
     """Return what the fixes want, without rewrites that were decided up to another log end than the start takes."""
-    found = dict(by_fix)
-    for name, seen in by_fix.items():
-        if seen.compacted is None or not seen.changes:
+    proposals = dict(by_fix)
+    for name, proposal in by_fix.items():
+        if proposal.compacted is None or not proposal.changes:
             continue
-        left = why_not_to_end(survey, seen.compacted.decision.log_end_offset, options)
-        if left is not None:
-            note = (
-                f"its {'keys' if name == 'compact' else 'markers'} are left alone ({left.code}): {left.why}"
-            )
-            found[name] = Seen(seen.findings, left=left, left_note=note)
-            survey.changes = [one for one in survey.changes if one not in seen.changes]
-    return found
+        reason = why_not_to_end(survey, proposal.compacted.decision.log_end_offset, options)
+        if reason is not None:
+            note = f"its {'keys' if name == 'compact' else 'markers'} are left alone ({reason.code}): {reason.why}"
+            proposals[name] = Seen(proposal.findings, left=reason, left_note=note)
+            survey.changes = [change for change in survey.changes if change not in proposal.changes]
+    return proposals
 
 
 def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
     """Return a partition without changes, since they do not fit on the disk now."""
-    left = LeftAlone(NO_ROOM, WHY_NO_ROOM, Next.of("plan", LOG_DIR, out=PLAN).at(AFTER_PURGE))
-    return _left_alone(replace(plan, changes=()), left, options)
+    reason = LeftAlone(NO_ROOM, WHY_NO_ROOM, Next.of("plan", LOG_DIR, out=PLAN).at(AFTER_PURGE))
+    return _left_alone(replace(plan, changes=()), reason, options)
 
 
 def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
     """Return folders whose modification times look copied (KR106), and folders with a stalled cleaner (KR104)."""
-    copied = [one for one in surveys if mtimes_look_copied(one.segments, one.partition.topic)]
-    still = [one for one in surveys if cleaner_stands_still(view, one)]
-    return [one.partition.folder for one in copied], [one.partition.folder for one in still]
+    copied = [survey for survey in surveys if mtimes_look_copied(survey.segments, survey.partition.topic)]
+    still = [survey for survey in surveys if cleaner_stands_still(view, survey)]
+    return [survey.partition.folder for survey in copied], [survey.partition.folder for survey in still]
 
 
 def _kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
@@ -457,22 +464,26 @@ def _root_plan(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]
 ) -> RootPlan | None:
     """Return the changes of the root's files; None if there are none."""
-    seen = [fix.look_root(context) for fix in fixes]
-    changes, later = _one_of_each_file([change for one in seen for change in one.changes])
+    proposals = [fix.look_root(context) for fix in fixes]
+    changes, later = _one_of_each_file([change for proposal in proposals for change in proposal.changes])
     keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
         return None
     names = {name for change in changes for name in change.touches}
     view = context.view
     checkpoints = (view.recovery_point, view.high_watermark, view.log_start, view.cleaner)
-    files = [one.file for one in checkpoints if one.file is not None and one.file.name in names]
+    files = [
+        checkpoint.file
+        for checkpoint in checkpoints
+        if checkpoint.file is not None and checkpoint.file.name in names
+    ]
     return RootPlan(
         keeper=keeper,
         files=tuple(
             _fingerprint(file, "", context.block_bytes) for file in sorted(files, key=lambda file: file.name)
         ),
         changes=changes,
-        notes=(*(note for one in seen for note in one.notes), *later),
+        notes=(*(note for proposal in proposals for note in proposal.notes), *later),
     )
 
 
@@ -540,22 +551,22 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
     """Build one partition's part of the plan; the builder fills in the figures that follow from other partitions."""
     partition = survey.partition
     in_order = [by_fix[fix.name] for fix in COMMIT_ORDER if fix.name in by_fix]
-    changes = tuple(change for seen in in_order for change in seen.changes)
-    lefts = [seen.left for seen in in_order if seen.left is not None]
+    changes = tuple(change for proposal in in_order for change in proposal.changes)
+    lefts = [proposal.left for proposal in in_order if proposal.left is not None]
     if survey.log is not None and survey.log.problem is not None:
         lefts.insert(0, survey.log.problem)
     if survey.settings.tiered and not lefts:
         lefts.append(LeftAlone("tiered", survey.settings.tiered))
     # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
-    raised = any(seen.raises_point for seen in in_order)
-    told = lefts[0] if lefts and not changes and not raised else None
+    raised = any(proposal.raises_point for proposal in in_order)
+    reason = lefts[0] if lefts and not changes and not raised else None
     left_notes = [
         note
-        for name, seen in by_fix.items()
-        if seen.left != told
+        for name, proposal in by_fix.items()
+        if proposal.left != reason
         for note in _left_notes(context, survey, by_fix, name)
     ]
-    notes = [note for seen in in_order for note in seen.notes]
+    notes = [note for proposal in in_order for note in proposal.notes]
     plan = PartitionPlan(
         topic=partition.topic,
         partition=partition.number,
@@ -569,17 +580,17 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         changes=changes,
         notes=(*_private_notes(partition), *left_notes, *notes),
     )
-    for seen in in_order:
-        if seen.compacted is not None:
-            plan = _with_decision(plan, seen.compacted)
-    return plan if told is None else _left_alone(plan, told, context.options)
+    for proposal in in_order:
+        if proposal.compacted is not None:
+            plan = _with_decision(plan, proposal.compacted)
+    return plan if reason is None else _left_alone(plan, reason, context.options)
 
 
 def _log_end(survey: Survey, in_order: Sequence[Seen]) -> int:
     """Return the log end that the next start takes, or that the logs tell; 0 where no fix had to know it."""
-    told = max([log_end_of(survey.segments_after), *(seen.log_end for seen in in_order)])
+    log_end = max([log_end_of(survey.segments_after), *(proposal.log_end for proposal in in_order)])
     known = next_start_of(survey).log_end
-    return told if known is None or not told else known
+    return log_end if known is None or not log_end else known
 
 
 def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
@@ -602,27 +613,27 @@ def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
 
 def _left_notes(context: Context, survey: Survey, by_fix: ByFix, name: str) -> Iterator[str]:
     """Yield why a fix skips part of a partition that this plan changes, and the command that gets it its turn."""
-    left, note = by_fix[name].left, by_fix[name].left_note
-    if left is None or not note:
+    reason, note = by_fix[name].left, by_fix[name].left_note
+    if reason is None or not note:
         return
     yield note
     # Of damage that another fix mends here, this one knows nothing: it has decided on the files as they are.
-    if left.damaged and any(one.changes for other, one in by_fix.items() if other != name):
+    if reason.damaged and any(proposal.changes for other, proposal in by_fix.items() if other != name):
         word = next(word for word in context.options.fixes if word.partition("=")[0] == name)
         partition = survey.partition
         command = second_plan_command(context.view.path, context.options, word, partition.key)
         yield f"after this plan is applied, make a second one for {name}: {command}"
 
 
-def _left_alone(plan: PartitionPlan, left: LeftAlone, options: Options) -> PartitionPlan:
+def _left_alone(plan: PartitionPlan, reason: LeftAlone, options: Options) -> PartitionPlan:
     return replace(
         plan,
         status="left alone",
-        code=left.code,
-        why=left.why,
+        code=reason.code,
+        why=reason.why,
         # A plan does not hold where the work was done.
-        next_command=str(left.next_command.carrying(with_fields(options, scratch=""))),
-        uncleanable_bytes=plan.log_bytes_before if left.damaged else 0,
+        next_command=str(reason.next_command.carrying(with_fields(options, scratch=""))),
+        uncleanable_bytes=plan.log_bytes_before if reason.damaged else 0,
     )
 
 
@@ -747,16 +758,18 @@ class PreviewReading:
         for number in range(TRIES):
             if number:
                 time.sleep(PAUSE_S)
-            before = {one.folder: one for one in view.partitions if one.folder in waiting}
+            before = {
+                partition.folder: partition for partition in view.partitions if partition.folder in waiting
+            }
             context, by_folder = self._look(view, before)
             view = _listed(view.path)
-            after = {one.folder: one for one in view.partitions}
+            after = {partition.folder: partition for partition in view.partitions}
             for folder, by_fix in by_folder.items():
                 survey = context.surveys[folder]
-                found = partition_plan(context, survey, by_fix)
-                changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, found))
-                if not changed and not self._is_doubtful(folder, found):
-                    self._take(survey, found, before[folder])
+                plan = partition_plan(context, survey, by_fix)
+                changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, plan))
+                if not changed and not self._is_doubtful(folder, plan):
+                    self._take(survey, plan, before[folder])
                 elif number == TRIES - 1 or folder not in after:
                     self._leave(survey, changed or "damage was met in it, once")
             waiting = {folder for folder in by_folder if folder not in self.done}
@@ -779,22 +792,22 @@ class PreviewReading:
         )
 
     def _look(self, view: LogDir, before: Mapping[str, Partition]) -> tuple[Context, Mapping[str, ByFix]]:
-        steady = view._replace(partitions=tuple(without_deleted(one) for one in view.partitions))
+        steady = view._replace(partitions=tuple(without_deleted(partition) for partition in view.partitions))
         context = self.context_of(steady)
-        partitions = [one for one in steady.partitions if one.folder in before]
+        partitions = [partition for partition in steady.partitions if partition.folder in before]
         return context, look_at_partitions(context, self.fixes, partitions)
 
-    def _is_doubtful(self, folder: str, found: PartitionPlan) -> bool:
+    def _is_doubtful(self, folder: str, plan: PartitionPlan) -> bool:
         """Return whether damage was met for the first time; the running broker may still have been writing there."""
-        if not found.uncleanable_bytes or folder in self._doubted:
+        if not plan.uncleanable_bytes or folder in self._doubted:
             return False
         self._doubted.add(folder)
         return True
 
-    def _take(self, survey: Survey, found: PartitionPlan, listed: Partition) -> None:
+    def _take(self, survey: Survey, plan: PartitionPlan, listed: Partition) -> None:
         partition = survey.partition
         self.surveys[partition.folder] = survey
-        self.done[partition.folder] = replace(found, notes=(*found.notes, *_notes(listed)))
+        self.done[partition.folder] = replace(plan, notes=(*plan.notes, *_notes(listed)))
 
     def _leave(self, survey: Survey, changed: str) -> None:
         partition = survey.partition
@@ -822,8 +835,8 @@ def _notes(listed: Partition) -> tuple[str, ...]:
     return (text,)
 
 
-def _snapshots_read(survey: Survey, found: PartitionPlan) -> set[str]:
+def _snapshots_read(survey: Survey, plan: PartitionPlan) -> set[str]:
     """Return the producer snapshots on which decisions rest, or which would be removed."""
     log_end = log_end_of(survey.segments)
-    below = [one.file.name for one in survey.partition.snapshots if one.offset <= log_end]
-    return {*below[-1:], *names_removed(found.changes)}
+    below = [snapshot.file.name for snapshot in survey.partition.snapshots if snapshot.offset <= log_end]
+    return {*below[-1:], *names_removed(plan.changes)}

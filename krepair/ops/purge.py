@@ -1,6 +1,6 @@
-"""``krepair purge``: frees the kept originals of a plan; from then on it cannot be undone.
+"""Implement ``krepair purge``: delete the backups of a plan, which from then on cannot be undone.
 
-It works beside a running broker (see ``krepair.commit.purge``) and keeps out other runs of krepair only.
+A broker may be running (see ``krepair.commit.purge``); the lock keeps out other runs of krepair only.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ from krepair.plan.model import Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 
 _Planned = Mapping[str, Collection[str]]
-"""Names of the files that were there when a plan was made, by partition folder."""
+"""Names of the files that existed when a plan was made, by partition folder."""
 
 
 def purge(
     plan: Plan, options: Options, progress: Progress | None = None, *, disk: Disk | None = None
 ) -> ApplyReport:
-    """Free the kept originals of a plan.
+    """Delete the backups of a plan.
 
     Args:
-        plan: as read from its file.
-        options: none of them counts.
-        progress: told of folders.
-        disk: what writes; a test may wrap it.
+        plan: plan as read from its file.
+        options: options of the run, none of which changes a purge.
+        progress: receives the number of finished folders.
+        disk: writer to use instead of the real one, for tests.
 
     Raises:
-        LockedError: another krepair is at work in the directory.
-        RefusedError: the review objects, something of the plan is half done, or this user may not free it.
+        LockedError: another krepair is working in the directory.
+        RefusedError: the review objects, a change of the plan is half done, or this user may not delete the backups.
         StalePlanError: the plan is for another host or directory.
-        UnreadableError: something could not be looked at.
+        UnreadableError: a file or folder could not be read.
     """
     plan = check_target(plan)
 
@@ -81,25 +81,23 @@ def purge_by_id(
     *,
     disk: Disk | None = None,
 ) -> ApplyReport:
-    """Free what the plan of an id keeps.
+    """Delete the backups of the plan of an id.
 
-    The plan itself is not needed: its private sub-folders are removed, and their journals say whether they may
-    be. Its copy is read only where a swap waits. Where that is missing or damaged, a swap of a broker beside a damaged
-    journal is taken for one of ours.
+    The plan itself is not needed: its work folders are removed, and their journals tell if they may be. The copy of the
+    plan is read only where a swap waits. If the copy is missing or damaged, a broker's swap beside a damaged journal is
+    taken for one of krepair's.
 
     Args:
-        log_dir: its path.
-        plan_id: of the plan.
-        options: none of them counts.
-        progress: told of partitions.
-        disk: what writes; a test may wrap it.
+        options: options of the run, none of which changes a purge.
+        progress: receives the number of finished folders.
+        disk: writer to use instead of the real one, for tests.
 
     Raises:
-        NotALogDirError: it is no log directory.
-        StalePlanError: nothing is kept by a plan of this id.
-        UnreadableError: a partition folder cannot be looked into.
-        LockedError: another krepair is at work in the directory.
-        RefusedError: something of the plan is half done.
+        NotALogDirError: the path is no log directory.
+        StalePlanError: no plan of this id has backups.
+        UnreadableError: a partition folder cannot be read.
+        LockedError: another krepair is working in the directory.
+        RefusedError: a change of the plan is half done.
     """
     view = read_log_dir(log_dir)
     check_keeps(view, plan_id)
@@ -121,15 +119,15 @@ def purge_by_id(
 
 
 def _planned(plan: Plan) -> _Planned:
-    """Also of a copy that nobody reviewed."""
-    return {one.folder: one.by_name for one in plan.partitions}
+    """Return the names of a plan's files by folder; it also accepts a copy that was not reviewed."""
+    return {partition.folder: partition.by_name for partition in plan.partitions}
 
 
 def _has_swaps(folder: PartitionFolder) -> bool:
     try:
         return bool(swaps_in(folder))
     except OSError:
-        return False  # a broker deletes it at this moment
+        return False  # a broker is deleting the folder
 
 
 def _purge(
@@ -160,22 +158,23 @@ def purge_folders(
     outcome: ChangeOutcome = "purged",
     planned: _Planned | None = None,
 ) -> list[ChangeResult]:
-    """Free what one plan keeps, one folder after the other; the root's last, and only if no partition failed.
+    """Delete the backups of one plan folder by folder; the root's last, and only if no partition failed.
 
-    A partition whose journal has lost a record, or whose log has lost its end, fails, and keeps all; the others go on
-    (KIP-346).
+    A partition whose journal has lost a record, or whose log has lost its end, fails and keeps all of its backups; the
+    other partitions are purged (as KIP-346 isolates failures by partition).
 
     Args:
-        folders: those of the plan, the root's among them.
-        lock: krepair's own.
-        progress: told of folders.
-        outcome: of what went.
-        planned: see ``purge_partition``.
+        folders: folders of the plan, including the root's.
+        lock: krepair's own lock on the directory.
+        progress: receives the number of finished folders.
+        outcome: outcome to report for deleted backups.
+        planned: names of the files that existed when the plan was made, see ``purge_partition``.
 
     Raises:
-        RefusedError: a change is half done or a fence is up in any of them; nothing was freed.
+        RefusedError: a change is half done or a fence is up in any of the folders; nothing was deleted.
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
+    # All folders are checked before the first is emptied: a half-done plan needs every one of them to be undone.
     check_all_finished(folders)
     gone = _gone_ends(folders)
     stack = Stack(read_log_dir(folders[0].log_dir), folders[0].plan_id) if folders else None
@@ -201,14 +200,14 @@ def purge_folders(
 
 
 def _keeps_nothing(folder: PartitionFolder) -> bool:
-    """Whether there is nothing of the plan: it was purged or taken back before, or never applied here."""
+    """Return whether the folder has nothing of the plan, which was purged, undone, or never applied here."""
     with contextlib.suppress(OSError):
         return folder.tree.is_folder(folder.holder) and not folder.tree.is_there(folder.private)
     return False
 
 
 def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) -> ChangeResult | None:
-    """The undo of a partition that keeps its originals begins with the lines of the root, so these stay with it."""
+    """Return why the root's backups stay: undo of a partition with backups first restores its entries in the root."""
     if folder.folder != ROOT:
         return None
     stays = next((result.partition for result in results if result.failed), "")
@@ -221,11 +220,17 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
 
 
 def _gone_ends(folders: Sequence[PartitionFolder]) -> dict[str, GoneEnd]:
-    """Partitions whose logs have lost their ends since the last clean stop: what is kept of them may be needed."""
+    """Return the partitions whose logs have lost their ends since the last clean stop, by folder.
+
+    Their backups may hold the only copy of the lost records.
+    """
     if not folders:
         return {}
     view = read_log_dir(folders[0].log_dir)
-    return {one.folder: one for one in gone_of(view, {folder.folder for folder in folders})}
+    return {
+        missing_tail.folder: missing_tail
+        for missing_tail in gone_of(view, {folder.folder for folder in folders})
+    }
 
 
 def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> ChangeResult | None:
@@ -240,14 +245,14 @@ def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> C
 
 
 def _is_begun(folder: PartitionFolder) -> bool:
-    """Return True if an earlier purge was stopped: what is kept may be half gone, so only its end is left."""
+    """Return whether an earlier purge was stopped: its backups may be incomplete, so it can only be finished."""
     with contextlib.suppress(KrepairError, OSError):
         return folder.journal().purging
     return False
 
 
 def _why_another_comes_first(folder: PartitionFolder, stack: Stack | None) -> ChangeResult | None:
-    """What an earlier plan keeps goes first; a folder that cannot be read says so itself."""
+    """Return why an earlier plan must be purged first, or None; an unreadable folder fails later by itself."""
     try:
         journal = folder.journal()
         if stack is not None and journal.at_work() and not journal.purging:
@@ -260,7 +265,11 @@ def _why_another_comes_first(folder: PartitionFolder, stack: Stack | None) -> Ch
 
 
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:
-    """Look, before anything is begun, at everything of krepair's own that is there, and at who may free it."""
+    """Check before the first deletion that this user may delete every file that krepair left, and that none is a link.
+
+    Raises:
+        UnreadableError: a file or folder could not be read.
+    """
     for folder in folders:
         try:
             _check(folder)
@@ -270,7 +279,7 @@ def _check_ground(folders: Sequence[PartitionFolder]) -> None:
 
 
 def _check(folder: PartitionFolder) -> None:
-    # A partition that is gone, or is a link, is left alone by itself.
+    # A partition folder that is gone, or is a link, is skipped later.
     if folder.tree.is_folder(folder.holder):
         folder.check_no_links()
         check_may_purge(folder)
@@ -291,13 +300,13 @@ def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, planned: Collect
 
 
 def _is_going(folder: PartitionFolder) -> bool:
-    """Whether a broker has taken the partition's folder away, or is about to: what is in it goes with it."""
+    """Return whether a broker has deleted the partition's folder, or is about to, together with the backups in it."""
     name = os.path.basename(folder.holder)
     return parse_folder_name(name).kind is FolderKind.DELETE or not folder.tree.is_there(folder.holder)
 
 
 def _went(folder: PartitionFolder, error: KrepairError | OSError) -> bool:
-    """Whether a call failed because a broker has taken the partition's folder away meanwhile."""
+    """Return whether a call failed because a broker deleted the partition's folder at the same time."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError | StalePlanError):
         return False
     with contextlib.suppress(OSError):

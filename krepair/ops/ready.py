@@ -116,10 +116,10 @@ def _check_broker(plan: Plan) -> None:
         raise UnreadableError(f"{error.filename or plan.log_dir}: could not be read: {why(error)}") from error
     now = ("", "", "") if meta is None else (meta.cluster_id, meta.broker_id, meta.directory_id)
     was = (plan.cluster_id, plan.broker_id, plan.directory_id if now[2] else "")
-    for what, expected, here in zip(("cluster.id", "broker.id", "directory.id"), was, now, strict=True):
+    for key, expected, here in zip(("cluster.id", "broker.id", "directory.id"), was, now, strict=True):
         if expected not in ("", here):
             raise StalePlanError(
-                f"{plan.log_dir}/{META_PROPERTIES}: {what} is {here or 'not there'}, the plan was made of the "
+                f"{plan.log_dir}/{META_PROPERTIES}: {key} is {here or 'not there'}, the plan was made of the "
                 f"directory with {expected}; nothing was changed",
                 next_command=Next.of("plan", plan.log_dir, out=PLAN),
             )
@@ -130,9 +130,10 @@ def _review(plan: Plan) -> None:
     if not objections:
         return
     shown = "; ".join(
-        f"{one.code} {one.where or 'plan'}: {one.text}" for one in objections[:_SHOWN_OBJECTIONS]
+        f"{objection.code} {objection.where or 'plan'}: {objection.text}"
+        for objection in objections[:_SHOWN_OBJECTIONS]
     )
-    codes = ", ".join(sorted({one.code for one in objections}))
+    codes = ", ".join(sorted({objection.code for objection in objections}))
     raise RefusedError(
         f"the review of the plan objects ({codes}): {shown}; nothing was changed",
         next_command=Next.of("plan", plan.log_dir, out=PLAN),
@@ -143,22 +144,24 @@ def _review(plan: Plan) -> None:
 
 
 @contextlib.contextmanager
-def disk_below(log_dir: str, given: Disk | None = None) -> Iterator[Disk]:
-    """Yield the writer for a log directory, which writes nowhere else; ``given`` is used instead if there is one."""
-    if given is not None:
-        yield given
+def disk_below(log_dir: str, writer: Disk | None = None) -> Iterator[Disk]:
+    """Yield the writer for a log directory, which writes nowhere else; ``writer`` is used instead if there is one."""
+    if writer is not None:
+        yield writer
         return
     with Tree(log_dir) as tree:
         yield RealDisk(tree)
 
 
 @contextlib.contextmanager
-def ready(plan: Plan, given: Disk | None = None, rests_on: Iterable[str] = ()) -> Iterator[tuple[Disk, Lock]]:
+def ready(
+    plan: Plan, writer: Disk | None = None, rests_on: Iterable[str] = ()
+) -> Iterator[tuple[Disk, Lock]]:
     """Look, before anything is begun, at what is there of krepair's own, and at who may change it; then hold the lock.
 
     Args:
         plan: the plan that ``check_target`` returned.
-        given: a writer to use instead; tests wrap the real one.
+        writer: a writer to use instead; tests wrap the real one.
         rests_on: other log directories, whose locks are held, too: their logs are read, and stay as they are.
 
     Yields:
@@ -171,7 +174,7 @@ def ready(plan: Plan, given: Disk | None = None, rests_on: Iterable[str] = ()) -
         LockedError: a broker, or another krepair, is at work in one of the directories.
         StalePlanError: one on which the plan rests is not there any more.
     """
-    with disk_below(plan.log_dir, given) as disk, contextlib.ExitStack() as held:
+    with disk_below(plan.log_dir, writer) as disk, contextlib.ExitStack() as held:
         folders = [journal_folder(disk, plan, target) for target in targets_of(plan)]
         try:
             check_may_change_root(disk.tree, plan.log_dir)
@@ -255,12 +258,12 @@ def _check_folder(tree: Tree, path: str) -> None:
 def _check_files(tree: Tree, paths: Iterable[str]) -> None:
     groups = {os.getegid(), *os.getgroups()}
     for path in paths:
-        found = tree.status(path)
-        if found is None or stat.S_ISDIR(found.st_mode):
+        status = tree.status(path)
+        if status is None or stat.S_ISDIR(status.st_mode):
             continue
-        if found.st_uid != os.geteuid() or found.st_gid not in groups:
+        if status.st_uid != os.geteuid() or status.st_gid not in groups:
             raise WrongUserError(
-                f"{path}: belongs to user {found.st_uid}, group {found.st_gid}; {_who()} could not give a new file "
+                f"{path}: belongs to user {status.st_uid}, group {status.st_gid}; {_who()} could not give a new file "
                 "the same owner; run krepair as that user, or as root"
             )
 
@@ -310,13 +313,17 @@ def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
         return {}
     wanted = {(part.topic, part.partition) for part in resting}
     known = {(log.log_dir, log.folder) for part in resting for log in _logs(part)}
-    found: dict[tuple[str, int], str] = {}
-    for one in others.searched:
-        for folder in _folders(plan, one):
+    moved: dict[tuple[str, int], str] = {}
+    for searched in others.searched:
+        for folder in _folders(plan, searched):
             name = (folder.topic, folder.partition)
-            if folder.kind is FolderKind.FUTURE and name in wanted and (one.path, folder.name) not in known:
-                found.setdefault(name, f"{one.path}/{folder.name}: has come since the plan was made")
-    return found
+            if (
+                folder.kind is FolderKind.FUTURE
+                and name in wanted
+                and (searched.path, folder.name) not in known
+            ):
+                moved.setdefault(name, f"{searched.path}/{folder.name}: has come since the plan was made")
+    return moved
 
 
 def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
@@ -339,14 +346,14 @@ def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
     }
     if not only:
         return {}
-    metadata, found = read_metadata(view, others.own_metadata), dict[tuple[str, int], str]()
-    for one in view.partitions:
-        if one.key in only:
-            said = not {one.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
-            text = why_not_only_now(view, metadata, one, said=said)
+    metadata, assigned = read_metadata(view, others.own_metadata), dict[tuple[str, int], str]()
+    for partition in view.partitions:
+        if partition.key in only:
+            vouched_for = not {partition.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
+            text = why_not_only_now(view, metadata, partition, said=vouched_for)
             if text:
-                found[one.key] = text
-    return found
+                assigned[partition.key] = text
+    return assigned
 
 
 def _resting(plan: Plan) -> list[PartitionPlan]:
@@ -362,22 +369,22 @@ def _logs(part: PartitionPlan) -> tuple[OtherLog, ...]:
     return part.evidence.logs if isinstance(part.evidence, Evidence) else ()
 
 
-def _folders(plan: Plan, one: SearchedDir) -> list[FolderName]:
+def _folders(plan: Plan, searched: SearchedDir) -> list[FolderName]:
     """List the folder names in a log directory.
 
     Raises:
         StalePlanError: the directory cannot be listed, or belongs to another broker.
     """
     try:
-        meta = meta_of(one.path)
-        if meta is not None and meta.broker_id == str(one.broker_id):
-            with opened_folder(one.path) as descriptor:
+        meta = meta_of(searched.path)
+        if meta is not None and meta.broker_id == str(searched.broker_id):
+            with opened_folder(searched.path) as descriptor:
                 return [parse_folder_name(name) for name in sorted(os.listdir(descriptor))]
         text = "is of another broker than when the plan was made"
     except OSError as error:
         text = str(error.strerror)
     raise StalePlanError(
-        f"{one.path}: {text}; the plan rests on it: broker {one.broker_id} may be moving a partition there",
+        f"{searched.path}: {text}; the plan rests on it: broker {searched.broker_id} may be moving a partition there",
         next_command=plan_command(plan),
     )
 
@@ -391,12 +398,12 @@ def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
     Lock, user, free space, clock and the evidence of the cluster may change before ``apply`` and are not checked.
     """
     changing = {target.folder: target for target in plan.partitions if target.changes}
-    found: dict[str, LeftAlone] = {}
-    for one in review(plan):
-        folder = one.where.partition("/")[0]
+    reasons: dict[str, LeftAlone] = {}
+    for objection in review(plan):
+        folder = objection.where.partition("/")[0]
         if folder in changing:
-            text = f"the review of the plan objects ({one.code}): {one.text}"
-            found.setdefault(folder, LeftAlone("review", text, damaged=True))
+            text = f"the review of the plan objects ({objection.code}): {objection.text}"
+            reasons.setdefault(folder, LeftAlone("review", text, damaged=True))
     disk = RealDisk(Tree(view.path, view.inode))
     half_done = why_half_done(plans_beside(view, None, plan.plan_id))
     for folder, target in changing.items():
@@ -408,8 +415,8 @@ def why_not_begun(plan: Plan, view: LogDir) -> dict[str, LeftAlone]:
                 except KrepairError as error:
                     command = error.next_command
                     following = command if isinstance(command, Next) else NOTHING
-                    found.setdefault(folder, LeftAlone("not-begun", str(error), following))
-    return found
+                    reasons.setdefault(folder, LeftAlone("not-begun", str(error), following))
+    return reasons
 
 
 def may_begin(
@@ -442,8 +449,8 @@ def may_begin(
     unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
     if unknown:
         raise StalePlanError(_why_unknown(folder, target, unknown), next_command=plan_command(plan))
-    found = set(states.values())
-    if found & NOT_DONE or ChangeState.PURGED in found:
+    present = set(states.values())
+    if present & NOT_DONE or ChangeState.PURGED in present:
         others = plans_beside(view, partition, plan.plan_id)
         _check_no_other_plan(others, target, folder, "" if is_root(target) else half_done_in_root)
     return states
@@ -472,13 +479,13 @@ def _why_unknown(folder: PartitionFolder, plan: PartitionPlan, change_id: str) -
     """Return which file differs from the plan, and how."""
     for file in plan.files:
         path = folder.at(file.name)
-        found = folder.tree.status(path)
-        if found is None:
+        status = folder.tree.status(path)
+        if status is None:
             return f"{path}: is gone since the plan was made"
-        if (found.st_size, found.st_mtime_ns) != (file.size, file.mtime_ns):
+        if (status.st_size, status.st_mtime_ns) != (file.size, file.mtime_ns):
             return (
                 f"{path}: changed since the plan was made: {file.size} bytes of mtime {file.mtime_ns} were "
-                f"expected, found {found.st_size} of {found.st_mtime_ns}"
+                f"expected, found {status.st_size} of {status.st_mtime_ns}"
             )
     return f"{change_id}: its files are neither what the plan was made of nor what it makes"
 
@@ -518,7 +525,9 @@ def commit_order(targets: Sequence[PartitionPlan]) -> list[PartitionPlan]:
     for root in targets:
         if is_root(root):
             late = [change for change in root.changes if change.files[0].how == "lines"]
-            first.append(replace(root, changes=tuple(one for one in root.changes if one not in late)))
+            first.append(
+                replace(root, changes=tuple(change for change in root.changes if change not in late))
+            )
             last.append(replace(root, changes=tuple(late)))
     return [target for target in (*first, *partitions, *last) if target.changes]
 
@@ -539,9 +548,9 @@ def is_root(target: PartitionPlan) -> bool:
 def listed(view: LogDir, target: PartitionPlan) -> Partition | None:
     """Return the partition as it is listed now; None if its folder is gone."""
     # They are listed by topic and number.
-    at = bisect_left(view.partitions, (target.topic, target.partition), key=lambda one: one.key)
-    found = view.partitions[at] if at < len(view.partitions) else None
-    return found if found is not None and found.folder == target.folder else None
+    at = bisect_left(view.partitions, (target.topic, target.partition), key=lambda partition: partition.key)
+    partition = view.partitions[at] if at < len(view.partitions) else None
+    return partition if partition is not None and partition.folder == target.folder else None
 
 
 def journal_folder(disk: Disk, plan: Plan, target: PartitionPlan) -> PartitionFolder:
@@ -557,9 +566,9 @@ def why_left_alone(folder: PartitionFolder) -> str:
     Raises:
         OSError: the folder could not be read.
     """
-    found = folder.tree.status(folder.holder)
-    if found is None:
+    status = folder.tree.status(folder.holder)
+    if status is None:
         return f"{folder.holder}: is gone; the partition is left as it is"
-    if not stat.S_ISDIR(found.st_mode):
-        return f"{folder.holder}: expected a folder, found a {kind_of(found.st_mode)}; the partition is left as it is"
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{folder.holder}: expected a folder, found a {kind_of(status.st_mode)}; the partition is left as it is"
     return ""

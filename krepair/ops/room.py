@@ -95,18 +95,18 @@ def _looked_at(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
     return space, lack
 
 
-def check_fits(plan: Plan, left: Sequence[PartitionPlan], options: Options) -> None:
+def check_fits(plan: Plan, remaining: Sequence[PartitionPlan], options: Options) -> None:
     """Check before the first write that a plan fits on its disk.
 
     Args:
         plan: a plan that the review has passed.
-        left: targets that are still to do, each with its remaining changes.
+        remaining: targets that are still to do, each with its remaining changes.
         options: options that say where the work is done.
 
     Raises:
         RefusedError: the plan does not fit, or nothing can be written there. The message says what to do.
     """
-    space, lack = _looked_at(_of(plan, left))
+    space, lack = _looked_at(_of(plan, remaining))
     if space.mounted_read_only:
         raise RefusedError(f"{plan.log_dir}: the file system is mounted read-only")
     if lack is not None:
@@ -162,8 +162,8 @@ def _way_out(
     least, every = _amount(lack.bytes, lack.files), _amount(lack.all_bytes, lack.all_files)
     short = f"At least {least} more have to be free here"
     short += "." if least == every else f" before one partition fits, {every} before all of this does."
-    safe = [f"What can safely go: {one.text}." for one in could] or [f"{_AWAY}."]
-    commands = [one.command for one in could]
+    safe = [f"What can safely go: {removable_files.text}." for removable_files in could] or [f"{_AWAY}."]
+    commands = [removable_files.command for removable_files in could]
     return (short, *safe, "Then type the last command."), (*dict.fromkeys(commands), again)
 
 
@@ -180,7 +180,7 @@ def _freeing(plan: Plan, room: Room) -> Plan:
 
 
 def _changes(plan: Plan) -> list[Change]:
-    return [change for one in plan.partitions for change in one.changes]
+    return [change for partition in plan.partitions for change in partition.changes]
 
 
 # -- the page
@@ -276,8 +276,8 @@ def not_mended(plan: Plan) -> Section:
     if damaged:
         many = count_text(len(damaged), "damaged partition")
         lines.append(f"{many} would stay damaged: {damaged[0].folder}: {damaged[0].why}.")
-    stay = [one for one in plan.partitions if one.why and one.status != "left alone"]
-    lines += [f"{one.why}." for one in stay[:_MOST]]
+    stay = [partition for partition in plan.partitions if partition.why and partition.status != "left alone"]
+    lines += [f"{partition.why}." for partition in stay[:_MOST]]
     if len(stay) > _MOST:
         lines.append(f"So would damage in {count_text(len(stay) - _MOST, 'more partition')}.")
     damaged += stay
@@ -286,7 +286,11 @@ def not_mended(plan: Plan) -> Section:
             lines.append(OTHERS_FIRST)
         commands += [partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged]
     swaps, away, gone = _seen_in(plan.log_dir)
-    waiting = [one for one in gone if one.consent and one.consent not in plan.policy.accepted_losses]
+    waiting = [
+        missing_tail
+        for missing_tail in gone
+        if missing_tail.consent and missing_tail.consent not in plan.policy.accepted_losses
+    ]
     if waiting and CHECKPOINTS in asked(plan.policy.fixes):
         lines.append(f"{waiting[0].folder}: {waiting[0].text}. These lines tell of the loss, so they stay.")
         lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
@@ -328,7 +332,7 @@ def not_mended(plan: Plan) -> Section:
 
 def _named_and_not_there(plan: Plan) -> list[str]:
     """Return named topics and partitions that the plan does not hold; a typing error must not look like good news."""
-    there = {(one.topic, one.partition) for one in plan.partitions}
+    there = {(partition.topic, partition.partition) for partition in plan.partitions}
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
@@ -338,9 +342,9 @@ def _seen_in(log_dir: str) -> tuple[int, str, tuple[GoneEnd, ...]]:
         view = read_log_dir(log_dir)
     except KrepairError:
         return 0, "", ()
-    there = {one.key: None for one in (*view.marked, *view.partitions)}
-    swaps = sum(one.kind == "swap" for partition in view.partitions for one in partition.leftovers)
-    gone = gone_of(view, {one.folder for one in view.partitions})
+    there = {partition.key: None for partition in (*view.marked, *view.partitions)}
+    swaps = sum(leftover.kind == "swap" for partition in view.partitions for leftover in partition.leftovers)
+    gone = gone_of(view, {partition.folder for partition in view.partitions})
     return swaps, moved_away(see_checkpoints(view, there)), gone
 
 
@@ -380,8 +384,8 @@ def _kept(view: LogDir, but: str) -> Iterator[RemovableFiles]:
     for kept in kept_originals(view, 0):
         if kept.bytes and kept.plan_id != but:
             command = by_id("purge", view.path, kept.plan_id)
-            what = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
-            yield RemovableFiles(f"{what} ({command}; no undo after it)", command)
+            amount = f"{bytes_words(kept.bytes)} that plan {kept.plan_id} keeps"
+            yield RemovableFiles(f"{amount} ({command}; no undo after it)", command)
 
 
 def _removed_by_a_start(view: LogDir) -> Iterator[RemovableFiles]:
@@ -408,9 +412,11 @@ def _left_behind(part: Partition) -> Iterator[FileRef]:
     A ``.cleaned`` file beside a ``.swap`` file decides what a start does with the swap, so it stays. A ``.deleted``
     file behind the last segment may be the only copy of records that a start has cut.
     """
-    last = max((one.base_offset for one in part.segments), default=-1)
-    swaps = any(one.kind == "swap" for one in part.leftovers)
-    for one in part.leftovers:
-        if (one.kind == "deleted" and one.base_offset <= last) or (one.kind == "cleaned" and not swaps):
-            yield one.file
+    last = max((segment.base_offset for segment in part.segments), default=-1)
+    swaps = any(leftover.kind == "swap" for leftover in part.leftovers)
+    for leftover in part.leftovers:
+        if (leftover.kind == "deleted" and leftover.base_offset <= last) or (
+            leftover.kind == "cleaned" and not swaps
+        ):
+            yield leftover.file
     yield from part.orphan_indexes

@@ -1,8 +1,8 @@
-"""``krepair undo``: puts the kept originals back, byte for byte, last change first.
+"""Implement ``krepair undo``: restore the backups byte for byte, last change first.
 
-Every kept original is read before anything is put back: what is damaged must not replace what is whole. A kept log is
-held against the plan's digest over its batches' headers, and every batch against its CRC. A log with bytes outside of
-valid batches, and every other file, is held against the digest that was journalled when it was kept.
+Every backup is read before the first one is restored, since a damaged backup must not replace a whole file. A backup of
+a log is compared with the plan's digest over its batch headers, and every batch with its CRC. A log with bytes outside
+valid batches, and every other file, is compared with the digest that was journalled when the backup was made.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def undo_by_id(
     *,
     disk: Disk | None = None,
 ) -> ApplyReport:
-    """Take back the plan of an id, by the copy that lies with what it keeps.
+    """Undo the plan of an id, using the copy of the plan that lies with its backups.
 
     Raises:
-        NotALogDirError: it is no log directory.
-        StalePlanError: nothing is kept by a plan of this id; or what ``undo`` raises.
+        NotALogDirError: the path is no log directory.
+        StalePlanError: no plan of this id has backups; or the reasons of ``undo``.
         RefusedError: no copy can be used, or the review objects.
         LockedError: a broker is using the directory.
     """
@@ -99,7 +99,7 @@ def undo_by_id(
     try:
         plan = load_kept(view, plan_id)
     except RefusedError:
-        # An undo that was interrupted at its very end has taken the copy away, and only left-over files are there.
+        # An undo that was interrupted at its very end has removed the copy already: only leftover files are there.
         with disk_below(view.path, disk) as writes, hold_lock(view.path, writes) as lock:
             if not nothing_to_undo(read_log_dir(log_dir), plan_id):
                 raise
@@ -117,20 +117,20 @@ def undo(
     disk: Disk | None = None,
     log_dir: str = "",
 ) -> ApplyReport:
-    """Take a plan back.
+    """Undo a plan.
 
     Args:
-        plan: as read from its file.
-        options: ``engine`` and ``master``: where the kept logs are read.
-        progress: told of partitions' bytes.
-        disk: what writes; a test may wrap it.
-        log_dir: see ``krepair.ops.ready.check_target``.
+        plan: plan as read from its file.
+        options: options of the run; ``engine`` and ``master`` say where the backups of logs are read.
+        progress: receives the bytes of finished partitions.
+        disk: writer to use instead of the real one, for tests.
+        log_dir: path of the log directory where it is not the plan's own, see ``krepair.ops.ready.check_target``.
 
     Raises:
         LockedError: a broker is using the directory.
         RefusedError: the review objects.
         StalePlanError: the plan is for another host or directory.
-        UnwritableError: what apply left could not be written out.
+        UnwritableError: files that apply wrote could not be flushed to the disk.
     """
     plan = check_target(plan, log_dir)
     with ready(plan, disk) as (writes, lock), signals_wait(SafePoints()) as safe_points:
@@ -142,11 +142,13 @@ def undo(
         with closing(engine), closing(Scratch(options.scratch, (plan.log_dir,))) as scratch:
             commit = _commit_now(plan, parts, guards, engine, scratch, options)
             bad = bad_copies(plan, kept, engine)
+        # One flush of what apply wrote, for all folders together, in place of several flushes as each is opened. It
+        # has to come before the first file moves: a power loss could otherwise undo a rename that undo relies on.
         guards.settle([folder for _, folder in parts])
         undoing = _Undo(plan, commit, guards, bad, progress or SilentProgress())
         interrupted = undoing.is_interrupted(parts)
     order = {partition.folder: number for number, partition in enumerate(plan.partitions)}
-    results = sorted(undoing.results, key=lambda one: (order.get(one.partition, -1), one.change_id))
+    results = sorted(undoing.results, key=lambda result: (order.get(result.partition, -1), result.change_id))
     report = _report(plan.log_dir, plan.plan_id, results)
     report = replace(
         report,
@@ -166,11 +168,14 @@ def _commit_now(
     scratch: Scratch,
     options: Options,
 ) -> Commit:
-    """The order of the renames for the broker that is there now, asked before a fence goes up."""
-    view, left = read_log_dir(plan.log_dir), [target for target, folder in parts if folder.was_begun()]
+    """Choose the order of the renames for the broker that is there now.
+
+    This runs before a fence goes up, as a fence changes the files that the choice depends on.
+    """
+    view, begun = read_log_dir(plan.log_dir), [target for target, folder in parts if folder.was_begun()]
     keeps_marker = guards.watch is not None and guards.watch.keeps_marker()
-    harm = damage_now(plan, view, left, engine, scratch, keeps_marker)
-    return commit_now(plan, view, left, harm, options.broker_version)
+    harm = damage_now(plan, view, begun, engine, scratch, keeps_marker)
+    return commit_now(plan, view, begun, harm, options.broker_version)
 
 
 def _report(log_dir: str, plan_id: str, results: Sequence[ChangeResult]) -> ApplyReport:
@@ -198,18 +203,19 @@ class _Undo:
         self.results: list[ChangeResult] = []
         self.stack = Stack(read_log_dir(plan.log_dir), plan.plan_id)
         self.by_hand: list[str] = []
-        """Lines that a person types where a journal is damaged."""
+        """Shell lines that a person types where a journal is damaged."""
 
     def is_interrupted(self, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> bool:
-        """Take back one target after the other; returns whether somebody asked to stop."""
+        """Undo the targets in turn; return True if somebody requested a stop."""
         still_trusted: frozenset[tuple[str, int]] = frozenset()
         self.progress.start("undo", sum(target.log_bytes_before for target, _ in parts))
         try:
             for number, (target, folder) in enumerate(parts):
-                # A damaged file of the root was replaced first, so that fences could read it: it comes back last.
+                # A damaged file of the root was replaced first, so that fences could read it: it is restored last.
                 if is_root(target) and number and any(result.failed for result in self.results):
                     self.results += _root_stays(target, folder)
                     continue
+                # With a recovery point still raised, a start would trust the old indexes and snapshots restored here.
                 if (target.topic, target.partition) in still_trusted and not is_root(target):
                     why = f"{folder.path}: its recovery point comes before it, and was not taken back"
                     self.results.append(failed_whole(target.folder, why, ExitCode.REFUSED))
@@ -259,13 +265,17 @@ class _Undo:
     def _told_by_hand(
         self, target: PartitionPlan, folder: PartitionFolder, error: DamagedJournalError
     ) -> ChangeResult:
-        """What a person does where the journal is damaged. Once all originals are back, the fence is taken down."""
+        """Return what a person has to do where the journal is damaged.
+
+        Without a record nobody knows which file is the original, so krepair moves none by itself. Once all originals
+        are in place, the fence is lowered.
+        """
         purge, again = (by_id(verb, folder.log_dir, folder.plan_id) for verb in ("purge", "undo"))
         try:
-            told = by_hand(folder, target)
+            steps = by_hand(folder, target)
         except (KrepairError, OSError) as failure:
             return failed_partition(target, failure)
-        if not told.lines and not told.left:
+        if not steps.lines and not steps.left:
             fence = fence_of(folder, target, self.guards.watch or Watch(folder.disk, folder.log_dir))
             self.guards.hold()
             if fence.is_up():
@@ -274,14 +284,16 @@ class _Undo:
             return replace(
                 failed_whole(target.folder, why, ExitCode.DONE, next_command=purge), outcome="already"
             )
-        self.by_hand += told.lines
+        self.by_hand += steps.lines
         way = "type the lines under By hand, which put its originals back, and then undo again"
-        why = f"{error.message}; {way if told.lines else told.left}"
-        return failed_whole(target.folder, why, ExitCode.REFUSED, next_command=again if told.lines else purge)
+        why = f"{error.message}; {way if steps.lines else steps.left}"
+        return failed_whole(
+            target.folder, why, ExitCode.REFUSED, next_command=again if steps.lines else purge
+        )
 
 
 def _root_stays(target: PartitionPlan, folder: PartitionFolder) -> Iterator[ChangeResult]:
-    """A file of the root that does not come back as long as a partition has not."""
+    """Yield the root's changes as skipped: its files are restored only after every partition."""
     for change in target.changes if folder.was_begun() else ():
         yield ChangeResult(
             change_id=change.change_id,
@@ -294,9 +306,9 @@ def _root_stays(target: PartitionPlan, folder: PartitionFolder) -> Iterator[Chan
 def _are_still_staged(
     folder: PartitionFolder, journal: Journal, partition: PartitionPlan, states: Mapping[str, ChangeState]
 ) -> bool:
-    """Whether what is in place without a record was made by another plan: the files of this one are still staged.
+    """Return whether another plan made the files in place, since the files of this plan are still staged.
 
-    A removal stages nothing; where it was ours, its original is kept, and its state is another one.
+    A removal stages nothing; a removal by this plan has a backup, and so another state.
     """
     touched = [
         change.leaves for change in partition.changes if states[change.change_id] is ChangeState.PURGED
@@ -310,12 +322,12 @@ def _are_still_staged(
 
 
 def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionPlan) -> str:
-    """Why there is nothing to put back.
+    """Return why there is nothing to restore.
 
-    Only a journal proves that this plan was applied: another plan may have made equal files.
+    Only a journal proves that this plan was applied, as another plan may have made equal files.
 
     Raises:
-        DamagedJournalError: the journal does not know of what is in place.
+        DamagedJournalError: the journal has no record of a change that is in place.
     """
     if folder.tree.is_folder(folder.private) and folder.tree.names(folder.private):
         if not journal.purging:
@@ -323,7 +335,7 @@ def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionP
         by_apply = any(map(is_freed_by_apply, partition.changes))
         freed = "freed once all was verified" if by_apply else "purged"
         return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
-    # An empty folder is no journal: whoever removed what was kept was stopped before its last call.
+    # An empty folder is no journal: the run that removed the backups was stopped before its last call.
     return (
         f"{folder.holder}: no journal of this plan is here, and files are as this plan makes them. Either it was "
         "applied and keeps nothing any more, or it was never applied here and another plan made equal files; there is "
@@ -335,13 +347,12 @@ def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionP
 
 
 class KeptOriginal(NamedTuple):
-    """An original that undo would put back.
+    """Backup that undo would restore.
 
     Attributes:
-        partition: its part of the plan.
-        folder: as the journal sees it.
-        change_id: of its change.
-        file: where it is, and what it was.
+        partition: the partition's part of the plan.
+        change_id: id of the change that made the backup.
+        file: location of the backup, and size and digest of the original.
     """
 
     partition: PartitionPlan
@@ -351,13 +362,13 @@ class KeptOriginal(NamedTuple):
 
 
 def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> list[KeptOriginal]:
-    """What undo would put back; where that cannot be told, the partition's own undo says what is wrong.
+    """Return the backups that undo would restore; a partition whose journal is unreadable fails later by itself.
 
-    The plan has to name everything that is kept under its id: whoever may write the directory may edit a copy. What
-    lies in a folder that a broker has marked does not come back, whoever names it.
+    The plan has to name every backup under its id, since whoever may write to the directory may edit the copy of the
+    plan. Backups in a folder that a broker has marked for deletion are not restored.
 
     Raises:
-        RefusedError: it does not; nothing was changed.
+        RefusedError: the plan does not name a backup; nothing was changed.
     """
     named: dict[str, set[str]] = {}
     for target, folder in parts:
@@ -365,18 +376,20 @@ def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFold
     there = private_of(read_log_dir(plan.log_dir), plan.plan_id)
     unknown = [
         path
-        for one, private in there
-        if (path := f"{one.folder}/{private.name}") not in named and one.role == "normal"
+        for listed, private in there
+        if (path := f"{listed.folder}/{private.name}") not in named and listed.role == "normal"
     ]
     kept: list[KeptOriginal] = []
     for target, folder in parts:
         with suppress(KrepairError, OSError):
             journal = folder.journal()
             unknown += [
-                f"{folder.private}: {one}" for one in journal.states if one not in named[_place(folder)]
+                f"{folder.private}: {change_id}"
+                for change_id in journal.states
+                if change_id not in named[_place(folder)]
             ]
             with folder.tree.keeping_folders():
-                kept += [KeptOriginal(target, folder, *one) for one in _kept_by(folder, journal)]
+                kept += [KeptOriginal(target, folder, *original) for original in _kept_by(folder, journal)]
     if unknown:
         raise RefusedError(
             f"{unknown[0]}: is kept by plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing was "
@@ -387,7 +400,7 @@ def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFold
 
 
 def _place(folder: PartitionFolder) -> str:
-    """The private sub-folder, relative to the log directory."""
+    """Return the path of the work folder, relative to the log directory."""
     return "/".join(folder.private.split("/")[-2:])
 
 
@@ -401,64 +414,65 @@ def _kept_by(folder: PartitionFolder, journal: Journal) -> Iterator[tuple[str, K
 
 
 def _bytes_of(kept: Iterable[KeptOriginal]) -> int:
-    """How much there is to read, for the choice of the engine."""
-    return sum(one.file.original.size for one in kept)
+    """Return the bytes of all backups to read, for the choice of the engine."""
+    return sum(original.file.original.size for original in kept)
 
 
 def bad_copies(plan: Plan, kept: Sequence[KeptOriginal], engine: Engine) -> dict[str, str]:
-    """Read what undo would put back.
+    """Read the backups that undo would restore.
 
     Args:
-        plan: reviewed.
-        kept: of its partitions.
-        engine: where logs are read.
+        plan: plan that the review has passed.
+        kept: backups of the plan's partitions.
 
     Returns:
-        Change id -> what is wrong with its kept originals, for those where something is.
+        Change id -> what is wrong with a backup, for the changes with a damaged one.
     """
     from krepair.scan.scan import scan
 
     bad: dict[str, str] = {}
     logs: list[tuple[KeptOriginal, ScanItem]] = []
     planned: dict[str, Mapping[str, FileFingerprint]] = {}
-    for one in kept:
-        with suppress(KrepairError, OSError):  # undo itself meets it, and says so
-            if one.file.original.digest or not one.file.original.name.endswith(LOG):
-                if wrong := _file_problem(one.folder, one.file):
-                    bad.setdefault(one.change_id, wrong)
-            elif one.folder.state(one.file.path) is not None:
-                if one.partition.folder not in planned:
-                    planned[one.partition.folder] = one.partition.by_name
-                logs.append((one, _scan_of(plan, one)))
+    for original in kept:
+        with suppress(KrepairError, OSError):  # undo meets the same error later, and reports it
+            if original.file.original.digest or not original.file.original.name.endswith(LOG):
+                if wrong := _file_problem(original.folder, original.file):
+                    bad.setdefault(original.change_id, wrong)
+            elif original.folder.state(original.file.path) is not None:
+                if original.partition.folder not in planned:
+                    planned[original.partition.folder] = original.partition.by_name
+                logs.append((original, _scan_of(plan, original)))
     for index, result in engine.map(scan, [item for _, item in logs]):
-        one, _ = logs[index]
-        fingerprint = planned[one.partition.folder].get(one.file.original.name)
+        original, _ = logs[index]
+        fingerprint = planned[original.partition.folder].get(original.file.original.name)
         digest = fingerprint.digest if fingerprint is not None else ""
-        if wrong := _log_problem(one.folder.at(one.file.path), one.file.original.size, digest, result):
-            bad.setdefault(one.change_id, wrong)
+        if wrong := _log_problem(
+            original.folder.at(original.file.path), original.file.original.size, digest, result
+        ):
+            bad.setdefault(original.change_id, wrong)
     return bad
 
 
 def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
     path = folder.at(kept.path)
     if folder.state(kept.path) is None or not kept.original.digest:
-        return ""  # that it is gone, undo itself says; a log of whole batches has the digest of the plan
+        return ""  # undo reports a missing file by itself; a log of whole batches is compared with the plan's digest
     digest = digest_file if kept.plain else digest_content
     return (
         "" if digest(path) == kept.original.digest else _bad(path, "its bytes are not those that were kept")
     )
 
 
-def _scan_of(plan: Plan, one: KeptOriginal) -> ScanItem:
+def _scan_of(plan: Plan, original: KeptOriginal) -> ScanItem:
     return ScanItem(
         place=Place(
             host=socket.gethostname(),
             log_dir=plan.log_dir,
             log_dir_inode=os.stat(plan.log_dir).st_ino,
-            folder=f"{one.partition.folder}/{one.folder.names.keep()}",
+            folder=f"{original.partition.folder}/{original.folder.names.keep()}",
         ),
-        base_offset=int(one.file.original.name.partition(".")[0]),
-        size=one.file.original.size,
+        base_offset=int(original.file.original.name.partition(".")[0]),
+        size=original.file.original.size,
         now_ms=plan.policy.now_ms,
         high_watermark=INT64_MAX,
     )
@@ -469,7 +483,7 @@ def _log_problem(path: str, size: int, digest: str, result: ScanResult | Failed)
         return _bad(path, result.why)
     summary = result.summary
     if digest and summary.headers == digest:
-        return ""  # it may have been damaged before: of such a log an older krepair knows the batches, not the bytes
+        return ""  # it may have been damaged before: plans of older krepair hold a digest of the batches only
     if summary.damage != D_NONE or summary.valid_bytes != size:
         return _bad(path, f"there is no valid batch at position {summary.valid_bytes}")
     return _bad(path, "the headers of its batches are not those that the plan was made of") if digest else ""

@@ -126,6 +126,7 @@ class Group(Struct, frozen=True, kw_only=True):
     """One group.
 
     Attributes:
+        group: id of the consumer group.
         partition: folder of ``__consumer_offsets`` that holds the group.
         kind: classic (the protocol before KIP-848), consumer, share, streams, or offsets without any group.
         state: Kafka's word for the state after loading the partition; ``Dead`` for a deleted group.
