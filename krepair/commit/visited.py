@@ -301,8 +301,9 @@ def check_evidence(
     intent, listing = journal.intents[change.change_id], journal.began_with.get(change.change_id)
     if listing is None or folder.folder == ROOT:
         return
-    made = (journal.intents[change_id] for change_id in journal.at_work())
-    if marker and marker != listing.marker and (_ends_the_log(intent) or any(map(_rolls, made))):
+    # An undo that was stopped may have taken the segment at the log end back before the marker came.
+    rolled = any(map(_rolls, journal.intents.values()))
+    if marker and marker != listing.marker and (rolled or _ends_the_log(intent)):
         raise StalePlanError(
             f"{folder.at(intent.names[0])}: a broker was stopped cleanly since the plan was applied; the next one "
             "starts without recovery, and would write behind the damaged bytes"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from krepair.durable.real_disk import RealDisk
+from krepair.errors import ExitCode
 from krepair.ops.apply import apply
 from krepair.ops.undo import undo
 from krepair.plan.model import Plan
@@ -34,16 +35,44 @@ def stops(verbs: Verbs, plan: Plan, verb: str, *, every: bool = False) -> Iterat
     The body leaves the directory as it was before each.
     """
     run = apply if verb == "apply" else undo
-    whole = RecordingDisk(RealDisk())
-    run(plan, verbs.options(), disk=whole)
-    (undo if verb == "apply" else apply)(plan, verbs.options())
-    changing = sum(call.kind in FILE_CHANGING for call in whole.calls)
-    for number in range(1, changing + 1) if every else telling_stops(whole.calls):
+    for number in stops_of(verbs, plan, verb, every=every):
         with pytest.raises(SimulatedCrash):
             run(plan, verbs.options(), disk=StoppingDisk(RealDisk(), number))
         yield True
     run(plan, verbs.options())
     yield False
+
+
+def stops_of(verbs: Verbs, plan: Plan, verb: str, *, every: bool = False) -> list[int]:
+    """The calls before which ``stops`` stops; the directory is as before."""
+    whole = RecordingDisk(RealDisk())
+    (apply if verb == "apply" else undo)(plan, verbs.options(), disk=whole)
+    (undo if verb == "apply" else apply)(plan, verbs.options())
+    changing = sum(call.kind in FILE_CHANGING for call in whole.calls)
+    return list(range(1, changing + 1)) if every else telling_stops(whole.calls)
+
+
+def test_nothing_of_a_recovery_goes_back_under_a_marker_that_came_while_the_undo_was_stopped(
+    tmp_path: Path,
+) -> None:
+    """A start under it recovers nothing: it would trust the indexes of before."""
+    path = write_torn(tmp_path / "logs")
+    verbs = Verbs(path)
+    plan = verbs.plan()
+    verbs.apply(plan)
+    shutil.copytree(path, applied := tmp_path / "applied")
+    refused = 0
+    for number in stops_of(verbs, plan, "undo"):
+        shutil.rmtree(path)
+        shutil.copytree(applied, path)
+        with pytest.raises(SimulatedCrash):
+            undo(plan, verbs.options(), disk=StoppingDisk(RealDisk(), number))
+        (path / ".kafka_cleanshutdown").write_bytes(b"{}")
+        before = tree(path / "t-0", private=False)
+        report = undo(plan, verbs.options())
+        assert tree(path / "t-0", private=False) == before, report.results
+        refused += any(one.exit_code == ExitCode.STALE_PLAN for one in report.results)
+    assert refused > 10
 
 
 def ready(path: Path, folder: str) -> bool:

@@ -468,6 +468,8 @@ def _judge(
     plain = _original(world.scene, world.judge, world.path.parent, recovers=False)
     by_key = world.scene.name.startswith(("keys", "everything"))
     for folder, records in served.items():
+        if records == after.get(folder):
+            continue
         if plain.get(folder) is None and ended.step.verb == "undo":
             continue  # it could not be loaded before the plan, either
         if lost := _lost(_true(records, original.get(folder)), after.get(folder), by_key=by_key):
