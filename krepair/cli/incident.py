@@ -96,10 +96,10 @@ class Incident(NamedTuple):
         now_ms = int(time.time() * 1000)
         title = f"{time_text(now_ms)} krepair {verb}: {code}, {meaning}"
         who = f"krepair {__version__} on {socket.gethostname()}, user {os.geteuid()}, {duration_s:.1f} s."
-        told = f"\n\n{visible(str(error))}" if error is not None and page is None else ""
+        message = f"\n\n{visible(str(error))}" if error is not None and page is None else ""
         body = "" if page is None else markdown(replace(page(), title="")).partition("\n")[2]
         body = body.replace("\n## ", "\n### ")
-        return f"\n## {title}\n\n{who}{told}\n{body}"
+        return f"\n## {title}\n\n{who}{message}\n{body}"
 
 
 def _descriptor(path: str) -> int:

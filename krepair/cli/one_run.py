@@ -181,11 +181,11 @@ def as_typed(report: CheckReport, options: Options) -> CheckReport:
     fill = Filling(options=options)
     log_dirs = (
         replace(
-            one,
-            findings=tuple(replace(finding, command=fill(finding.command)) for finding in one.findings),
-            rules=tuple(replace(rule, command=fill(rule.command)) for rule in one.rules),
+            log_dir,
+            findings=tuple(replace(finding, command=fill(finding.command)) for finding in log_dir.findings),
+            rules=tuple(replace(rule, command=fill(rule.command)) for rule in log_dir.rules),
         )
-        for one in report.log_dirs
+        for log_dir in report.log_dirs
     )
     return replace(report, log_dirs=tuple(log_dirs))
 

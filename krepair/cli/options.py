@@ -34,14 +34,16 @@ def takes(names: str) -> Callable[[VerbFunction], VerbFunction]:
 
     def with_options(verb: VerbFunction) -> VerbFunction:
         own = [
-            one for one in inspect.signature(verb, eval_str=True).parameters.values() if one.name != "options"
+            parameter
+            for parameter in inspect.signature(verb, eval_str=True).parameters.values()
+            if parameter.name != "options"
         ]
         parameters = [*own, *typed]
 
         @wraps(verb)
-        def run(**given: Any) -> None:
-            _check_no_empty_operand(given[each.name] for each in own if each.name in given)
-            verb(options=options_of({name: given.pop(name) for name in wanted}), **given)
+        def run(**values: Any) -> None:
+            _check_no_empty_operand(values[each.name] for each in own if each.name in values)
+            verb(options=options_of({name: values.pop(name) for name in wanted}), **values)
 
         # The signature that typer reads in place of the verb's own.
         read: Any = run
@@ -63,20 +65,20 @@ def _parameter(name: str, option: Option) -> inspect.Parameter:
         kind = int | None if default is None else int
     elif not isinstance(default, str):
         default, kind = None, str | None
-    told = typer.Option(*option.names, metavar=option.metavar or None, help=option.text)
+    typer_option = typer.Option(*option.names, metavar=option.metavar or None, help=option.text)
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told]
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, typer_option]
     )
 
 
-def options_of(given: dict[str, Any]) -> Options:
+def options_of(typed_values: dict[str, Any]) -> Options:
     """Read the typed values by field; None and False stand for an option that was not typed.
 
     Raises:
         UsageError: a value cannot be read.
     """
     values = {}
-    for name, typed in given.items():
+    for name, typed in typed_values.items():
         if typed is None or typed is False:
             continue
         values[name] = OPTIONS[name].value(typed if isinstance(typed, list) else [typed])
@@ -129,14 +131,14 @@ class VerbCommand(TyperCommand):
             UsageError: an option that takes one value is typed twice.
         """
         _, _, typed = self.make_parser(ctx).parse_args(list(args))
-        counts = Counter(one.name for one in typed if _takes_one_value(one))
-        for one in typed:
-            count = counts[one.name]
+        counts = Counter(parameter.name for parameter in typed if _takes_one_value(parameter))
+        for parameter in typed:
+            count = counts[parameter.name]
             if count > 1:
                 times = "twice" if count == 2 else f"{count} times"
                 raise UsageError(
-                    f"{one.opts[0]} is given {times}: it takes one value, so only the last one would count; give it "
-                    "once"
+                    f"{parameter.opts[0]} is given {times}: it takes one value, so only the last one would count; "
+                    "give it once"
                 )
         return super().parse_args(ctx, args)
 

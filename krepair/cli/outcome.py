@@ -200,9 +200,9 @@ def _words(error: BaseException, verb: str) -> tuple[str, Next]:
     if _is_of_usage(error):
         text: str = error.format_message()  # type: ignore[attr-defined]
         return text, _help_of(verb)
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return (
-        f"an error of krepair itself, please report it: {' '.join(what.split())}",
+        f"an error of krepair itself, please report it: {' '.join(cause.split())}",
         Next.by_hand(f"{DEBUG_VARIABLE}=1 with the same command shows where"),
     )
 

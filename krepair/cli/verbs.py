@@ -293,8 +293,8 @@ def diff(
     from krepair.ops.diff import diff_plans
     from krepair.plan.planfile import read_plan
 
-    found = diff_plans(read_plan(first), read_plan(second))
-    finish("diff", found, lambda: diff_view(found, first, second), options)
+    differences = diff_plans(read_plan(first), read_plan(second))
+    finish("diff", differences, lambda: diff_view(differences, first, second), options)
 
 
 @takes("batches records offsets grep limit keys values cut decode json_lines")
@@ -461,8 +461,8 @@ def explain(
 
     if code is None:
         finish("explain", ops.rows(), ops.explain_all, options)
-    found = ops.row(code)
-    finish("explain", found, partial(ops.explained, found), options)
+    explained = ops.row(code)
+    finish("explain", explained, partial(ops.explained, explained), options)
 
 
 @takes("into json quiet")

@@ -60,29 +60,33 @@ def check_view(
         width: columns of the terminal; 0 if the page goes into a file.
         browser: True to put the rows by rule into a table, which a browser fits to its window.
     """
-    asked = _Asked(options or Options(), width)
-    return View(title="krepair check", sections=tuple(_sections(report, asked, browser=browser)))
+    request = _Asked(options or Options(), width)
+    return View(title="krepair check", sections=tuple(_sections(report, request, browser=browser)))
 
 
-def _sections(report: CheckReport, asked: _Asked, *, browser: bool) -> Iterator[Section]:
-    rule, every = asked.options.rule, asked.options.every
-    told = Section(title="Verdict", lines=(*verdict(report), *_of_a_later_version(asked.options)))
+def _sections(report: CheckReport, request: _Asked, *, browser: bool) -> Iterator[Section]:
+    rule, every = request.options.rule, request.options.every
+    verdict_section = Section(
+        title="Verdict", lines=(*verdict(report), *_of_a_later_version(request.options))
+    )
     rules = [row for row in rules_of(report) if not rule or row.rule == rule]
-    if not asked.screen:
-        yield told
+    if not request.screen:
+        yield verdict_section
     if browser:
         yield from map(_table_by_rule, report.log_dirs)
     else:
-        yield _by_rule(report, rules, asked)
+        yield _by_rule(report, rules, request)
     if rule and not rules:
         yield Section(title="", lines=(_none_of(rule),))
     if every:
         for log_dir in report.log_dirs:
             yield from _log_dir(log_dir)
-    elif rule or asked.options.topics or asked.options.partitions:
+    elif rule or request.options.topics or request.options.partitions:
         yield from _rows(report, rule)
-    if asked.screen:
-        yield Section(title=told.title, lines=told.lines, commands=_typed(report.next_command))
+    if request.screen:
+        yield Section(
+            title=verdict_section.title, lines=verdict_section.lines, commands=_typed(report.next_command)
+        )
         return
     yield _forecast_summed(report.log_dirs)
     if report.left_out:
@@ -116,12 +120,12 @@ def _none_of(code: str) -> str:
     return f"No finding of {code}.{other}"
 
 
-def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], asked: _Asked) -> Section:
+def _by_rule(report: CheckReport, rules: Sequence[RuleSummary], request: _Asked) -> Section:
     dirs = report.log_dirs
     where = dirs[0].log_dir if len(dirs) == 1 else count_text(len(dirs), "log directory", "log directories")
-    partitions = count_text(sum(len(one.partitions) for one in dirs), "partition")
-    title = f"{partitions}, {size_text(sum(one.scanned_bytes for one in dirs))} read, in {where}"
-    return Section(title=title, lines=tuple(_rule_lines(rules, asked)))
+    partitions = count_text(sum(len(log_dir.partitions) for log_dir in dirs), "partition")
+    title = f"{partitions}, {size_text(sum(log_dir.scanned_bytes for log_dir in dirs))} read, in {where}"
+    return Section(title=title, lines=tuple(_rule_lines(rules, request)))
 
 
 def _table_by_rule(report: LogDirReport) -> Section:
@@ -144,12 +148,12 @@ def _table_by_rule(report: LogDirReport) -> Section:
     )
 
 
-def _rule_lines(rules: Sequence[RuleSummary], asked: _Asked) -> Iterator[str]:
+def _rule_lines(rules: Sequence[RuleSummary], request: _Asked) -> Iterator[str]:
     if not rules:
         return
     # That the directory is in use takes a line of the verdict.
-    most = _SCREEN_ROWS - any(rule.rule == IN_USE for rule in rules) if asked.screen else _PAGE_ROWS
-    width = asked.width or _PAGE_WIDTH
+    most = _SCREEN_ROWS - any(rule.rule == IN_USE for rule in rules) if request.screen else _PAGE_ROWS
+    width = request.width or _PAGE_WIDTH
     lines = [_rule_line(rule, width) for rule in rules]
     room = most - sum(map(len, lines))
     shown = len(rules) if room >= 0 else _fitting(lines, most - 1)
@@ -195,8 +199,8 @@ def _and_more(count: int) -> str:
 
 def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
     sums: dict[str, list[ForecastLine]] = {}
-    for one in dirs:
-        for line in one.forecast:
+    for log_dir in dirs:
+        for line in log_dir.forecast:
             sums.setdefault(line.expected, []).append(line)
     rows = tuple(
         (
@@ -215,7 +219,7 @@ def _forecast_summed(dirs: Sequence[LogDirReport]) -> Section:
 
 
 def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    names = [name for one in dirs for name in one.retention_not_known]
+    names = [name for log_dir in dirs for name in log_dir.retention_not_known]
     if names:
         known = f"cleanup.policy is not known of {names_text(names)}"
         yield f"{known}: nothing is foretold of retention there. {WHAT_TELLS}."
@@ -227,7 +231,7 @@ def _not_known_text(dirs: Sequence[LogDirReport]) -> Iterator[str]:
 def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
     """Yield each finding with its command on a line of its own."""
     for log_dir in report.log_dirs:
-        seen: set[Next] = set()
+        listed: set[Next] = set()
         for finding in log_dir.findings:
             if rule and finding.rule != rule:
                 continue
@@ -237,8 +241,8 @@ def _rows(report: CheckReport, rule: str) -> Iterator[Section]:
                 f"{finding.rule}  {severity_of(finding).value}  {name}{'' if place == '-' else f'/{place}'}"
             )
             # A command that serves several findings is shown once.
-            new = finding.command if finding.command not in seen else NOTHING
-            seen.add(finding.command)
+            new = finding.command if finding.command not in listed else NOTHING
+            listed.add(finding.command)
             yield Section(
                 title="",
                 lines=(head, finding.evidence, *((OTHERS_FIRST,) if new.accepts_loss else ())),
@@ -255,11 +259,11 @@ def _left_out_text(paths: Iterable[str]) -> str:
 
 def _not_looked_for() -> Iterator[str]:
     others = [rule for rule in CATALOGUE if rule.command != CHECK]
-    asked = [
+    commands = [
         f"{command} ({', '.join(rule.code for rule in others if rule.command == command)})"
         for command in dict.fromkeys(rule.command for rule in others)
     ]
-    yield f"Only looked for by other commands: {'; '.join(asked)}"
+    yield f"Only looked for by other commands: {'; '.join(commands)}"
 
 
 def _log_dir(report: LogDirReport) -> Iterator[Section]:
@@ -282,7 +286,7 @@ def _log_dir(report: LogDirReport) -> Iterator[Section]:
         title=f"Partitions in {name}",
         table=table_of(
             "partition | # segments | # .log bytes | # markers | # emptied | # markers and emptied",
-            ((one.partition, *_made_of(one)) for one in report.partitions),
+            ((partition.partition, *_made_of(partition)) for partition in report.partitions),
         ),
     )
     yield Section(
@@ -309,13 +313,13 @@ def _finding(finding: Finding) -> tuple[str, ...]:
     )
 
 
-def _made_of(one: PartitionSummary) -> tuple[Cell, ...]:
+def _made_of(partition: PartitionSummary) -> tuple[Cell, ...]:
     return (
-        one.segments,
-        one.log_bytes,
-        one.markers,
-        one.emptied,
-        share_text(one.marker_bytes + one.emptied_bytes, one.log_bytes),
+        partition.segments,
+        partition.log_bytes,
+        partition.markers,
+        partition.emptied,
+        share_text(partition.marker_bytes + partition.emptied_bytes, partition.log_bytes),
     )
 
 
@@ -347,7 +351,7 @@ _DOES: Final[dict[Expected, tuple[str, str]]] = {
 
 def rules_of(report: CheckReport) -> tuple[RuleSummary, ...]:
     """Sum up the rules of all log directories together."""
-    return by_rule(finding for one in report.log_dirs for finding in one.findings)
+    return by_rule(finding for log_dir in report.log_dirs for finding in log_dir.findings)
 
 
 def verdict(report: CheckReport) -> tuple[str, ...]:
@@ -378,15 +382,15 @@ def _versions(report: CheckReport) -> Iterator[str]:
 
 def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     """Yield first that what was read may have changed meanwhile."""
-    for one in dirs:
-        text = next((finding.evidence for finding in one.findings if finding.rule == IN_USE), "")
+    for log_dir in dirs:
+        text = next((finding.evidence for finding in log_dir.findings if finding.rule == IN_USE), "")
         if text:
-            yield f"In use: {f'{one.log_dir} is ' if len(dirs) > 1 else ''}{text}."
+            yield f"In use: {f'{log_dir.log_dir} is ' if len(dirs) > 1 else ''}{text}."
 
 
 def _start_fails(dirs: Sequence[LogDirReport]) -> Iterator[str]:
     """Yield that the broker will not start, or that it marks partitions as stray."""
-    lines = [line for one in dirs for line in one.forecast]
+    lines = [line for log_dir in dirs for line in log_dir.forecast]
     refused = next((line for line in lines if line.expected == "refuse"), None)
     strays = [line.partition for line in lines if line.expected == "stray"]
     if refused is not None:
@@ -412,19 +416,19 @@ def _worst(rules: Sequence[RuleSummary]) -> str:
 
 
 def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    lines = [line for one in dirs for line in one.forecast]
+    lines = [line for log_dir in dirs for line in log_dir.forecast]
     counts = Counter(line.expected for line in lines)
     if not lines:
         return
-    told = [
-        count_text(counts[expected], f"partition {one}", f"partitions {many}")
-        for expected, (one, many) in _DOES.items()
+    does = [
+        count_text(counts[expected], f"partition {singular}", f"partitions {many}")
+        for expected, (singular, many) in _DOES.items()
         if counts[expected]
     ]
     if counts["refuse"]:
         yield "Next start: the broker does not start."
     else:
-        yield f"Next start: {told[0]}{f', {told[1]}' if len(told) > 1 else ''}{', and more' if len(told) > 2 else ''}."
+        yield f"Next start: {does[0]}{f', {does[1]}' if len(does) > 1 else ''}{', and more' if len(does) > 2 else ''}."
     read = sum(line.bytes_read for line in lines)
     takes = (
         f"It reads {size_text(read)}, {recovery_text(sum(line.seconds for line in lines))}"
@@ -432,17 +436,17 @@ def _next_start(dirs: Sequence[LogDirReport]) -> Iterator[str]:
         else "It reads no logs"
     )
     yield f"{takes}{_start_space(dirs)}."
-    if sum(one.start_opens_files + one.start_maps_files for one in dirs) >= _MANY_FILES:
+    if sum(log_dir.start_opens_files + log_dir.start_maps_files for log_dir in dirs) >= _MANY_FILES:
         yield held_text(dirs)
 
 
 def _start_space(dirs: Sequence[LogDirReport]) -> str:
     """Describe the disk space that the start needs; with several directories, the free space of the tightest."""
-    known = [one for one in dirs if one.start_needs_bytes >= 0]
+    known = [log_dir for log_dir in dirs if log_dir.start_needs_bytes >= 0]
     if not known:
         return ""
-    tight = min(known, key=lambda one: one.free_bytes - one.start_needs_bytes)
-    needs = f"; it needs {size_text(sum(one.start_needs_bytes for one in known))} of disk"
+    tight = min(known, key=lambda log_dir: log_dir.free_bytes - log_dir.start_needs_bytes)
+    needs = f"; it needs {size_text(sum(log_dir.start_needs_bytes for log_dir in known))} of disk"
     if tight.free_bytes < 0:
         return f"{needs}{_start_files(known)}"
     free = f"{size_text(tight.free_bytes)} free"
@@ -470,15 +474,15 @@ def _lacks_files(report: LogDirReport) -> int:
 def held_text(dirs: Sequence[LogDirReport]) -> str:
     """Describe how many files the broker holds open once it has started."""
     opens, maps = (
-        sum(one.start_opens_files for one in dirs),
-        sum(one.start_maps_files for one in dirs),
+        sum(log_dir.start_opens_files for log_dir in dirs),
+        sum(log_dir.start_maps_files for log_dir in dirs),
     )
     held = f"{count_text(opens, 'file')} open, and maps {count_text(maps, 'index file')}"
     return f"It holds {held} (see LimitNOFILE and vm.max_map_count)."
 
 
 def _uncleanable(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    count = sum(one.uncleanable_partitions for one in dirs)
+    count = sum(log_dir.uncleanable_partitions for log_dir in dirs)
     if count:
-        size = sum(one.uncleanable_bytes for one in dirs)
+        size = sum(log_dir.uncleanable_bytes for log_dir in dirs)
         yield f"Uncleanable (KIP-346): {count_text(count, 'partition')}, {size_text(size)}."

@@ -51,8 +51,8 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     Args:
         every: True for one line for each partition.
     """
-    bad = [one for one in report.partitions if one.verdict in _BAD]
-    behind = [one for one in report.partitions if one.verdict == m.IS_BEHIND]
+    bad = [partition for partition in report.partitions if partition.verdict in _BAD]
+    behind = [partition for partition in report.partitions if partition.verdict == m.IS_BEHIND]
     sections = [
         Section(
             title="Sides",
@@ -69,8 +69,8 @@ def compare_view(report: CompareReport, *, every: bool = False) -> View:
     shown = report.partitions if every else (*bad[:_PARTITIONS_SHOWN], *behind[:_BEHIND_SHOWN])
     left_out = 0 if every else len(bad) + len(behind) - len(shown)
     sections.append(_matrix(shown, [side.broker for side in report.sides], left_out))
-    for one in bad if every else bad[:_PARTITIONS_SHOWN]:
-        sections.append(_partition(one))
+    for partition in bad if every else bad[:_PARTITIONS_SHOWN]:
+        sections.append(_partition(partition))
     sections += _harmless(report.partitions)
     sections.append(_never_cleaned(report.partitions, every=every))
     sections.append(_marked(report, every=every))
@@ -95,13 +95,15 @@ def _matrix(partitions: Sequence[m.PartitionVerdict], brokers: Sequence[int], le
         lines=lines,
         table=Table(
             columns=("partition", "verdict", *(f"broker {broker}" for broker in brokers)),
-            rows=tuple((one.name, one.verdict, *_cells(one, brokers)) for one in partitions),
+            rows=tuple(
+                (partition.name, partition.verdict, *_cells(partition, brokers)) for partition in partitions
+            ),
         ),
     )
 
 
-def _cells(one: m.PartitionVerdict, brokers: Sequence[int]) -> Iterator[str]:
-    columns = {column.broker: column for column in one.replicas}
+def _cells(partition: m.PartitionVerdict, brokers: Sequence[int]) -> Iterator[str]:
+    columns = {column.broker: column for column in partition.replicas}
     for broker in brokers:
         column = columns.get(broker)
         if column is None:
@@ -111,34 +113,43 @@ def _cells(one: m.PartitionVerdict, brokers: Sequence[int]) -> Iterator[str]:
         yield f"{column.log_start:,} to {column.log_end:,}{doubt}"
 
 
-def _partition(one: m.PartitionVerdict) -> Section:
+def _partition(partition: m.PartitionVerdict) -> Section:
     """Build the section of one partition that is not as it should be."""
     right = (
-        f"Right in all that was compared: broker {_brokers(one.right)}."
-        if one.right
+        f"Right in all that was compared: broker {_brokers(partition.right)}."
+        if partition.right
         else "None of these replicas can be called right by itself."
     )
-    lines = [f"{one.verdict}. {right}"]
-    for found in one.disagreements:
-        at = f" from offset {found.offset:,}" if found.offset >= 0 else ""
-        tell = f" What would tell: {found.would_tell}." if found.would_tell else ""
-        lines.append(f"{found.rule} {found.kind}{at}: {found.text}.{tell}")
+    lines = [f"{partition.verdict}. {right}"]
+    for disagreement in partition.disagreements:
+        at = f" from offset {disagreement.offset:,}" if disagreement.offset >= 0 else ""
+        tell = f" What would tell: {disagreement.would_tell}." if disagreement.would_tell else ""
+        lines.append(f"{disagreement.rule} {disagreement.kind}{at}: {disagreement.text}.{tell}")
     return Section(
-        title=one.name,
+        title=partition.name,
         lines=tuple(lines),
-        table=table_of("rule | # offset | key | has it | lacks it | as leader it would serve", _keys(one)),
-        commands=(one.next_command,) if one.next_command else (),
+        table=table_of(
+            "rule | # offset | key | has it | lacks it | as leader it would serve", _keys(partition)
+        ),
+        commands=(partition.next_command,) if partition.next_command else (),
     )
 
 
-def _keys(one: m.PartitionVerdict) -> Iterator[tuple[str, ...]]:
-    for found in one.disagreements:
-        for line in found.keys[:_KEYS_SHOWN]:
+def _keys(partition: m.PartitionVerdict) -> Iterator[tuple[str, ...]]:
+    for disagreement in partition.disagreements:
+        for line in disagreement.keys[:_KEYS_SHOWN]:
             served = "; ".join(f"{each.broker}: {_served(each)}" for each in line.served) or "-"
             have, lack = _brokers(line.have) or "-", _brokers(line.lack) or "-"
-            yield found.rule, f"{line.offset:,}", line.key, have, lack, served
-        if found.keys and found.count > _KEYS_SHOWN:
-            yield found.rule, "...", f"{found.count - min(found.count, _KEYS_SHOWN):,} more", "", "", ""
+            yield disagreement.rule, f"{line.offset:,}", line.key, have, lack, served
+        if disagreement.keys and disagreement.count > _KEYS_SHOWN:
+            yield (
+                disagreement.rule,
+                "...",
+                f"{disagreement.count - min(disagreement.count, _KEYS_SHOWN):,} more",
+                "",
+                "",
+                "",
+            )
 
 
 def _served(each: m.ServedKey) -> str:
@@ -156,7 +167,10 @@ def _brokers(brokers: Iterable[int]) -> str:
 def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
     """Sum up harmless differences by name."""
     counts = Counter(
-        found.name for one in partitions for found in one.harmless if found.name != m.NEVER_CLEANED
+        difference.name
+        for partition in partitions
+        for difference in partition.harmless
+        if difference.name != m.NEVER_CLEANED
     )
     rows = tuple((name, f"{count:,}") for name, count in sorted(counts.items()))
     table = table_of("what differs | # partitions", rows)
@@ -166,10 +180,10 @@ def _harmless(partitions: Iterable[m.PartitionVerdict]) -> list[Section]:
 def _never_cleaned(partitions: Iterable[m.PartitionVerdict], *, every: bool) -> Section:
     """List what may be lost after all if the topic, only assumed to be compacted, is not."""
     lines = [
-        f"{one.name}: {found.more}."
-        for one in partitions
-        for found in one.harmless
-        if found.name == m.NEVER_CLEANED
+        f"{partition.name}: {difference.more}."
+        for partition in partitions
+        for difference in partition.harmless
+        if difference.name == m.NEVER_CLEANED
     ]
     shown = lines if every else lines[:_NEVER_CLEANED_SHOWN]
     if len(lines) > len(shown):
@@ -187,17 +201,17 @@ def _marked(report: CompareReport, *, every: bool) -> Section:
         lines=(f"{left_out:,} more are not shown here; --all or --json has them.",) if left_out else (),
         table=table_of(
             "broker | folder | kind | log directory",
-            ((str(one.broker), one.folder, one.kind, one.log_dir) for one in shown),
+            ((str(folder.broker), folder.folder, folder.kind, folder.log_dir) for folder in shown),
         ),
     )
 
 
 def _way_back(way: WayBack) -> Iterator[Section]:
     """Build the commands for a running cluster; a folder is never moved by hand."""
-    left = (f"Left out here: {count_text(way.left, 'partition')}.",) if way.left else ()
+    left_out = (f"Left out here: {count_text(way.left, 'partition')}.",) if way.left else ()
     yield Section(
         title="The way back",
-        lines=(*_BEFORE_AWAY, *left),
+        lines=(*_BEFORE_AWAY, *left_out),
         table=table_of(
             "partition | wrong on broker | one of these must lead",
             ((name, _brokers(wrong), _brokers(way.right[name])) for name, wrong in way.wrong.items()),
@@ -226,8 +240,8 @@ def _way_back(way: WayBack) -> Iterator[Section]:
 
 
 def _reassign(file: str) -> Iterator[Next]:
-    for what in ("--execute", "--verify"):
-        yield Next.by_hand(f"{_REASSIGN} --reassignment-json-file {file} {what}")
+    for action in ("--execute", "--verify"):
+        yield Next.by_hand(f"{_REASSIGN} --reassignment-json-file {file} {action}")
 
 
 def facts_view(report: FactsReport) -> View:
@@ -259,42 +273,48 @@ _NAMED_AT_MOST: Final = 4
 _MOST_ROWS: Final = 200
 
 
-def diff_view(found: PlanDiff, first: str, second: str) -> View:
+def diff_view(diff: PlanDiff, first: str, second: str) -> View:
     """Build the page of differences: clock, options, settings and sums, then partitions, then changes.
 
     Args:
-        found: differences between the plans.
+        diff: differences between the plans.
         first: path of the first plan.
         second: path of the second plan.
     """
-    others = [one for one in found.partitions if not one.decisions_same]
-    same = [one for one in found.partitions if one.decisions_same]
-    plans = (("first", found.first, first), ("second", found.second, second))
+    others = [partition for partition in diff.partitions if not partition.decisions_same]
+    same = [partition for partition in diff.partitions if partition.decisions_same]
+    plans = (("first", diff.first, first), ("second", diff.second, second))
     return View(
         title="krepair diff",
         sections=(
             Section(
-                title=f"Two plans of {found.log_dir}",
-                lines=tuple(_head(found)),
+                title=f"Two plans of {diff.log_dir}",
+                lines=tuple(_head(diff)),
                 table=table_of(
                     "plan | digest | file",
-                    ((_name(found, place), digest, path) for place, digest, path in plans),
+                    ((_name(diff, place), digest, path) for place, digest, path in plans),
                 ),
             ),
             _rows_of_diff(
                 "Clock, options, settings and sums",
                 "what | first | second",
-                ((one.label, one.before or "-", one.after or "-") for one in found.differences),
+                (
+                    (difference.label, difference.before or "-", difference.after or "-")
+                    for difference in diff.differences
+                ),
             ),
             _rows_of_diff(
                 "Partitions",
                 "partition | changes | what differs",
-                ((one.folder, _decisions(one), _summary(one)) for one in (*others, *same)),
+                (
+                    (partition.folder, _decisions(partition), _summary(partition))
+                    for partition in (*others, *same)
+                ),
             ),
             _rows_of_diff(
                 "Changes that differ",
                 "change | what | first | second",
-                (row for one in others for change in one.changes for row in _change_rows(change)),
+                (row for partition in others for change in partition.changes for row in _change_rows(change)),
             ),
         ),
     )
@@ -303,47 +323,47 @@ def diff_view(found: PlanDiff, first: str, second: str) -> View:
 def _rows_of_diff(title: str, columns: str, rows: Iterable[tuple[str, ...]]) -> Section:
     """Build a table in which rows that differ only in their first cell are one row."""
     alike = folded(rows)
-    left = len(alike) - _MOST_ROWS
+    hidden = len(alike) - _MOST_ROWS
     return Section(
         title=title,
-        lines=(f"{count_text(left, 'more row')}: see krepair diff --json.",) if left > 0 else (),
+        lines=(f"{count_text(hidden, 'more row')}: see krepair diff --json.",) if hidden > 0 else (),
         table=table_of(columns, alike[:_MOST_ROWS]),
     )
 
 
-def _name(found: PlanDiff, place: str) -> str:
-    return f"{place}, a preview" if place in found.previews else place
+def _name(diff: PlanDiff, place: str) -> str:
+    return f"{place}, a preview" if place in diff.previews else place
 
 
-def _head(found: PlanDiff) -> Iterator[str]:
-    if found.same:
+def _head(diff: PlanDiff) -> Iterator[str]:
+    if diff.same:
         yield "The plans are the same."
         return
-    if found.previews:
+    if diff.previews:
         yield "Beside a running broker the order of commit is not known; it is not compared."
-    other = len(found.partitions) - found.same_decisions
-    alike = found.same_partitions + found.same_decisions
+    other = len(diff.partitions) - diff.same_decisions
+    alike = diff.same_partitions + diff.same_decisions
     if not other:
         yield "Both plans make the same changes in every partition."
     else:
         every = count_text(alike + other, "partition")
         yield f"Both plans make the same changes in {alike:,} of {every}; {_differ(other)}."
-    if found.same_decisions:
-        yield f"Of the {alike:,}: {'; '.join(_alike(found))}."
+    if diff.same_decisions:
+        yield f"Of the {alike:,}: {'; '.join(_alike(diff))}."
 
 
-def _alike(found: PlanDiff) -> Iterator[str]:
+def _alike(diff: PlanDiff) -> Iterator[str]:
     """Describe how partitions with the same changes differ nevertheless."""
-    if found.same_partitions:
-        yield f"{found.same_partitions:,} are the same in every field of the plan"
-    if found.only_seen:
+    if diff.same_partitions:
+        yield f"{diff.same_partitions:,} are the same in every field of the plan"
+    if diff.only_seen:
         yield (
-            f"{_differ(found.only_seen)} only in notes, or in what was seen (sizes and times of files, offsets): apply "
+            f"{_differ(diff.only_seen)} only in notes, or in what was seen (sizes and times of files, offsets): apply "
             "does the same"
         )
-    if found.same_decisions > found.only_seen:
+    if diff.same_decisions > diff.only_seen:
         yield (
-            f"{_differ(found.same_decisions - found.only_seen)} in figures, as space or time: the same batches and "
+            f"{_differ(diff.same_decisions - diff.only_seen)} in figures, as space or time: the same batches and "
             "files go"
         )
 
@@ -367,24 +387,30 @@ def _summary(partition: PartitionDiff) -> str:
     if counts["both"]:
         parts.append(f"changes that differ: {counts['both']}")
     values = [
-        f"{one.label}: {one.before or '-'} -> {one.after or '-'}"
-        for one in partition.differences
-        if one.before or one.after
+        f"{difference.label}: {difference.before or '-'} -> {difference.after or '-'}"
+        for difference in partition.differences
+        if difference.before or difference.after
     ]
-    said = dict.fromkeys(one.label for one in partition.differences if not (one.before or one.after))
+    only_named = dict.fromkeys(
+        difference.label
+        for difference in partition.differences
+        if not (difference.before or difference.after)
+    )
     more = [f"and {len(values) - _NAMED_AT_MOST} more"] if len(values) > _NAMED_AT_MOST else []
-    return "; ".join([*parts, *values[:_NAMED_AT_MOST], *more, *said])
+    return "; ".join([*parts, *values[:_NAMED_AT_MOST], *more, *only_named])
 
 
 def _change_rows(change: ChangeDiff) -> Iterator[tuple[str, ...]]:
     if change.where != "both":
         yield change.change_id, _ONLY[change.where], "", ""
     by_label: dict[str, list[Difference]] = defaultdict(list)
-    for one in change.differences:
-        by_label[one.label].append(one)
-    for name, found in by_label.items():
-        places = f", in {count_text(len(found), 'place')}" if len(found) > 1 else ""
-        before, after = ({getattr(one, side) for one in found} for side in ("before", "after"))
+    for difference in change.differences:
+        by_label[difference.label].append(difference)
+    for name, differences in by_label.items():
+        places = f", in {count_text(len(differences), 'place')}" if len(differences) > 1 else ""
+        before, after = (
+            {getattr(difference, side) for difference in differences} for side in ("before", "after")
+        )
         yield change.change_id, f"{name}{places}", _one_of(before), _one_of(after)
 
 

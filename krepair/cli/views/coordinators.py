@@ -83,13 +83,13 @@ def _misplaced(report: GroupsReport) -> list[str]:
     if unseen:
         commits = count_text(sum(group.unseen_commits for group in unseen), "commit")
         groups = count_text(len({group.group for group in unseen}), "group")
-        told = (
+        source = (
             "as the metadata log says"
             if report.partitions_recorded
             else "by the folders that are here, since no metadata log is beside them"
         )
         return [
-            f"{OFFSETS_TOPIC} has {count_text(report.partitions_of_topic, 'partition')}, {told}.",
+            f"{OFFSETS_TOPIC} has {count_text(report.partitions_of_topic, 'partition')}, {source}.",
             f"{commits} of {groups} lie in a partition that is no longer the right one (unseen).",
             "A broker since 4.0 does not see them; an older one does while it leads both partitions.",
             "Set them again with kafka-consumer-groups.sh --reset-offsets before the consumers start.",
@@ -104,7 +104,7 @@ def _misplaced(report: GroupsReport) -> list[str]:
 
 
 def _out_of_range(report: GroupsReport) -> list[str]:
-    commits = sum(one.out_of_range for group in report.groups for one in group.commits)
+    commits = sum(commit.out_of_range for group in report.groups for commit in group.commits)
     text = (
         f"Commits outside of the log of their partition: {commits}. A consumer of such a commit starts where "
         "auto.offset.reset says."
@@ -186,13 +186,19 @@ def not_there(kind: str, name: str, topic: str) -> str:
 
 def found_sections(findings: Sequence[Finding], damaged: Sequence[PassedOver]) -> tuple[Section, Section]:
     """Build the sections of findings in a coordinator's topic and of skipped damage."""
-    found = ((one.rule, one.partition, one.evidence) for one in findings)
+    rows = ((finding.rule, finding.partition, finding.evidence) for finding in findings)
     passed_over = (
-        (one.partition, one.part.file, f"{one.part.position:,}", f"{one.part.length:,}", one.part.text)
-        for one in damaged
+        (
+            damage.partition,
+            damage.part.file,
+            f"{damage.part.position:,}",
+            f"{damage.part.length:,}",
+            damage.part.text,
+        )
+        for damage in damaged
     )
     return (
-        Section(title="Findings", table=table_of("rule | partition | evidence", found)),
+        Section(title="Findings", table=table_of("rule | partition | evidence", rows)),
         Section(
             title="Passed over", table=table_of("partition | file | # position | # bytes | what", passed_over)
         ),
@@ -203,14 +209,14 @@ def age_text(then_ms: int, now_ms: int) -> str:
     """Format an age in its two largest units; a dash if unknown."""
     if then_ms < 0:
         return "-"
-    left = now_ms - then_ms
-    if left < 0:
+    remaining = now_ms - then_ms
+    if remaining < 0:
         return "in the future"
     parts: list[str] = []
     for size, unit in _UNITS:
-        if left >= size and len(parts) < 2:
-            parts.append(f"{left // size} {unit}")
-            left %= size
+        if remaining >= size and len(parts) < 2:
+            parts.append(f"{remaining // size} {unit}")
+            remaining %= size
         elif parts:
             break
     return " ".join(parts) or "0 s"
@@ -283,7 +289,10 @@ def transactions_view(report: TransactionsReport, wanted: Sequence[str] = ()) ->
             *found_sections(report.findings, report.damaged),
             Section(
                 title="Partitions that could not be judged",
-                table=table_of("partition | why", ((one.partition, one.why) for one in report.not_judged)),
+                table=table_of(
+                    "partition | why",
+                    ((partition.partition, partition.why) for partition in report.not_judged),
+                ),
             ),
             *end_of_page(report.next_command),
         ),
@@ -298,7 +307,7 @@ def _head(report: TransactionsReport, wanted: Sequence[str]) -> tuple[str, ...]:
         lines.append(
             "There is no partition of __transaction_state here, so krepair cannot say what the coordinator knows."
         )
-    there = {one.state.transactional_id for one in report.transactions}
+    there = {transaction.state.transactional_id for transaction in report.transactions}
     lines += [not_there("transactional id", name, TRANSACTIONS_TOPIC) for name in wanted if name not in there]
     if report.states:
         counts = ", ".join(f"{count} {state}" for state, count in report.states.items())

@@ -83,12 +83,12 @@ def families(report: Any, ended: Ended) -> list[Family]:
         ended: end of the run.
     """
     run = {"verb": ended.verb}
-    found = [
+    metrics = [
         Family("krepair_last_run_timestamp_seconds", "When the last run ended.", ((run, ended.at_s),)),
         Family("krepair_last_run_duration_seconds", "How long it took.", ((run, ended.duration_s),)),
         Family("krepair_last_run_exit_code", "Its exit code.", ((run, ended.exit_code),)),
     ]
-    return found + _figures(report, ended.verb)
+    return metrics + _figures(report, ended.verb)
 
 
 def _figures(report: Any, verb: str) -> list[Family]:
@@ -97,7 +97,7 @@ def _figures(report: Any, verb: str) -> list[Family]:
         return _of_compare(report)
     rows = list(_by_dir(report))
     names = list(rows[0][1]) if rows else []
-    found = [
+    metrics = [
         Family(
             name,
             _OF_A_DIR[name],
@@ -105,15 +105,15 @@ def _figures(report: Any, verb: str) -> list[Family]:
         )
         for name in names
     ]
-    return [*found, _findings(report)] if isinstance(report, CheckReport) else found
+    return [*metrics, _findings(report)] if isinstance(report, CheckReport) else metrics
 
 
 def _by_dir(report: Any) -> Iterator[tuple[str, dict[str, int]]]:
     """Yield each log directory of a report, with its figures by metric name."""
     if isinstance(report, CheckReport):
-        for one in report.log_dirs:
-            sizes = (finding.bytes for finding in one.findings if finding.rule == _RECLAIMABLE)
-            yield one.log_dir, _uncleanable(one) | {"krepair_reclaimable_bytes": sum(sizes)}
+        for log_dir in report.log_dirs:
+            sizes = (finding.bytes for finding in log_dir.findings if finding.rule == _RECLAIMABLE)
+            yield log_dir.log_dir, _uncleanable(log_dir) | {"krepair_reclaimable_bytes": sum(sizes)}
     elif isinstance(report, ApplyReport):
         yield report.log_dir, _uncleanable(report) | {"krepair_reclaimed_bytes": report.bytes_freed}
     elif isinstance(report, Plan):
@@ -123,18 +123,18 @@ def _by_dir(report: Any) -> Iterator[tuple[str, dict[str, int]]]:
             yield verified.target, {"krepair_problems": len(verified.problems)}
 
 
-def _uncleanable(one: LogDirReport | ApplyReport | Plan) -> dict[str, int]:
+def _uncleanable(report: LogDirReport | ApplyReport | Plan) -> dict[str, int]:
     return {
-        "krepair_uncleanable_partitions_count": one.uncleanable_partitions,
-        "krepair_uncleanable_bytes": one.uncleanable_bytes,
+        "krepair_uncleanable_partitions_count": report.uncleanable_partitions,
+        "krepair_uncleanable_bytes": report.uncleanable_bytes,
     }
 
 
 def _findings(report: CheckReport) -> Family:
     counts = Counter(
-        (one.log_dir, finding.rule, severity_of(finding).value)
-        for one in report.log_dirs
-        for finding in one.findings
+        (log_dir.log_dir, finding.rule, severity_of(finding).value)
+        for log_dir in report.log_dirs
+        for finding in log_dir.findings
     )
     samples = tuple(
         ({"verb": "check", "log_directory": log_dir, "rule": rule, "severity": severity}, count)
@@ -146,10 +146,10 @@ def _findings(report: CheckReport) -> Family:
 def _of_compare(report: CompareReport) -> list[Family]:
     verdicts = tuple(({"verb": "compare", "verdict": name}, report.counts.get(name, 0)) for name in VERDICTS)
     kinds = Counter(
-        (found.rule, found.kind, broker)
-        for one in report.partitions
-        for found in one.disagreements
-        for broker in found.brokers
+        (disagreement.rule, disagreement.kind, broker)
+        for partition in report.partitions
+        for disagreement in partition.disagreements
+        for broker in disagreement.brokers
     )
     wrong = tuple(
         ({"verb": "compare", "rule": rule, "kind": kind, "broker": str(broker)}, count)
@@ -161,10 +161,10 @@ def _of_compare(report: CompareReport) -> list[Family]:
     ]
 
 
-def render(found: Iterable[Family]) -> bytes:
+def render(metrics: Iterable[Family]) -> bytes:
     """Format the metrics as text; names that are not UTF-8 are spelled out."""
     lines = [f"{_FIRST_LINE.decode()} for the text file collector of the node exporter."]
-    for family in found:
+    for family in metrics:
         if family.samples:
             lines += [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} gauge"]
         for labels, value in family.samples:

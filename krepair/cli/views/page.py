@@ -60,8 +60,8 @@ def found_page(view: View) -> str:
 
 def _contents(groups: Iterable[Sequence[Any]]) -> list[Content]:
     """List the kinds that a legend has to name, in the order of ``Content``."""
-    seen = {run.content for runs in groups for run in runs}
-    return [content for content in Content if content in seen]
+    contents = {run.content for runs in groups for run in runs}
+    return [content for content in Content if content in contents]
 
 
 def _split(section: Section) -> tuple[Sequence[tuple[str, ...]], Sequence[tuple[str, ...]], int]:
@@ -157,9 +157,13 @@ class Strip:
 
 def strips_of(plan: Plan) -> tuple[list[Strip], int]:
     """Return the partitions whose logs change most, and the number of further ones whose logs change."""
-    changing = [one for one in plan.changing if any(change.segments for change in one.changes)]
-    changing.sort(key=lambda one: abs(one.log_bytes_before - one.log_bytes_after), reverse=True)
-    return [_strip(one) for one in changing[:MOST_STRIPS]], max(len(changing) - MOST_STRIPS, 0)
+    changing = [
+        partition for partition in plan.changing if any(change.segments for change in partition.changes)
+    ]
+    changing.sort(
+        key=lambda partition: abs(partition.log_bytes_before - partition.log_bytes_after), reverse=True
+    )
+    return [_strip(partition) for partition in changing[:MOST_STRIPS]], max(len(changing) - MOST_STRIPS, 0)
 
 
 def merged(cells: Sequence[Cell], most: int = MOST_CELLS) -> tuple[Cell, ...]:
@@ -182,15 +186,15 @@ def _joined(cells: Sequence[Cell]) -> Cell:
 def _strip(partition: PartitionPlan) -> Strip:
     sizes = sizes_by_name(partition.files)
     fates = [fate_of(change, sizes) for change in partition.changes]
-    told = {base: runs for fate in fates for base, runs in fate.before.items()}
+    touched = {base: runs for fate in fates for base, runs in fate.before.items()}
     then = {base: runs for fate in fates for base, runs in fate.after.items()}
     untouched = {
         int(match[1]): summed(((Content.LEFT, file.size),))
         for file in partition.files
         if (match := LOG_NAME.fullmatch(file.name))
     }
-    before = _cells(untouched | told)
-    after = _cells({base: runs for base, runs in untouched.items() if base not in told} | then)
+    before = _cells(untouched | touched)
+    after = _cells({base: runs for base, runs in untouched.items() if base not in touched} | then)
     return Strip(
         partition=partition.folder,
         before=merged(before),
@@ -246,11 +250,11 @@ def seams(cells: Sequence[Cell], whole: int) -> list[float]:
     """Return the borders between segments; none if they would cover the picture."""
     if len(cells) > _MOST_GAPS or whole <= 0:
         return []
-    at, found = 0.0, []
+    at, edges = 0.0, []
     for cell in cells[:-1]:
         at += WIDTH * cell.bytes / whole
-        found.append(at)
-    return found
+        edges.append(at)
+    return edges
 
 
 def strip_bytes(cells: Sequence[Cell]) -> int:

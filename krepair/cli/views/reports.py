@@ -90,17 +90,21 @@ def _ended(report: ApplyReport) -> str:
     The sentence names every outcome: whoever reads no further takes it for the whole plan.
     """
     counts = Counter(result.outcome for result in report.results)
-    told = "; ".join(_counted(report, counts))
+    counted = "; ".join(_counted(report, counts))
     missed = counts["failed"] + counts["skipped"]
-    left = f"; {missed:,} not done, each with its reason below. What is done stays done." if missed else "."
+    unfinished = (
+        f"; {missed:,} not done, each with its reason below. What is done stays done." if missed else "."
+    )
     if report.exit_code not in (ExitCode.DONE, ExitCode.PARTLY):
         meaning = EXIT_CODE_MEANING[report.exit_code]
-        return f"{meaning[0].upper()}{meaning[1:]}.{f' Done so far: {told}{left}' if told else ''}"
+        return (
+            f"{meaning[0].upper()}{meaning[1:]}.{f' Done so far: {counted}{unfinished}' if counted else ''}"
+        )
     if missed:
-        return f"Partly done: {told}{left}"
+        return f"Partly done: {counted}{unfinished}"
     if set(counts) == {"already"}:
         return _NOTHING_LEFT[report.verb]
-    return f"Done: {told}." if told else "Done."
+    return f"Done: {counted}." if counted else "Done."
 
 
 def _counted(report: ApplyReport, counts: Mapping[ChangeOutcome, int]) -> Iterator[str]:
@@ -180,7 +184,7 @@ def verify_view(report: VerifyReport) -> View:
         )
         for problem in report.problems
     )
-    what = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
+    subject = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
     checked = not report.plan_id or bool(report.checked)
     lines = [*_checked_lines(report)]
     if report.not_compared:
@@ -191,7 +195,7 @@ def verify_view(report: VerifyReport) -> View:
         lines.append("Nothing was found wrong.")
     sections = (
         Section(
-            title=f"{'Verified' if checked and not rows else 'Looked at'}: {what}",
+            title=f"{'Verified' if checked and not rows else 'Looked at'}: {subject}",
             lines=tuple(lines),
             table=table_of("partition | file | problem", rows),
         ),
@@ -217,28 +221,28 @@ def _checked_lines(report: VerifyReport) -> Iterator[str]:
         return
     yield f"{right}Looked at {looked}{', and read ' if read else ''}{', '.join(read)}."
     if len(report.checked) > _MOST_KINDS:
-        kinds = ", ".join(f"{one.what} ({one.files:,})" for one in report.checked)
+        kinds = ", ".join(f"{checked.what} ({checked.files:,})" for checked in report.checked)
         yield f"Checked: {kinds}. With --json it says how."
         return
-    for one in report.checked:
-        yield f"{one.what.capitalize()} ({one.files:,}): {one.how}."
+    for checked in report.checked:
+        yield f"{checked.what.capitalize()} ({checked.files:,}): {checked.how}."
 
 
 def verify_each_view(report: VerifyEachReport) -> View:
     """Build the page of what ``verify`` proved of several log directories, each by itself."""
-    wrong = [one for one in report.reports if one.problems]
+    wrong = [each_report for each_report in report.reports if each_report.problems]
     sums = table_of(
         "log directory | # partitions | # segments | # batches | # bytes read | # problems",
         (
             (
-                one.target,
-                one.partitions,
-                one.segments,
-                one.batches,
-                one.bytes_read,
-                len(one.problems),
+                each_report.target,
+                each_report.partitions,
+                each_report.segments,
+                each_report.batches,
+                each_report.bytes_read,
+                len(each_report.problems),
             )
-            for one in report.reports
+            for each_report in report.reports
         ),
     )
     line = (
@@ -247,7 +251,9 @@ def verify_each_view(report: VerifyEachReport) -> View:
         else "Everything is as it should be."
     )
     details = (
-        replace(verify_view(one).sections[0], title=one.target) for one in report.reports if one.problems
+        replace(verify_view(each_report).sections[0], title=each_report.target)
+        for each_report in report.reports
+        if each_report.problems
     )
     return View(
         title="krepair verify",
