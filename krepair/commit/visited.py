@@ -99,6 +99,21 @@ def ask(folder: PartitionFolder, journal: Journal, marker: str, judge: Judge) ->
 # -- as left
 
 
+def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, tuple[str, ...]]:
+    """Return the finished changes of a folder that somebody has gone on with -> files that are not as made.
+
+    Raises:
+        StalePlanError: something else than a regular file has the name of one.
+        OSError: a file could not be read.
+    """
+    found = {
+        change_id: tuple(name for name, _ in _unlike(folder, intent, "committed", {}, set()))
+        for change_id, intent in journal.intents.items()
+        if journal.states[change_id] in {"committed", "freed"}
+    }
+    return {change_id: names for change_id, names in found.items() if names}
+
+
 def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
     """The first thing that is not as krepair left it; empty if all is."""
     listing = journal.listing

@@ -340,6 +340,7 @@ class VerifyReport(Report, frozen=True, kw_only=True):
         checked: files of the plan that were checked, and how; empty if a log directory was verified.
         not_compared: with ``--originals``: where and why new files could not be compared with their originals; else
             empty.
+        of_the_broker: number of the plan's files that a broker has written anew, or removed, since it was applied.
     """
 
     target: str
@@ -352,6 +353,7 @@ class VerifyReport(Report, frozen=True, kw_only=True):
     slow_because: str = ""
     checked: tuple[CheckedFiles, ...] = ()
     not_compared: str = ""
+    of_the_broker: int = 0
 
     @property
     def exit_code(self) -> ExitCode:

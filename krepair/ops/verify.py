@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from krepair.commit.folder import ROOT, PartitionFolder
-from krepair.commit.journal import Journal
+from krepair.commit.journal import JOURNAL_NAME, Journal
 from krepair.commit.purge import check_not_half_done
 from krepair.commit.status import ChangeState, staged_groups, status_in
+from krepair.commit.visited import names_written_since
 from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.engine import Engine
@@ -25,7 +26,16 @@ from krepair.fixes.gone_ends import gone_ends
 from krepair.fixes.logs import next_base_of
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
-from krepair.formats.filenames import FileKind, NameState, log_name, parse_file_name, segment_name
+from krepair.formats.filenames import (
+    CLEAN_SHUTDOWN,
+    LOG,
+    REPLICATION_CHECKPOINT,
+    FileKind,
+    NameState,
+    log_name,
+    parse_file_name,
+    segment_name,
+)
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import load_settings
 from krepair.logdir.values import LogDir, Partition
@@ -36,7 +46,7 @@ from krepair.ops.ready import FINISHED, check_target, disk_below, is_root, journ
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, PartitionPlan, Plan
+from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
 from krepair.rules.gone_ends import RULE, GoneEnd
 
 if TYPE_CHECKING:
@@ -255,9 +265,9 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_below(plan.log_dir) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        seen = _ChangesSeen()
+        seen = _ChangesSeen(gone_on=_broker_since(work, targets))
         verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
-        beside = _beside_the_plan(view, targets, engine)
+        beside = (*_of_the_broker(work, seen), *_beside_the_plan(view, targets, engine))
     problems = [
         Problem(
             partition="" if one.folder == ROOT else one.folder,
@@ -287,7 +297,50 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
             if files
         ),
         not_compared=seen.not_compared() if options.originals else "",
+        of_the_broker=sum(map(len, seen.own.values())),
     )
+
+
+def _broker_since(work: Work, targets: Sequence[PartitionPlan]) -> bool:
+    """Return whether a broker has written its high watermarks, or stopped, since the plan was applied."""
+    tree = work.disk.tree
+
+    def written_ns(path: str) -> int:
+        status = tree.status(path)
+        return -1 if status is None else status.st_mtime_ns
+
+    journals = (f"{journal_folder(work.disk, work.plan, one).private}/{JOURNAL_NAME}" for one in targets)
+    applied_ns = max(map(written_ns, journals), default=-1)
+    names = (REPLICATION_CHECKPOINT, CLEAN_SHUTDOWN)
+    return 0 <= applied_ns < max(written_ns(f"{work.view.path}/{name}") for name in names)
+
+
+def _of_the_broker(work: Work, seen: _ChangesSeen) -> Iterator[Problem]:
+    """Yield what is wrong with the logs that a broker has gone on with; a difference from the plan is no problem."""
+    from krepair.rewrite.segments.verify import verify_segment
+
+    work.wrong = [one for one in work.wrong if (one.folder, one.change_id) not in seen.own]
+    own: dict[str, set[str]] = {}
+    for (folder, _), names in seen.own.items():
+        own.setdefault(folder, set()).update(names)
+    items: list[VerifyItem] = []
+    for partition in work.view.partitions:
+        if written := own.get(partition.folder):
+            yield from (one for one in _problems_of_files([partition]) if one.file in written)
+            bases = {parse_file_name(name).base_offset for name in written}
+            interval = work.topic(partition.topic).index_interval_bytes
+            some = _segment_items(work.view, partition, interval)
+            items += [one for one in some if one.base_offset in bases]
+    for index, result in work.engine.map(verify_segment, items):
+        folder = items[index].place.folder
+        if isinstance(result, Failed):
+            yield Problem(partition=folder, file="", position=-1, text=result.why)
+            continue
+        work.batches += result.batches
+        work.bytes_read += result.bytes
+        for name, position, text in result.problems:
+            if name.endswith(LOG):  # an index has zeros behind its entries as long as a broker has it open
+                yield Problem(partition=folder, file=name, position=position, text=text)
 
 
 @dataclass
@@ -302,6 +355,8 @@ class _ChangesSeen:
         rows: problems that only say so.
         half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
         has_journal: true if there is anything for purge to remove.
+        gone_on: true if a broker has run since the plan was applied.
+        own: (folder, change id) -> files that such a broker has written anew, or removed.
     """
 
     kept: list[str] = field(default_factory=list)
@@ -310,6 +365,8 @@ class _ChangesSeen:
     rows: int = 0
     half_done: Next = NOTHING
     has_journal: bool = False
+    gone_on: bool = False
+    own: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def look(self, folder: PartitionFolder, journal: Journal) -> None:
         """Read what the journal of a folder says about the next command.
@@ -382,6 +439,9 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
             journal = folder.journal()
             seen.look(folder, journal)
             states = status_in(folder, target, journal)
+            if seen.gone_on:
+                own = names_written_since(folder, journal)
+                seen.own |= {(target.folder, change_id): names for change_id, names in own.items()}
             staging.staged |= staged_groups(journal)
     except (KrepairError, OSError) as error:
         work.found_all(staging, error)
@@ -391,7 +451,9 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
     for change in target.changes:
         state = states[change.change_id]
         if state in FINISHED:
-            applied.append(change)
+            # A start has read the recovery points, and what was recovered in advance is the broker's.
+            if not (seen.gone_on and isinstance(change, ChangeLines) and change.trusts):
+                applied.append(change)
             seen.take(target, change, state)
             if state is ChangeState.FREED:
                 staging.freed.update(change.touches)

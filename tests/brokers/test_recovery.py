@@ -15,6 +15,7 @@ import pytest
 from krepair.ops.check import check
 from krepair.ops.plan import make_plan
 from krepair.ops.undo import undo
+from krepair.ops.verify import verify_plan
 from tests.brokers.killed import (
     RECOVERY_POINTS,
     Load,
@@ -71,7 +72,8 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
         put_back(tmp_path / "kept", log_dir)
         said = check([str(log_dir)], options(version))
         assert "recovery" in str(said.next_command)
-        ends = ends_planned(made_ready(log_dir, version))
+        plan = made_ready(log_dir, version)
+        ends = ends_planned(plan)
         assert len(ends) == PARTITIONS
         read = traced.start()
         assert recovered(broker) == ends
@@ -80,6 +82,10 @@ def test_killed_broker_serves_the_same_after_krepair_as_after_a_plain_start_and_
 
         # Killed again before anything was flushed: again only the empty ones.
         broker.stop(kill=True)
+        looked = verify_plan(plan, options(version))
+        assert looked.problems == ()
+        assert looked.of_the_broker
+        assert str(looked.next_command).startswith("krepair purge PLAN")
         broker.start()
         assert recovered(broker) == ends
         # The broker leads when this has been read; before, a client gives up an idempotent producer now and then.

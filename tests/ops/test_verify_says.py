@@ -25,6 +25,7 @@ from krepair.options import Options
 from krepair.plan.model import Plan
 from tests.builders import LogDir, abort, data
 from tests.durable.disks import RecordingDisk, SimulatedCrash, StoppingDisk
+from tests.encoders import encode_snapshot
 from tests.fixture_dirs import unpack
 from tests.hostile.verbs import run
 from tests.ops.journeys import built
@@ -163,6 +164,29 @@ def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory
     }
     assert len(report.problems) == len(counts)
     assert str(report.next_command) == "krepair apply PLAN"
+
+
+def test_files_that_a_broker_has_gone_on_with_are_its_own_and_still_read(memory_dir: Path) -> None:
+    scene = built("recovery")
+    placed = scene.place(memory_dir)
+    apply(placed.plan, scene.options)
+    log, small = placed.path / "r-0" / f"{40:020d}.log", placed.path / "r-0" / f"{40:020d}.snapshot"
+    log.write_bytes(made := data(40, 3).raw)
+    small.write_bytes(encode_snapshot([]))
+    before = verify_plan(placed.plan, scene.options)
+    assert before.problems
+    assert str(before.next_command) == "krepair undo PLAN"
+
+    (placed.path / "replication-offset-checkpoint").write_bytes(b"0\n0\n")
+    report = verify_plan(placed.plan, scene.options)
+    assert (report.problems, report.of_the_broker, report.exit_code) == ((), 2, ExitCode.DONE)
+    assert "A broker has gone on: 2 files are its own now." in plain(verify_view(report))
+    assert str(report.next_command).startswith("krepair purge PLAN")
+
+    log.write_bytes(made[:-1] + bytes([made[-1] ^ 1]))
+    small.write_bytes(encode_snapshot([])[:-1])
+    wrong = {one.file for one in verify_plan(placed.plan, scene.options).problems}
+    assert wrong == {log.name, small.name}
 
 
 @pytest.mark.slow

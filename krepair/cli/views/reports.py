@@ -187,6 +187,9 @@ def verify_view(report: VerifyReport) -> View:
     subject = f"plan {report.plan_id} in {report.target}" if report.plan_id else report.target
     checked = not report.plan_id or bool(report.checked)
     lines = [*_checked_lines(report)]
+    if report.of_the_broker:
+        files = count_text(report.of_the_broker, "file is", "files are")
+        lines.append(f"A broker has gone on: {files} its own now.")
     if report.not_compared:
         lines.append(f"{report.not_compared}.")
     if rows:
