@@ -1,7 +1,8 @@
 """The leader epochs of a log: the batches at which the epoch rises, and runs of batches of one epoch.
 
 No checksum covers the leader epoch of a batch, and epochs never go back in a log that never diverged. So one flipped
-bit is told by the batches around it: nothing is derived from a batch whose epoch both of them contradict.
+bit is told by the batches around it: nothing is derived from a batch whose epoch both of them contradict. A line of
+``leader-epoch-checkpoint`` that begins another epoch at the offset of that batch contradicts it too.
 
 Source: LeaderEpochFileCache, LogSegment.recover (2.1, 3.9, 4.3.1), DefaultRecordBatch (2.2.1: ``ATTRIBUTES_OFFSET`` is
 where the checksum begins), KIP-101, KIP-279.
@@ -15,6 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from krepair.formats.arrays import Int64s
+from krepair.formats.checkpoint import EpochEntry
 from krepair.kernels.classes import EPOCH_SIZE, L_BEFORE, L_EPOCH, L_OFFSET
 from krepair.kernels.columns import Batches
 from krepair.kernels.scan import SegmentSummary
@@ -51,6 +53,7 @@ class DoubtedEpoch(NamedTuple):
         position: its position in the log.
         before: leader epoch of the batch before it, -1 if there is none.
         after: leader epoch of the batch after it, -1 if there is none.
+        recorded: another leader epoch that ``leader-epoch-checkpoint`` begins at its base offset, -1 if it does not.
     """
 
     rise: Rise
@@ -58,6 +61,7 @@ class DoubtedEpoch(NamedTuple):
     position: int
     before: int
     after: int
+    recorded: int
 
 
 class LogEpochs(NamedTuple):
@@ -65,7 +69,7 @@ class LogEpochs(NamedTuple):
 
     Attributes:
         rises: epoch starts, ascending in epoch and offset; none that is doubted.
-        last_offset: last offset of the last batch, -1 if there is none.
+        last_offset: last offset of the last batch that is not doubted, -1 if there is none.
         start: log start offset.
         end: log end offset, None if damage hides it.
         compacted: True if batches between other batches may have been removed.
@@ -81,7 +85,12 @@ class LogEpochs(NamedTuple):
 
 
 def epochs_of_log(
-    segments: Sequence[SegmentSummary], log_start: int, *, compacted: bool, doubts: bool = True
+    segments: Sequence[SegmentSummary],
+    log_start: int,
+    *,
+    compacted: bool,
+    recorded: Sequence[EpochEntry] = (),
+    doubts: bool = True,
 ) -> LogEpochs:
     """Join the epoch starts of all segments; like recovery, count only epochs above all earlier ones.
 
@@ -90,6 +99,7 @@ def epochs_of_log(
         log_start: log start offset.
         compacted: True if the topic is compacted. A gap between two segments counts as compaction too, and so do
             batches behind damage.
+        recorded: entries of ``leader-epoch-checkpoint``.
         doubts: False to believe every batch, as krepair 1.0.0 did.
     """
     runs: list[EpochRun] = []
@@ -106,9 +116,15 @@ def epochs_of_log(
         batches += segment.batches
         end = max(segment.base_offset, last + 1)
     hidden = bool(segments) and segments[-1].damage != 0
-    doubted = tuple(_doubted(runs, batches)) if doubts else ()
-    rises = _rises((run.rise for run in runs), {doubt.rise for doubt in doubted})
-    return LogEpochs(rises, last, log_start, None if hidden else end, compacted, doubted)
+    doubted = tuple(_doubted(runs, batches, recorded)) if doubts else ()
+    doubtful = {doubt.rise for doubt in doubted}
+    rises = _rises((run.rise for run in runs), doubtful)
+    believed = last
+    for run in reversed(runs):
+        if run.rise not in doubtful:
+            break
+        believed = run.rise.before
+    return LogEpochs(rises, believed, log_start, None if hidden else end, compacted, doubted)
 
 
 class EpochRun(NamedTuple):
@@ -127,14 +143,18 @@ class EpochRun(NamedTuple):
     number: int
 
 
-def _doubted(runs: Sequence[EpochRun], batches: int) -> Iterator[DoubtedEpoch]:
-    """Return the single batches whose epoch is higher, or lower, than those of both neighbours.
+def _doubted(
+    runs: Sequence[EpochRun], batches: int, recorded: Sequence[EpochEntry]
+) -> Iterator[DoubtedEpoch]:
+    """Return the single batches whose epoch a neighbour contradicts, or a line that begins at their base offset.
 
-    Of two single batches that contradict each other at an end of the log, either may be wrong: both are doubted.
+    A neighbour contradicts an epoch that is higher, or lower, than those of both. Of two single batches that contradict
+    each other at an end of the log, either may be wrong: both are doubted.
     """
-    if len(runs) < 2:
-        return
-    ends = [*(run.number for run in runs[1:]), batches]
+    epochs_from: dict[int, set[int]] = {}
+    for entry in recorded:
+        epochs_from.setdefault(entry.start_offset, set()).add(entry.epoch)
+    ends = [run.number for run in runs[1:]] + [batches] * bool(runs)
     for at, (run, end) in enumerate(zip(runs, ends, strict=True)):
         if end - run.number > 1:
             continue  # batches that agree; a log that diverged has such stretches
@@ -143,8 +163,10 @@ def _doubted(runs: Sequence[EpochRun], batches: int) -> Iterator[DoubtedEpoch]:
         epoch = run.rise.epoch
         too_high = epoch > after and after != _NO_EPOCH and epoch > before
         too_low = epoch < before and (after == _NO_EPOCH or epoch < after)
-        if too_high or too_low:
-            yield DoubtedEpoch(run.rise, run.base_offset, run.position, before, after)
+        begun = epochs_from.get(run.rise.first_offset, {epoch})
+        if too_high or too_low or epoch not in begun:
+            other = -1 if epoch in begun else max(begun)
+            yield DoubtedEpoch(run.rise, run.base_offset, run.position, before, after, other)
 
 
 def _rises(runs: Iterable[Rise], doubted: Collection[Rise]) -> tuple[Rise, ...]:

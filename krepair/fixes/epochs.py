@@ -145,7 +145,13 @@ def see_epochs(context: Context, survey: Survey, *, doubts: bool = True) -> Seen
     elif clears_history(summaries):
         left = left or "messages of v0 or v1 follow batches of v2, which makes a broker clear the history"
     log_start = log_start_of(context.view, partition, segments)
-    log = epochs_of_log(summaries, log_start, compacted=survey.settings.compacts, doubts=doubts)
+    log = epochs_of_log(
+        summaries,
+        log_start,
+        compacted=survey.settings.compacts,
+        recorded=file.recorded.entries,
+        doubts=doubts,
+    )
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
     return SeenEpochs(file.recorded, merged, file.digest, left, file.wrong, log.doubted)
 
@@ -215,8 +221,12 @@ def _doubted_findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         return
     first, others = seen.doubted[0], len(seen.doubted) - 1
     around = [
-        f"{word} it {epoch}"
-        for word, epoch in (("before", first.before), ("after", first.after))
+        f"{what} {epoch}"
+        for what, epoch in (
+            ("the batch before it", first.before),
+            ("the batch after it", first.after),
+            (f"{LEADER_EPOCH_CHECKPOINT} begins there", first.recorded),
+        )
         if epoch >= 0
     ]
     more = f"; {count_text(others, 'more batch', 'more batches')} like it" if others else ""
@@ -225,7 +235,7 @@ def _doubted_findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         partition=survey.partition.folder,
         file=log_name(first.base_offset),
         position=first.position,
-        evidence=f"the batch at offset {first.rise.first_offset} has leader epoch {first.rise.epoch}, the batch "
+        evidence=f"the batch at offset {first.rise.first_offset} has leader epoch {first.rise.epoch}, "
         f"{', '.join(around)}; no epoch is derived from it{more}",
         first_offset=first.rise.first_offset,
     )

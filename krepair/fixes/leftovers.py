@@ -105,6 +105,9 @@ RULE = "KR601"
 _COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
 """Where one replica cannot tell, another one can."""
 
+_FIRST: Final = frozenset({"deleted", "void swap", "cleaned"})
+"""Kinds of removals before the swaps are finished; a void swap goes before the ``.cleaned`` that makes it void."""
+
 SWAPS: Final = Kind("finished swaps", "every batch, and its indexes", is_log=True)
 
 
@@ -154,10 +157,16 @@ class Leftovers(Fix):
             notes = (*sides, f"its leftovers are left alone: {seen.left}")
             return Seen(findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True))
         folder = survey.partition.folder
-        # A killed broker can leave the .deleted of an earlier cleaning beside a swap of the same name. Both are kept
-        # only if the .deleted is taken out first: finishing a swap sweeps up the .deleted that it may have caused.
-        before = [removed(folder, one.file, RULE, one.why) for one in seen.removals if one.kind == "deleted"]
-        behind = [removed(folder, one.file, RULE, one.why) for one in seen.removals if one.kind != "deleted"]
+        # Finishing a swap, and its undo, use the names .deleted and .cleaned of the segments that it replaces. Files of
+        # a killed broker that have these names are taken out first, so undo puts them back last.
+        before, behind = (
+            [
+                removed(folder, each.file, RULE, each.why)
+                for each in seen.removals
+                if (each.kind in _FIRST) is first
+            ]
+            for first in (True, False)
+        )
         completions = [_completion(survey, seen, one) for one in seen.swaps.completions]
         try:
             renames = [_renamed(folder, swap) for swap in seen.renames]

@@ -520,7 +520,10 @@ def _see_epochs(context: Context, range_: Range, segments: Sequence[SegmentFacts
     file = read_epochs_file(partition)
     log_start = log_start_of(context.view, partition, segments)
     log = epochs_of_log(
-        [each.summary for each in segments], log_start, compacted=range_.survey.settings.compacts
+        [each.summary for each in segments],
+        log_start,
+        compacted=range_.survey.settings.compacts,
+        recorded=file.recorded.entries,
     )
     is_whole = len(segments) == len(range_.survey.partition.segments)
     chosen = choose_epochs(file.recorded, log, segments, context.version, file.wrong, is_whole=is_whole)

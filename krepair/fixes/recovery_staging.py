@@ -121,8 +121,9 @@ def _stage_one(work: Work, staging: Staging, change: Change, floor: int) -> None
 def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts], floor: int) -> Made:
     file = read_epochs_file(staging.listed)
     zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
-    rises = epochs_of_log([one.summary for one in segments], floor, compacted=False).rises
-    after = epochs_after_recovery(file.recorded.entries, rises, staging.plan.log_end_offset, with_zero=zero)
+    recorded = file.recorded.entries
+    rises = epochs_of_log([one.summary for one in segments], floor, compacted=False, recorded=recorded).rises
+    after = epochs_after_recovery(recorded, rises, staging.plan.log_end_offset, with_zero=zero)
     return Made(encode_epochs(after), file.wrong)
 
 

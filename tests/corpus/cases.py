@@ -181,6 +181,14 @@ OTHER_EPOCH_CASES = (
     case_of("epoch-of-a-batch", "plain", _epoch_of(10, 2, 16386), "KR411", "epochs", mended=False),
     case_of("epoch-of-the-first-batch", "plain", _epoch_of(0, 0, 64), "KR411", "epochs", mended=False),
     case_of("epoch-of-the-last-batch-lower", "plain", _epoch_of(20, 4, 0), "KR411", "epochs", mended=False),
+    case_of(
+        "epoch-that-the-file-contradicts",
+        "plain",
+        all_of(_on_file(EPOCHS, lambda data: _with([*_lines(data), b"7 28"])), _epoch_of(20, 4, 2055)),
+        "KR411",
+        "epochs",
+        mended=False,
+    ),
     case_of("epoch-where-one-begins", "plain", _epoch_of(20, 0, 6), "KR411", "epochs", mended=False),
     case_of(
         "epoch-of-a-batch-without-the-file",

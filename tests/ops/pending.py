@@ -28,6 +28,7 @@ def write(
     *,
     gone: Sequence[int] = (),
     deleted: Sequence[int] = (),
+    cleaned: Sequence[int] = (),
     without: Sequence[str] = (),
     state: str = ".swap",
     damage_elsewhere: bool = False,
@@ -40,6 +41,7 @@ def write(
         root: the log directory.
         gone: segments that are replaced and were already removed.
         deleted: segments that were already renamed to ``.deleted``.
+        cleaned: segments beside which a later cleaning has just begun its ``.log.cleaned``.
         without: index extensions that the swap lacks.
         state: suffix of M's files.
         split: M is in its place, and the segments are pending.
@@ -66,6 +68,8 @@ def write(
             if base in deleted and file.exists():
                 file.rename(f"{file}.deleted")
             file.unlink(missing_ok=True)
+    for base in cleaned:
+        (path / f"{name(base)}.cleaned").touch()
     if damage_elsewhere:
         other = root / "o-0" / name(0)
         flip(other, -1)

@@ -69,6 +69,8 @@ def files(root: Path) -> set[str]:
         {"gone": (300,)},
         {"gone": (100, 200, 300)},
         {"deleted": (100, 200, 300)},
+        {"cleaned": (300,)},
+        {"deleted": (100, 300), "cleaned": (200,)},
         {"without": (".index", ".timeindex")},
         {"without": (".txnindex",)},
     ],

@@ -293,6 +293,28 @@ def test_an_epoch_that_its_neighbours_contradict_is_doubted(
     assert [(rise.epoch, rise.first_offset) for rise in log.rises] == rising
 
 
+@pytest.mark.parametrize(
+    ("why", "epochs", "lines", "doubted"),
+    [
+        ("the last batch", (1, 1, 2050), "1 0\n2 20\n", [2]),
+        ("the only batch", (64,), "0 0\n", [0]),
+        ("a batch between", (1, 2, 4), "1 0\n3 10\n4 20\n", [1]),
+        ("another batch agrees", (1, 2, 2), "1 0\n3 10\n", []),
+        ("its own line is there too", (1, 1, 3), "1 0\n2 20\n3 20\n", []),
+        ("no line begins at the batch", (1, 1, 3), "1 0\n2 15\n", []),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_an_epoch_that_a_line_at_its_offset_contradicts_is_doubted_and_that_line_stays(
+    why: str, epochs: tuple[int, ...], lines: str, doubted: list[int]
+) -> None:
+    recorded = read_recorded(f"0\n{lines.count(chr(10))}\n{lines}".encode())
+    log = epochs_of_log([by_batch(*epochs)], 0, compacted=False, recorded=recorded.entries)
+    assert [one.position // 100 for one in log.doubted] == doubted
+    if doubted:
+        assert merge_epochs(recorded, log).entries == recorded.entries
+
+
 def test_nothing_is_derived_from_a_doubted_epoch_and_its_own_line_stays() -> None:
     log = epochs_of_log([by_batch(5, 5, 21, 6, 6)], 0, compacted=False)
     nothing = merge_epochs(read_recorded(None), log)

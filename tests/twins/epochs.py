@@ -58,8 +58,8 @@ def epoch_problems(data: bytes, made_of: MadeOf) -> list[str]:
     log = _Log(made_of, found.entries, _log_start(made_of))
     for part in parts_of(made_of.logs, made_of.tree, check_crc=True):
         log.take(part)
-    log.done()
     recorded = _Recorded.of(made_of.original) if made_of.original_is_known else None
+    log.done(recorded.lines if recorded else found.entries)
     return list(_problems(made_of, found.entries, log, recorded))
 
 
@@ -152,20 +152,22 @@ class _Log:
         self.last = int(part.lasts[-1])
         self.end = max(self.end, self.last + 1)
 
-    def done(self) -> None:
-        """There are no more batches: each neighbour is known."""
+    def done(self, lines: Sequence[EpochEntry]) -> None:
+        """There are no more batches: each neighbour is known, and so are the lines of the file."""
         if not self._batches:
             return
         firsts, lasts, epochs = (np.concatenate(column) for column in zip(*self._batches, strict=True))
         believed = epochs.copy()
         known = np.flatnonzero(epochs != _NO_EPOCH).tolist()
-        for at, number in enumerate(known if len(known) > 1 else []):
+        for at, number in enumerate(known):
             around = [int(epochs[other]) for other in (*known[max(at - 1, 0) : at], *known[at + 1 : at + 2])]
             epoch = int(epochs[number])
-            last_but_higher = epoch > around[0] and at + 1 == len(known)
-            first_but_lower = epoch < around[0] and at == 0
+            last_but_higher = not around or (epoch > around[0] and at + 1 == len(known))
+            first_but_lower = not around or (epoch < around[0] and at == 0)
             peak, valley = all(epoch > one for one in around), all(epoch < one for one in around)
-            if (peak and not last_but_higher) or (valley and not first_but_lower):
+            begun = {line.epoch for line in lines if line.start_offset == firsts[number]}
+            alone = epoch not in around and bool(begun) and epoch not in begun
+            if alone or (peak and not last_but_higher) or (valley and not first_but_lower):
                 believed[number] = _NO_EPOCH
                 self.doubted.add((epoch, int(firsts[number])))
         shown = np.maximum.accumulate(believed)
@@ -176,6 +178,7 @@ class _Log:
         for at in np.flatnonzero(shown > previous).tolist():
             self.rises.append(_Rise(int(shown[at]), int(firsts[at]), int(befores[at])))
         sure = believed == epochs
+        self.last = max(lasts[sure].tolist(), default=-1)
         self._name(np.maximum(firsts, self.start)[sure], lasts[sure], shown[sure])
 
     def _name(self, firsts: Int64s, lasts: Int64s, shown: Int64s) -> None:
