@@ -961,12 +961,28 @@ def _whole_broker(world: World, version: str, judged: Told | str) -> list[Verdic
         ):
             if wanted.failed:
                 continue
-            got = [one.offset for one in client.read_all(broker.bootstrap, "t", isolation=isolation)]  # type: ignore[arg-type]
+            try:
+                records = client.read_all(broker.bootstrap, "t", isolation=isolation)  # type: ignore[arg-type]
+            except (RuntimeError, TimeoutError) as error:
+                # A client looks at more of a batch than the classes. Damage that krepair names and leaves is no fault.
+                if not _names_damage(world):
+                    wrong.append(Verdict("BROKER", version, f"{isolation}: the client met {error}"))
+                break
+            got = [record.offset for record in records]
             if got != [offset for offset, _ in wanted.got]:
                 wrong.append(
                     Verdict("BROKER", version, f"{isolation}: {got[:20]}, the classes {wanted.got[:20]}")
                 )
     return wrong
+
+
+def _names_damage(world: World) -> bool:
+    """Return whether ``check`` finds damage in the log of the partition."""
+    report = check([str(world.root)], Options(engine=EngineName.INLINE, now_ms=CLOCK_MS))
+    return any(
+        found.partition == FOLDER and found.rule in {"KR301", "KR302", "KR303", "KR304", "KR305", "KR307"}
+        for found in report.log_dirs[0].findings
+    )
 
 
 def is_kafkas(world: World, verdict: Verdict, done: Mending) -> bool:
