@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from krepair.next_command import Next
 
@@ -649,6 +650,11 @@ def severity_of(finding: Finding) -> Severity:
 def start_of(finding: Finding) -> StartEffect:
     """Return the effect of a finding on the next start: its own, else that of its rule."""
     return RULES[finding.rule].start if finding.start is None else finding.start
+
+
+def of_version(finding: Finding, *, unknown: bool) -> Finding:
+    """Return a finding as it is; of a version later than krepair knows as no damage, and nothing that a fix touches."""
+    return replace(finding, severity=Severity.CONFUSING, fix="none") if unknown else finding
 
 
 def counts(finding: Finding) -> bool:

@@ -174,12 +174,14 @@ class ScanResult(Struct, frozen=True, kw_only=True):
     Attributes:
         entries: content of the ``.txnindex``.
         txn_damage: damage of the ``.txnindex``, or empty.
+        txn_unknown: True if that is a later version than krepair knows: then it is no damage.
         written_crc: for a staged source: CRC-32C over the headers of what it contributed to the new log.
     """
 
     summary: SegmentSummary
     entries: bytes = b""
     txn_damage: str = ""
+    txn_unknown: bool = False
     written_crc: int = 0
 
 

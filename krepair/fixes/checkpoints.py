@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, NamedTuple
 
-from krepair.checks.catalogue import Finding, Severity
+from krepair.checks.catalogue import Finding, of_version
 from krepair.commit.by_disk import LARGEST_BYTES
 from krepair.durable.attributes import read_attributes
 from krepair.engine.engine import Engine
@@ -317,14 +317,9 @@ def checkpoint_findings(view: LogDir, checkpoints: Sequence[SeenCheckpoint]) -> 
         kind, mended = checked.mended.kind, checked.mended
         if mended.damage:
             first = mended.damage[0]
-            yield Finding(
-                rule=kind.rule,
-                file=kind.name,
-                position=first.position,
-                evidence=f"{damage_text(mended)}{_lost(mended)}",
-                severity=Severity.CONFUSING if isinstance(first, UnknownVersion) else None,
-                fix="none" if isinstance(first, UnknownVersion) else "",
-            )
+            text = f"{damage_text(mended)}{_lost(mended)}"
+            damaged = Finding(rule=kind.rule, file=kind.name, position=first.position, evidence=text)
+            yield of_version(damaged, unknown=isinstance(first, UnknownVersion))
         for line in mended.past_end:
             more = "; the next start deletes every segment of it" if kind.rule == "KR405" else ""
             if kind.rule == "KR404":

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from krepair.checks.catalogue import Finding, Severity
+from krepair.checks.catalogue import Finding, Severity, of_version
 from krepair.derive.epochs import clears_history, epochs_of_log
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, made_anew
@@ -189,16 +189,16 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         first = recorded.damage[0] if recorded.damage else None
         unknown = isinstance(first, UnknownVersion)
         texts = [_state_of(seen)] if unknown else [_state_of(seen), _summary(seen) + _left(seen)]
-        yield Finding(
+        damaged = Finding(
             rule="KR401",
             partition=survey.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             position=first.position if first else -1,
             # Without the file, or with an empty one, a broker starts (seen on 3.9.2).
-            severity=Severity.CONFUSING if recorded.broker_reads or unknown else None,
+            severity=Severity.CONFUSING if recorded.broker_reads else None,
             evidence="; ".join(filter(None, texts)),
-            fix="none" if unknown else "",
         )
+        yield of_version(damaged, unknown=unknown)
     told = [one for one in merged.decisions if one.conflict]
     missing = [one for one in merged.decisions if recorded.intact and _added(one)]
     # Where what is recorded stays as it is, nothing has to be done: compaction took the batches, not the truth.

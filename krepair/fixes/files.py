@@ -142,7 +142,7 @@ def wrong_form(name: str, data: bytes) -> str:
         decoded = decode_epochs(data) if name == LEADER_EPOCH_CHECKPOINT else decode_offsets(data)
         damage, same = list(decoded.damage), is_as_written(data, decoded.entries)
     if damage:
-        return f"cannot be read: {damage[0].expected} was expected, found {damage[0].found}"
+        return f"cannot be read: {damage[0].text}"
     return "" if same else "does not have the bytes that a broker writes"
 
 

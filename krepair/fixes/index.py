@@ -371,9 +371,8 @@ def _of_sound_logs(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
     """
     why = {one.base_offset: why_unsound(ranges, one.first_offset, one.last_offset) for one in result.problems}
     left = tuple(f"{segment_name(base, '.txnindex')}: {text}" for base, text in why.items() if text)
-    return replace(
-        result, problems=tuple(one for one in result.problems if not why[one.base_offset]), left=left
-    )
+    problems = tuple(one for one in result.problems if not why[one.base_offset])
+    return replace(result, problems=problems, left=result.left + left)
 
 
 def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:

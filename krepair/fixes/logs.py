@@ -190,6 +190,8 @@ def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
     """Return why nothing can be decided on a scanned partition, or None."""
     if isinstance(result, Failed):
         return LeftAlone(result.kind, result.why, damaged=True)
+    if result.txn_unknown:
+        return LeftAlone("txnindex-damage", result.txn_damage)
     if result.txn_damage:
         return LeftAlone(
             "txnindex-damage",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from krepair.checks.catalogue import Finding, Severity
+from krepair.checks.catalogue import Finding, of_version
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.fixes.context import Context, place_of
@@ -592,15 +592,8 @@ def snapshot_findings(survey: Survey, result: SeenSnapshots) -> Iterator[Finding
     name, text = result.unread
     if name:
         unknown = any(isinstance(file.damage, UnknownVersion) for file in result.files if file.name == name)
-        rule, severity = ("KR501", Severity.CONFUSING) if unknown else ("KR308", None)
-        yield Finding(
-            rule=rule,
-            partition=folder,
-            file=name,
-            evidence=text,
-            severity=severity,
-            fix="none" if unknown else "",
-        )
+        rule = "KR501" if unknown else "KR308"
+        yield of_version(Finding(rule=rule, partition=folder, file=name, evidence=text), unknown=unknown)
     for file, reason in result.judged.wrong:
         if reason is SnapshotReason.UNREADABLE and file.damage is not None:
             yield Finding(

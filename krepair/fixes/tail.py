@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import Finding, Severity, counts
+from krepair.checks.catalogue import Finding, Severity, counts, of_version
 from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.context import Context, place_of
@@ -211,16 +211,16 @@ def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
     mapped = maps_of(survey).get(facts.base_offset)
     unknown = mapped is not None and mapped.unknown
     behind = f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; "
-    return Finding(
+    found = Finding(
         rule=rule_of(facts.summary.damage),
         partition=survey.partition.folder,
         file=log_name(facts.base_offset),
         position=facts.summary.valid_bytes,
         evidence=why if unknown else behind + why,
         bytes=0 if unknown else rest,
-        severity=Severity.CONFUSING if unknown else None,
         fix="none",
     )
+    return of_version(found, unknown=unknown)
 
 
 def _where(damage: Damaged) -> str:

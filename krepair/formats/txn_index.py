@@ -6,16 +6,18 @@ Source: ``TransactionIndex.scala`` (2.2.1), ``AbortedTxn.java`` and ``Transactio
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from krepair.formats.damage import Bytes, Damage
+from krepair.formats.damage import Bytes, Damage, UnknownVersion
 from krepair.formats.fixed_entries import descent_damage, first_true, torn_damage
 from krepair.formats.layout import Layout, LayoutField
 
 VERSION = 0
+_MOST_VERSIONS: Final = 127
+"""Beyond it a version is damage, as in the magic byte of a batch; so is one among entries of the known version."""
 AT_MOST_BYTES = 1 << 30
 """Largest file in bytes that is read."""
 
@@ -45,6 +47,13 @@ def view(buf: Bytes) -> npt.NDArray[Any]:
     return ENTRY.view(buf)
 
 
+def later_version(buf: Bytes) -> int:
+    """Return the version of a file of a later version than krepair knows, else 0."""
+    version = int.from_bytes(buf[:2], "big")
+    known = (view(buf)["version"] == VERSION).any()
+    return version if VERSION < version <= _MOST_VERSIONS and not known else 0
+
+
 def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
     """Return the damage that the file itself shows: torn end, unknown version, impossible offsets.
 
@@ -54,6 +63,8 @@ def damage(buf: Bytes, base_offset: int = 0) -> list[Damage]:
     """
     if not buf:
         return []  # nearly every segment has an empty transaction index
+    if later := later_version(buf):
+        return [UnknownVersion(0, len(buf), f"version {VERSION}", str(later))]
     damages = torn_damage(buf, ENTRY_SIZE)
     entries = view(buf)
     columns = {name: entries[name].astype(np.int64) for name in ENTRY.names}

@@ -643,7 +643,7 @@ def _topic_id(partition: Partition) -> tuple[str, str]:
     """Return (topic id or empty, damage of the file or empty)."""
     read = read_metadata(partition)
     if isinstance(read, Damage):
-        return "", f"partition.metadata: {read.expected} was expected, found {read.found}"
+        return "", f"partition.metadata: {read.text}"
     return "" if read is None else partition_metadata.topic_id_text(read.topic_id), ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from krepair.checks.catalogue import IN_USE, Finding, Severity
+from krepair.checks.catalogue import IN_USE, Finding, Severity, of_version
 from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
@@ -541,7 +541,9 @@ def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
     if outcome.code == "no-high-watermark":
         yield Finding(rule="KR409", partition=partition.folder, evidence=outcome.why)
     elif outcome.code in {"txnindex-disagrees", "txnindex-damage"}:
-        yield Finding(rule="KR204", partition=partition.folder, evidence=outcome.why)
+        unknown = outcome.code == "txnindex-damage" and not outcome.damaged
+        found = Finding(rule="KR204", partition=partition.folder, evidence=outcome.why)
+        yield of_version(found, unknown=unknown)
     elif outcome.code == "unreadable":
         yield Finding(rule="KR308", partition=partition.folder, evidence=outcome.why)
 

@@ -287,7 +287,7 @@ def _damages(
             first=before + 1,
             last=-1 if tail else upto,
             tail=tail,
-            text=f"{name} at {damaged.position}: {damaged.expected} was expected, found {damaged.found}",
+            text=f"{name} at {damaged.position}: {damaged.text}",
         )
 
 
@@ -295,7 +295,7 @@ def _index_aborts(item: ReplicaItem, tree: Tree) -> Int64s:
     aborts = [no_rows(3)]
     for base, _ in item.segments:
         try:
-            aborts.append(aborts_in(sound_entries(item.place, base, tree)[0]))
+            aborts.append(aborts_in(sound_entries(item.place, base, tree).data))
         except OSError as error:
             raise OSError(error.errno, error.strerror, segment_name(base, ".txnindex")) from error
     return np.concatenate(aborts)

@@ -557,10 +557,11 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
     first = item.without[0][0] if item.without else size
     front = int((made.positions < first).sum()) * offset_index.ENTRY.size
     files = {".index": made.index, ".timeindex": made.time_index}
-    entries = _true_entries(item, disk.tree)
+    on_disk = read_entries(stem, disk.tree)
+    entries = _true_entries(item, on_disk, disk.tree)
     if entries is None:
-        entries = _entries_up_to(read_entries(stem, disk.tree), made, item.lost)
-    if entries is not None:
+        entries = _entries_up_to(on_disk, made, item.lost)
+    if entries is not None and not txn_index.later_version(on_disk):
         files[".txnindex"] = entries
     companions = [_companion(stem, suffix, data, front, disk.tree) for suffix, data in files.items()]
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -610,13 +611,12 @@ def _whole_batch_in(item: MendedItem, read_into: ReadInto, last: int) -> int:
     return -1 if valid is None else valid[0].first_offset
 
 
-def _true_entries(item: MendedItem, tree: Tree) -> bytes | None:
+def _true_entries(item: MendedItem, on_disk: bytes, tree: Tree) -> bytes | None:
     """Replay the ``.txnindex``; None if that is not requested or not possible, or if there is none."""
     for segment in replayed(item.place.path, item.replayed, tree):
         if segment.valid_bytes != segment.size:
             break
         if segment.base_offset == item.base_offset:
-            on_disk = read_entries(item.place.stem(item.base_offset), tree)
             true, _, _ = judged(on_disk, segment, log_start=item.replayed[0][0])
             return txn_index.encode(true) if true or on_disk else None
     return None

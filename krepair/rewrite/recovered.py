@@ -27,7 +27,7 @@ from krepair.logdir.reading import opened_for_reading, read_into_from, status_of
 from krepair.rewrite.indexes.segment import MendItem, damaged_log, staged_as_planned
 from krepair.rewrite.segments.verify import companion_audit
 from krepair.scan.scan import scan_inputs
-from krepair.scan.segment_files import sound_entries
+from krepair.scan.segment_files import TxnEntries, sound_entries
 
 
 class RecoveredItem(Struct, frozen=True, kw_only=True):
@@ -162,8 +162,8 @@ class _Making:
     def __init__(self, item: RecoveredItem, scan: ScanItem, read_into: ReadInto, tree: Tree) -> None:
         self._item = item
         self._tree = tree
-        self._aborted, self._damage = (
-            sound_entries(item.place, item.base_offset, tree) if scan.has_txn_index else (b"", "")
+        self._aborted, self._damage, self._unknown = (
+            sound_entries(item.place, item.base_offset, tree) if scan.has_txn_index else TxnEntries()
         )
         self._scan = WholeWindows(scan_inputs(scan, self._aborted, item.log_bytes), read_into)
         self._entries = IndexEntries(item.interval_bytes)
@@ -195,6 +195,8 @@ class _Making:
             )
         return RecoveredResult(
             bytes=result_so_far.bytes,
-            scan=ScanResult(summary=summary, entries=self._aborted, txn_damage=self._damage),
+            scan=ScanResult(
+                summary=summary, entries=self._aborted, txn_damage=self._damage, txn_unknown=self._unknown
+            ),
             files=tuple(files),
         )

@@ -199,8 +199,7 @@ def _aborted(path: str, base_offset: int, tree: Tree) -> tuple[bytes, str]:
         return b"", f"its .txnindex{SWAP} could not be read: {why(error)}"
     damage = txn_index.damage(entries, base_offset)
     if damage:
-        text = f"expected {damage[0].expected}, found {damage[0].found}"
-        return b"", f"its .txnindex{SWAP}, position {damage[0].position}: {text}"
+        return b"", f"its .txnindex{SWAP}, position {damage[0].position}: {damage[0].text}"
     return entries, ""
 
 

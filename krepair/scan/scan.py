@@ -20,7 +20,14 @@ from krepair.kernels.scan import (
     scan_segment,
 )
 from krepair.logdir.reading import opened_for_reading, read_into_from
-from krepair.scan.segment_files import entry_pairs, kept_ranges, pairs, reader_without, sound_entries
+from krepair.scan.segment_files import (
+    TxnEntries,
+    entry_pairs,
+    kept_ranges,
+    pairs,
+    reader_without,
+    sound_entries,
+)
 
 
 @shown("scan")
@@ -44,8 +51,8 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
     """
     name = log_name(item.base_offset)
     try:
-        entries, damage = (
-            sound_entries(item.place, item.base_offset, tree) if item.has_txn_index else (b"", "")
+        entries, damage, unknown = (
+            sound_entries(item.place, item.base_offset, tree) if item.has_txn_index else TxnEntries()
         )
         path = f"{item.place.stem(item.base_offset)}.log"
         with opened_for_reading(path, tree) as descriptor:
@@ -60,7 +67,7 @@ def scan_below(tree: Tree, item: ScanItem, on_window: OnWindow | None = None) ->
                 summary = _without_jump(inputs, read_into, summary, item.next_base)
     except OSError as error:
         return Failed("unreadable", what_failed(item.place, error, name))
-    return ScanResult(summary=summary, entries=entries, txn_damage=damage)
+    return ScanResult(summary=summary, entries=entries, txn_damage=damage, txn_unknown=unknown)
 
 
 def _without_jump(

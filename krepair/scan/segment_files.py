@@ -9,7 +9,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from krepair.engine.items import Place
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.batch_front import FRONT_BYTES, LEAST_BYTES, batch_front
+from krepair.formats.damage import UnknownVersion
 from krepair.formats.filenames import INDEX, TIME_INDEX, segment_name
 from krepair.kernels.columns import Batches, BatchWalk
 from krepair.kernels.scan import ReadInto
@@ -54,14 +55,30 @@ def read_entries(stem: str, tree: Tree | None, log_bytes: int | None = None) -> 
         return read_open(descriptor, _entry_bytes_needed(log_bytes))
 
 
-def sound_entries(place: Place, base_offset: int, tree: Tree) -> tuple[bytes, str]:
-    """Read a segment's ``.txnindex``; return its bytes and "", or no bytes and what is damaged."""
+class TxnEntries(NamedTuple):
+    """Content of a ``.txnindex``.
+
+    Attributes:
+        data: its bytes; none if they are damaged or of a later version.
+        damage: why they are not trusted, or empty.
+        unknown: True if that is a later version: then it is no damage.
+    """
+
+    data: bytes = b""
+    damage: str = ""
+    unknown: bool = False
+
+
+def sound_entries(place: Place, base_offset: int, tree: Tree) -> TxnEntries:
+    """Read a segment's ``.txnindex``."""
     entries = read_entries(place.stem(base_offset), tree)
-    damage = txn_index.damage(entries, base_offset) if entries else []
+    damage = txn_index.damage(entries, base_offset)
     if not damage:
-        return entries, ""
+        return TxnEntries(entries)
     first, name = damage[0], segment_name(base_offset, ".txnindex")
-    return b"", f"{name}, position {first.position}: {first.expected} was expected, found {first.found}"
+    unknown = isinstance(first, UnknownVersion)
+    where = name if unknown else f"{name}, position {first.position}"
+    return TxnEntries(damage=f"{where}: {first.text}", unknown=unknown)
 
 
 def aborts_in(entries: bytes) -> Int64s:

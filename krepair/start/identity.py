@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from msgspec import structs
-
-from krepair.checks.catalogue import Finding, Severity, StartEffect, strongest
+from krepair.checks.catalogue import Finding, Severity, StartEffect, of_version, strongest
 from krepair.fixes.context import told_version
 from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_of
 from krepair.formats.damage import Damage, UnknownVersion
@@ -280,8 +278,7 @@ def meta_findings(
     if view.meta_damage:
         first = view.meta_damage[0]
         finding = _of_meta(first.text, StartEffect.DIRECTORY, first.position)
-        unknown = isinstance(first, UnknownVersion)
-        yield structs.replace(finding, severity=Severity.CONFUSING, fix="none") if unknown else finding
+        yield of_version(finding, unknown=isinstance(first, UnknownVersion))
         return
     known = [other for other in others if other.meta_properties is not None and not other.meta_damage]
     if view.meta_properties is None:

@@ -31,6 +31,8 @@ YOUNGER_THAN_THE_REAL_ONES = frozenset({"timeindex-too-young", "timeindex-past-t
 """The first entry of the real time index is later than the last one that these make up."""
 
 
+LATER_VERSION = "another-version"
+"""Unknown, and no damage."""
 START_TO_4_3 = Before("start", "start", "refuse")
 
 
@@ -111,7 +113,7 @@ ABORTED_DAMAGES = (
     OnIndex("twice", ABORTED, lambda data: data * 2, "KR204"),
     OnIndex("another-producer", ABORTED, lambda data: data[:2] + struct.pack(">q", 99) + data[10:], "KR204"),
     # up to 4.3 a broker reads the first byte of the version only
-    OnIndex("another-version", ABORTED, lambda data: b"\0\7" + data[2:], "KR204", START_TO_4_3),
+    OnIndex(LATER_VERSION, ABORTED, lambda data: b"\0\7" + data[2:], "KR204", START_TO_4_3),
     # an aborted transaction that ends below the base offset makes a broker recover the segment, if it knows the version
     OnIndex(
         "garbage", ABORTED, lambda data: b"\xa5" * 68, "KR204 KR801", Before("recover", "recover", "refuse")
@@ -130,6 +132,7 @@ def _cases(base: str, base_offset: int, rows: tuple[OnIndex, ...], fix: str = "i
             findings=frozenset(row.rules.split()),
             fixes=(fix,),
             before=CHECKED if earlier else row.before,
+            mended=row.name != LATER_VERSION,
         )
 
 

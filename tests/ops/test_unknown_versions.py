@@ -38,6 +38,7 @@ UNKNOWN: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "first batch": (FIRST, _magic(0)),
     "last batch of a closed segment": (FIRST, _magic(-1)),
     "last batch of all": (ACTIVE, _magic(-1)),
+    "aborted transactions": (f"t-0/{6:020d}.txnindex", lambda content: b"\0\3" + content[2:]),
     "leader epochs": ("t-0/leader-epoch-checkpoint", _starts_with("3\n")),
     "recovery points": ("recovery-point-offset-checkpoint", _starts_with("3\n")),
     "high watermarks": ("replication-offset-checkpoint", _starts_with("3\n")),
@@ -65,6 +66,20 @@ def _named(plan: Plan) -> set[str]:
         for change in one.changes
         if hasattr(change, "name")
     }
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_torn_tail_is_cut_beside_a_later_transaction_index(tmp_path: Path, clean: bool) -> None:
+    log_dir = made(tmp_path, clean=clean)
+    index, log = log_dir / ACTIVE.replace(".log", ".txnindex"), log_dir / ACTIVE
+    later = b"\0\3" + index.read_bytes()[2:]
+    index.write_bytes(later)
+    log.write_bytes(log.read_bytes()[:-5])
+    size = log.stat().st_size
+    plan = make_plan(str(log_dir), options(fixes=("tail", "index", "recovery")))
+    apply(plan, options())
+    assert (log.stat().st_size < size, index.read_bytes()) == (True, later)
+    assert verify_log_dir(str(log_dir), options()).problems == ()
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])

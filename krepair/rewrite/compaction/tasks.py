@@ -98,7 +98,7 @@ def _aborted(item: LogsItem, tree: Tree) -> tuple[bytes, str]:
         entries = entries[entries[:, E_HAS_DATA] == 1]
         ambiguous = entries[entries[:, E_FIRST] < entries[:, E_LATEST]]
         if len(ambiguous):
-            indexed = aborts_in(sound_entries(item.place, base_offset, tree)[0])
+            indexed = aborts_in(sound_entries(item.place, base_offset, tree).data)
             aborted = entries[:, [E_PRODUCER, E_FIRST, E_LAST]]
             entries[:, E_FIRST] = begins_as_indexed(aborted, entries[:, E_LATEST], indexed)
             named = set(map(tuple, indexed[:, [0, 2]].tolist()))
@@ -293,7 +293,7 @@ def compact(item: CompactItem, tree: Tree) -> CompactResult:
         with _opened(item, tree) as read_into:
             stay = stay_of(item)
             log = CompactedLog(read_into, item.size, stay, item.noted, sums=False)
-            entries, _ = sound_entries(item.place, item.base_offset, tree)
+            entries = sound_entries(item.place, item.base_offset, tree).data
             inputs = _inputs(item, entries)
             summary = scan_segment(inputs, log.read_into)
     except (ContentError, OffsetSetError, OSError) as problem:
@@ -344,7 +344,7 @@ def _staged(
         OSError: a file cannot be read or written.
     """
     compact = item.compact
-    entries, damage = sound_entries(compact.place, compact.base_offset, tree)
+    entries, damage, unknown = sound_entries(compact.place, compact.base_offset, tree)
     inputs = _inputs(compact, entries)
     with _opened(compact, tree) as read_into:
         source = WholeWindows(
@@ -375,7 +375,8 @@ def _staged(
     if not result.failure:
         kind, text = _stage_problem(item, summary)
         result = replace(result, failure=kind, why=f"{_name(compact)}: {text}" if kind else "")
-    return result, ScanResult(summary=source.summary(), entries=entries, txn_damage=damage), copy
+    scan = ScanResult(summary=source.summary(), entries=entries, txn_damage=damage, txn_unknown=unknown)
+    return result, scan, copy
 
 
 def _name(item: CompactItem) -> str:

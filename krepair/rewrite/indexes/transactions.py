@@ -177,7 +177,7 @@ class TxnResult(Struct, frozen=True, kw_only=True):
 @in_its_place
 def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
     """Replay one partition and compare its ``.txnindex`` files with the result."""
-    problems = []
+    problems, left = [], []
     made = {}
     damaged, read = -1, 0
     for segment in replayed(item.place.path, item.segments, tree):
@@ -187,6 +187,9 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
             damaged = base
             break
         on_disk = read_entries(item.place.stem(base), tree)
+        if txn_index.later_version(on_disk):
+            left.append(f"{segment_name(base, '.txnindex')}: {txn_index.damage(on_disk)[0].text}")
+            continue
         true, text, position = judged(on_disk, segment, log_start=item.segments[0][0])
         data = txn_index.encode(true)
         if base in item.make:
@@ -210,7 +213,7 @@ def inspect_txn(item: TxnItem, tree: Tree) -> TxnResult:
                     last_offset=last,
                 )
             )
-    return TxnResult(problems=tuple(problems), made=made, damaged=damaged, bytes=read)
+    return TxnResult(problems=tuple(problems), left=tuple(left), made=made, damaged=damaged, bytes=read)
 
 
 def _contradicted(on_disk: bytes, true: Sequence[AbortedTxn], segment: ReplayedSegment) -> tuple[int, int]:
@@ -250,7 +253,7 @@ def judged(
     by_marker = {(entry.producer_id, entry.last_offset): number for number, entry in enumerate(disk)}
     markers = {(entry.producer_id, entry.last_offset) for entry in segment.entries}
     written = max((marker for _, marker in by_marker.keys() & markers), default=-1)
-    text = f"{damage[0].expected} was expected, found {damage[0].found}" if damage else ""
+    text = damage[0].text if damage else ""
     position = damage[0].position if damage else 0
     true = []
     for entry, limits in zip(segment.entries, segment.limits, strict=True):
