@@ -216,11 +216,11 @@ class _ImageBuilder:
 
     def __init__(self, folder: str, names: list[str]) -> None:
         self.folder = folder
-        self.segments = sorted((int(found[1]), found[0]) for found in map(_SEGMENT.fullmatch, names) if found)
+        self.segments = sorted((int(match[1]), match[0]) for match in map(_SEGMENT.fullmatch, names) if match)
         self.snapshots = sorted(
-            SnapshotName(int(found[1]), int(found[2]), found[0])
-            for found in map(_SNAPSHOT.fullmatch, names)
-            if found
+            SnapshotName(int(match[1]), int(match[2]), match[0])
+            for match in map(_SNAPSHOT.fullmatch, names)
+            if match
         )
         self.result = MetadataImage()
         self.pending: list[metadata.MetadataRecord] = []
@@ -279,9 +279,9 @@ class _ImageBuilder:
             if base_offset != expected:
                 raise _NoProofError(f"{name}: expected a segment that begins at offset {expected}")
             for position, header, batch in self._batches(name):
-                found = (header.base_offset, header.partition_leader_epoch)
-                if found[0] != expected or found[1] < epoch:
-                    text = f"expected offset {expected} of epoch {epoch} or later, found {found[0]} of {found[1]}"
+                actual = (header.base_offset, header.partition_leader_epoch)
+                if actual[0] != expected or actual[1] < epoch:
+                    text = f"expected offset {expected} of epoch {epoch} or later, found {actual[0]} of {actual[1]}"
                     raise _NoProofError(f"{name}: position {position}: {text}")
                 expected, epoch = header.last_offset + 1, header.partition_leader_epoch
                 if header.base_offset < start < expected:
@@ -307,14 +307,14 @@ class _ImageBuilder:
         with opened_for_reading(str(Path(self.folder, name))) as descriptor:
             size = os.fstat(descriptor).st_size
             read = read_exactly_from(descriptor)
-            for found in headers_of(read, size):
-                position = found.position
-                if isinstance(found, Damage):
-                    self._is_wrong(name, read, found, size)
-                batch = read(found.header.size_bytes, position)
+            for header in headers_of(read, size):
+                position = header.position
+                if isinstance(header, Damage):
+                    self._is_wrong(name, read, header, size)
+                batch = read(header.header.size_bytes, position)
                 if (wrong := batch_damage(batch)) is not None:
                     self._is_wrong(name, read, wrong._replace(position=position), size)
-                yield position, found.header, batch
+                yield position, header.header, batch
 
     def _is_wrong(self, name: str, read: Callable[[int, int], bytes], damage: Damage, size: int) -> NoReturn:
         if self.fault is not Fault.SNAPSHOT:
@@ -327,28 +327,28 @@ class _ImageBuilder:
         if isinstance(key, Damage):
             raise _NoProofError(f"{name}: position {position}: {_text(key)}")
         if key.type_id == ControlType.SNAPSHOT_HEADER:
-            found = decode(metadata.SNAPSHOT_HEADER, 0, record.value or b"")
-            if isinstance(found, Damage):
-                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
-            self.result.as_of_ms = found["last_contained_log_timestamp"]
+            fields = decode(metadata.SNAPSHOT_HEADER, 0, record.value or b"")
+            if isinstance(fields, Damage):
+                raise _NoProofError(f"{name}: position {position}: {_text(fields)}")
+            self.result.as_of_ms = fields["last_contained_log_timestamp"]
         elif key.type_id == ControlType.KRAFT_VOTERS:
-            found = decode(metadata.VOTERS, 0, record.value or b"")
-            if isinstance(found, Damage):
-                raise _NoProofError(f"{name}: position {position}: {_text(found)}")
-            self.result.voters = tuple(one["voter_id"] for one in found["voters"])
+            fields = decode(metadata.VOTERS, 0, record.value or b"")
+            if isinstance(fields, Damage):
+                raise _NoProofError(f"{name}: position {position}: {_text(fields)}")
+            self.result.voters = tuple(voter["voter_id"] for voter in fields["voters"])
         return key.type_id
 
     def _take(self, name: str, position: int, record: Record) -> None:
         """Apply one record, at once or at the end of its transaction."""
-        found = metadata.decode_record(record.value)
-        if isinstance(found, Damage):
-            raise _NoProofError(f"{name}: the batch at position {position}: {_text(found)}")
-        if found.later and not self.result.later:
-            self.result.later = f"{name}: the batch at position {position}: {found.later}"
-        for used in used_by(found, f"{name}: the batch at position {position}"):
+        decoded = metadata.decode_record(record.value)
+        if isinstance(decoded, Damage):
+            raise _NoProofError(f"{name}: the batch at position {position}: {_text(decoded)}")
+        if decoded.later and not self.result.later:
+            self.result.later = f"{name}: the batch at position {position}: {decoded.later}"
+        for used in used_by(decoded, f"{name}: the batch at position {position}"):
             self.result.used.setdefault((used.what, used.level), used)
         try:
-            self._take_known(found)
+            self._take_known(decoded)
         except _NoProofError as problem:
             self.fault = Fault.REPLAY
             raise _NoProofError(f"{name}: the batch at position {position}: {problem}") from None
@@ -362,8 +362,8 @@ class _ImageBuilder:
             if not self.in_transaction:
                 raise _NoProofError("a transaction ends that never began")
             if record.schema is metadata.END_TRANSACTION:
-                for one in self.pending:
-                    replay(self.result, one)
+                for pending in self.pending:
+                    replay(self.result, pending)
             self.in_transaction, self.pending = False, []
         elif self.in_transaction:
             self.pending.append(record)
@@ -641,33 +641,33 @@ def _of_text(path: str) -> ClusterView:
         file_ms = os.stat(path).st_mtime_ns // 1_000_000
     except OSError as error:
         raise UnreadableError(f"{path}: could not be read: {why(error)}") from error
-    found = describe_topics.decode(data)
-    if isinstance(found, WrongLine):
-        text = f"line {found.line}: expected {found.expected}, found {found.found}"
+    described = describe_topics.decode(data)
+    if isinstance(described, WrongLine):
+        text = f"line {described.line}: expected {described.expected}, found {described.found}"
         raise RefusedError(f"{path}: no proof: {text}", next_command=DESCRIBE)
     digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
     return ClusterView(
         path=path,
-        source="describe-zookeeper" if found.asked == "zookeeper" else "describe",
-        source_is_certain=found.asked != "unknown",
+        source="describe-zookeeper" if described.asked == "zookeeper" else "describe",
+        source_is_certain=described.asked != "unknown",
         digest=digest,
         cluster_id="",
         as_of_ms=file_ms,
-        partitions=_described(found),
-        topic_configs={name: topic.configs for name, topic in found.topics.items()},
+        partitions=_described(described),
+        topic_configs={name: topic.configs for name, topic in described.topics.items()},
     )
 
 
-def _described(found: Description) -> dict[tuple[str, int], Assignment]:
+def _described(description: Description) -> dict[tuple[str, int], Assignment]:
     return {
         key: Assignment(
-            topic_id=found.topics[row.topic].topic_id,
+            topic_id=description.topics[row.topic].topic_id,
             replicas=row.replicas,
             isr=row.isr,
             leader=row.leader,
             moving=row.moving,
         )
-        for key, row in found.partitions.items()
+        for key, row in description.partitions.items()
     }
 
 
@@ -696,7 +696,10 @@ def view_of_image(path: str, image: MetadataImage, cluster_id: str, digest: str 
         digest=digest,
         cluster_id=cluster_id,
         as_of_ms=image.as_of_ms,
-        partitions={(image.topics[topic], number): one for (topic, number), one in image.partitions.items()},
+        partitions={
+            (image.topics[topic], number): assignment
+            for (topic, number), assignment in image.partitions.items()
+        },
         topic_configs={name: values for (kind, name), values in configs.items() if kind == TOPIC_RESOURCE},
         broker_configs={name: values for (kind, name), values in configs.items() if kind == BROKER_RESOURCE},
         brokers=image.brokers,
@@ -710,8 +713,8 @@ def _cluster_id(folder: Path) -> str:
         data = read_whole(str(folder / META_PROPERTIES), meta_properties.MAX_BYTES + 1)
     except OSError:
         return ""
-    found = meta_properties.decode(data)
-    return "" if isinstance(found, Damage) else found.cluster_id
+    properties = meta_properties.decode(data)
+    return "" if isinstance(properties, Damage) else properties.cluster_id
 
 
 def _digest(folder: Path, image: MetadataImage) -> str:
