@@ -1,8 +1,8 @@
 """The cache of compiled kernels, so that only the first run compiles.
 
-The cache holds code. So only files that this user or root has made are loaded: no link is followed, and the folder and
-the file must belong to this user or to root, and nobody else may be able to write them. The cache is only a
-convenience: if a file cannot be saved or read, the kernel is compiled again.
+The cache holds machine code that krepair runs, often as root: whoever can write a file of it can run anything. So only
+files of this user or of root are loaded: no link is followed, folder and file must belong to this user or to root, and
+nobody else may be able to write them. If a file cannot be saved or read, the kernel is compiled again.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def is_trusted(status: os.stat_result) -> bool:
 class CodeCache:
     """One set of compiled kernels, for one version of the compiler and one kind of processor.
 
-    In it each kernel has a file per signature and per version of what it is made of: see ``file_name``. So a change of
-    one kernel leaves the others as they are, and two versions of krepair share what is the same in both.
+    Each kernel has one file per signature and per version of its code, see ``file_name``. So a change of one kernel
+    leaves the files of the others valid, and two versions of krepair share the kernels that are the same in both.
 
     Args:
         digest: digest of the compiler's version and the processor; part of the folder's name.
@@ -78,7 +78,7 @@ class CodeCache:
         return next((payload for payload in loaded if payload is not None), None)
 
     def save(self, name: str, payload: bytes) -> None:
-        """Save a payload in the first folder that can be written. If there is none, nothing is saved."""
+        """Save a payload in the first writable folder; save nothing if no folder is writable."""
         if self._writable is not None and _written(self._writable, name, payload, self._mode):
             return
         for path in user_folders():

@@ -31,7 +31,7 @@ _MAGIC, _LENGTH, _ATTRIBUTES, _DELTA = (
 )
 _BASE_TIME, _MAX_TIME = _H["base_timestamp"], _H["max_timestamp"]
 _PRODUCER, _COUNT, _EPOCH = _H["producer_id"], _H["record_count"], _H["partition_leader_epoch"]
-_SMALLEST: Final = 17  # bytes that tell the size and the format of a batch
+_SMALLEST: Final = 17  # bytes that hold the size and the format of a batch
 CONTROL, TRANSACTIONAL, CODEC, APPEND_TIME, STAMP = (
     batch_v2.CONTROL,
     batch_v2.TRANSACTIONAL,
@@ -45,7 +45,7 @@ _KEPT_OF_EMPTY: Final = APPEND_TIME | TRANSACTIONAL | CONTROL
 NEED_SOURCE: Final = 0
 NEED_RESULT: Final = 1
 TABLE_FULL: Final = 2
-SLOW: Final = 3  # the next batch is compressed or larger than a window: the caller compares it alone
+SLOW: Final = 3  # the next batch is compressed or larger than a window: the caller compares it separately
 DONE: Final = 4
 BAD_SOURCE: Final = 5
 NOT_IN_SOURCE: Final = 6  # the result has a batch or record that the source does not have
@@ -116,7 +116,7 @@ SAME: Final = 2  # the result's batch has the same bytes
 # inputs
 I_NOW_MS: Final = 0
 I_HORIZON: Final = 1  # whether tombstones without a stamp may go
-I_TRANSACTIONS: Final = 2  # whether there may be any
+I_TRANSACTIONS: Final = 2  # whether there may be such tombstones
 I_ELSEWHERE: Final = (
     3  # whether the source is a log of another replica: its records only hold tombstones back
 )

@@ -1,4 +1,4 @@
-"""A reader of the headers of v2 batches for the second opinions. No code is shared with the kernels that decide."""
+"""Read the headers of v2 batches for independent verification: no code is shared with the kernels that decide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from krepair.formats import batch_v2
 from krepair.kernels.jit import kernel
 from krepair.kernels.words import be32, be64, byte_at, le64, store64
 
-# columns of what is told of each batch
+# columns of the facts about each batch
 POSITION: Final = 0
 SIZE: Final = 1
 FIRST: Final = 2
@@ -19,7 +19,7 @@ STAMP: Final = 4
 COLUMNS: Final = 5
 
 ROW_BYTES: Final = 64
-"""Bytes from the header of one batch to that of the next one, where headers are put one after the other."""
+"""Bytes from one header to the next where headers are stored back to back."""
 BEHIND: Final = ROW_BYTES - batch_v2.HEADER_SIZE
 """Bytes that are read behind a header."""
 
@@ -33,7 +33,7 @@ _HEADER: Final = batch_v2.HEADER_SIZE
 _V2: Final = batch_v2.MAGIC
 
 _LOW_HALF: Final = np.uint64(0xFFFFFFFF)
-_COVERED: Final = np.uint64(0xFFFFFF0000000000)  # of bytes 16 to 23 of a batch those that its CRC covers
+_COVERED: Final = np.uint64(0xFFFFFF0000000000)  # those of bytes 16 to 23 that the CRC covers
 assert batch_v2.CRC_START == 21
 
 

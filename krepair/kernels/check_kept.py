@@ -1,4 +1,4 @@
-"""A second opinion on what a rewrite keeps of a window, batch by batch. No code is shared with the kernels that decide.
+"""Verify what a rewrite keeps of a window, batch by batch, without any code of the kernels that decide.
 
 ``krepair.checks.audit`` says what the answers mean.
 """
@@ -32,7 +32,7 @@ _HEADER: Final = batch_v2.HEADER.size
 _CONTROL: Final = batch_v2.CONTROL
 _SMALLEST_BYTES: Final = message_set.HEADER_V0.size + 2 * message_set.LENGTH.size
 HEAD_BYTES: Final = 24
-"""Bytes of a batch that ``check_gathered`` compares: its CRC, and all that no CRC covers."""
+"""Leading bytes of a batch that ``check_gathered`` compares: the CRC, and the bytes that it does not cover."""
 assert batch_v2.CRC_START <= HEAD_BYTES <= _SMALLEST_BYTES
 
 
@@ -88,7 +88,7 @@ def check_batches(buf: Any, starts: Any, end: Any, kept: Any, place_of: Any) -> 
 
 @kernel("bytes, ints, long, flags, bytes, longs")
 def check_gathered(buf: Any, starts: Any, end: Any, kept: Any, copied: Any, place_of: Any) -> Any:
-    """Hold gathered batches against those of a window that ``check_batches`` has found right.
+    """Compare gathered batches with those of a window that ``check_batches`` has found right.
 
     Args:
         buf: window of the log, uint8[W].

@@ -1,4 +1,4 @@
-"""Numbers of varying length as the proof of key compaction reads them, with no code of the writer's."""
+"""Read varints for the proof of key compaction, without any code of the writer."""
 
 from __future__ import annotations
 

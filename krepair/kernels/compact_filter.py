@@ -4,7 +4,7 @@ A batch that loses no record is copied as it is. A batch that loses some records
 count, CRC and, with CreateTime, the maximum timestamp. A batch that loses all records becomes the empty header that
 Kafka's cleaner writes.
 
-Source: MemoryRecords.filterTo and DefaultRecordBatch.writeEmptyHeader (2.2.1, 3.9), KIP-534 for stamps.
+Source: MemoryRecords.filterTo and DefaultRecordBatch.writeEmptyHeader (2.2.1, 3.9), KIP-534 for delete horizons.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ N_NOW_MS: Final = 0
 N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
 N_KEYLESS: Final = 2  # whether there may be records without key
 N_DROP_STAMPED: Final = 3  # whether tombstones whose stamp is past may go
-N_SUMS: Final = 4  # whether new batches get their CRC; it only costs time where nobody keeps their bytes
+N_SUMS: Final = 4  # whether new batches get their CRC; a pass that keeps no bytes saves the time
 INPUT_SIZE: Final = 5
 
 # tallies
@@ -157,9 +157,9 @@ def _put64(out: Any, place: Any, value: Any) -> None:
 
 @inlined
 def put_empty(buf: Any, place: Any, out: Any, to: Any) -> None:
-    """Write what Kafka's cleaner leaves of the batch at a place of which no record stays: a header of 61 bytes.
+    """Write the header of 61 bytes that Kafka's cleaner leaves of a batch that loses all its records.
 
-    It is made of whole words, so that those that the CRC is made of are the ones that were written.
+    The header is written in whole words, so that the CRC is computed from the very words that are written.
     """
     store64(out, to + BASE_OFFSET, le64(buf, place + BASE_OFFSET))
     store64(out, to + LENGTH, (le64(buf, place + LENGTH) & _EPOCH_OF_WORD) | _EMPTY_LENGTH)
@@ -177,7 +177,7 @@ def put_left(
     buf: Any, place: Any, count: Any, kept: Any, max_timestamp: Any, sums: Any, tallies: Any, out: Any, to: Any,
     end: Any,
 ) -> Any:  # fmt: skip
-    """Write the header of what is left of a batch; the records that stay are behind it already.
+    """Write the header of a batch whose remaining records are already in the output behind it.
 
     Args:
         buf: window of the log, uint8[W].
@@ -192,7 +192,7 @@ def put_left(
         end: place after the records that stay.
 
     Returns:
-        The place after all of it.
+        The place after the batch.
     """
     if kept == 0:
         tallies[T_EMPTIED] += 1
@@ -419,7 +419,7 @@ def batch_goes(
 
 @inlined
 def count_gone(goes: Any, count: Any, tallies: Any) -> None:
-    """Count the records of a batch that goes whole."""
+    """Count the records of a batch that is removed as a whole."""
     tallies[T_ABORTED if goes == GOES_ABORTED else T_SUPERSEDED] += count
     tallies[T_RECORDS] += count
     tallies[T_EMPTIED] += 1

@@ -158,7 +158,7 @@ def filter_headers(
     Args:
         heads: uint8[N * 61], the headers of all batches of a log, in order.
         sizes: uint64[R], a word for each record of uncompressed batches that are not aborted, in order; or uint64[0].
-        window_bytes: a run of batches that are to be read together has at most so many bytes, or is one batch.
+        window_bytes: largest size in bytes of a run of batches that are read together, unless it is a single batch.
         gap_bytes: batches that need not be read are, where those between two that must have no more bytes.
         aborted: int64[N, 3] (producer id, first offset, offset of the marker), ascending by the first two.
         stays: int64[N] offsets of the last record of each key, ascending.

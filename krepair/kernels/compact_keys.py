@@ -1,7 +1,7 @@
 """The first pass of key compaction: for every key of a ``.log``, its hash and the offset of its last committed record.
 
-A table in memory holds one row per key. When it is full, the wrapper takes the rows out and goes on; the join merges
-rows of one key later. Every record of committed data is checked against the rules of its format, so that a record
+A table in memory holds one row per key. When it is full, the wrapper empties it and continues; the join later merges
+the rows of each key. Every record of committed data is checked against the rules of its format, so that a record
 which a rewrite could not copy is found before anything is planned.
 
 Source: Cleaner.buildOffsetMapForSegment (2.2.1, 3.9): control batches and aborted data are not mapped.
@@ -91,7 +91,7 @@ W_STEP: Final = (1 << 12) - 1
 W_TIME_SHIFT: Final = 40
 
 AHEAD: Final = 12
-"""Memory of a row is asked for so many rows before it is looked at."""
+"""Number of rows by which the memory of a row is prefetched."""
 
 LARGEST: Final = 2**63 - 1
 """Rows of lowest offsets hold ``LARGEST`` minus the offset: the greatest number of a key is its lowest offset."""
@@ -127,7 +127,7 @@ def _take(buf: Any, offset: Any, fields: Any, secret: Any, rows: Any, state: Any
 
 @inlined
 def _note_size(size: Any, step: Any, fields: Any, sizes: Any, state: Any) -> None:
-    """Note the word of a record. Where one does not fit, none of the log is of use."""
+    """Note the word of a record; if one does not fit, no word of the log is used."""
     time = fields[F_TIMESTAMP]
     if size > W_SIZE or step > W_STEP or (time << W_TIME_SHIFT) >> W_TIME_SHIFT != time:
         state[K_SIZES] = 0

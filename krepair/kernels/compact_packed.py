@@ -105,13 +105,13 @@ def filter_packed(
         first: row to begin with.
         after: row after the last.
         unpacked: uncompressed records of the batches, uint8[V].
-        most: a batch with more bytes of records is to be read alone.
+        most: largest size of a batch's records in bytes; a batch with more is read separately.
         stays: offsets that stay, int64[N], see ``filter_window``.
         held: offsets that other replicas hold, int64[H], see ``filter_window``.
         inputs: inputs of the compaction, int64[INPUT_SIZE].
         state: state of the pass, int64[FILTER_STATE], in and out.
         tallies: counters, int64[TALLY_COUNT], in and out.
-        out: uint8[V], out: what stays, one behind the other from its front on.
+        out: uint8[V], out: the records that stay, back to back.
 
     Returns:
         The row after the last that was dealt with: it stops behind one whose records cannot be read. Whoever reads that

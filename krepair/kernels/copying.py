@@ -1,4 +1,4 @@
-"""The copies that unpacking is made of. Sizes and places are not checked here: the caller must have checked them."""
+"""Copy bytes while unpacking. Sizes and places are not checked here: the caller must have checked them."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def _wide_product(builder: Any, args: Any) -> Any:
 
 @intrinsic
 def product_low(_typing: Any, a: Any, b: Any) -> Any:
-    """Lower half of the 128-bit product of two unsigned words."""
+    """Return the lower half of the 128-bit product of two unsigned words."""
 
     def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.trunc(_wide_product(builder, args), ir.IntType(64))

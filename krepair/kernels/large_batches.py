@@ -1,4 +1,4 @@
-"""The checksum of a batch or message that is larger than the window, piece by piece, so that memory stays bounded."""
+"""Compute the checksum of a batch or message larger than the window piece by piece, so that memory stays bounded."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The scan of messages of formats v0 and v1: one window at a time, with the same state as for v2 batches.
 
 A log may change its format with any message. The scan of v2 (``krepair.kernels.scan_window``) stops at a message of an
-old format, and this kernel goes on until the next v2 batch. An old message, plain or a wrapper, counts as one batch of
+old format, and this kernel continues to the next v2 batch. An old message, plain or a wrapper, counts as one batch of
 class ``RECORDS`` with one record. The messages in a wrapper are not read. An old message has no producer, so it always
 stays.
 

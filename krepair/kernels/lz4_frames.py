@@ -42,7 +42,7 @@ def _long(buf: Any, at: Any, end: Any, length: Any) -> Any:
 
 @kernel("bytes, long, long, bytes, long, long")
 def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
-    """Unpack one block; gives the place after its content, -1 if it is broken or has no room."""
+    """Unpack one block; return the place after its content, -1 if it is broken or does not fit."""
     limit = np.int64(begins + _BLOCK_BYTES)
     stop = min(limit, np.int64(room))
     at, to = np.int64(start), np.int64(begins)
@@ -85,7 +85,7 @@ def _block(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> 
 
 @kernel("bytes, long, long, bytes, long, long")
 def lz4_frame(buf: Any, start: Any, end: Any, out: Any, begins: Any, room: Any) -> Any:
-    """Unpack one frame; gives the place after its content, -1 if it is not a whole usual one or has no room."""
+    """Unpack one frame; return the place after its content, -1 if it is incomplete, unusual or does not fit."""
     to = np.int64(begins)
     at = np.int64(start + _FRONT_BYTES)
     if at + 4 > end or le64(buf, start) & _FRONT_MASK != _FRONT:

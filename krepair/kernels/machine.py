@@ -1,4 +1,4 @@
-"""The only module that calls numba's compiler, so that its settings stand in one place.
+"""The only module that calls numba's compiler, so that its settings are in one place.
 
 There is no fast-math, and there are no parallel loops: a kernel works on one window, and an engine runs many
 kernels. Machine code is made for a level of processors, not for the processor of this host, so that kernels compiled

@@ -1,4 +1,4 @@
-"""Find the next batch: the one question that every walk over a window asks, in one function.
+"""Find the next batch: every walk over a window uses this one function.
 
 Each walk decides for itself what it keeps of a batch, and what it reports where none begins.
 """

@@ -46,9 +46,9 @@ TWO_EPOCHS: Final = 8
 OPEN: Final = 16
 ABORTED: Final = 32
 OTHER: Final = OPEN | ABORTED
-"""The row is not of the last committed record, but of the last one that is open or aborted."""
+"""Bit of a row that holds the last open or aborted record of a key instead of the last committed one."""
 MARKER: Final = -1
-"""In the place of bits: the batch is a marker, and is not entered."""
+"""Value in place of the bits for a marker's batch, which is not entered."""
 
 # state of a table of keys
 E_BATCH: Final = 0  # next batch

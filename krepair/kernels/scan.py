@@ -25,10 +25,10 @@ WINDOW_BYTES = 1 << 20
 _FIRST_ROWS = 64
 _FIRST_EPOCHS = 64
 _BEFORE_CRC = 0xFFFFFFFF
-"""Of the header word that ends with the CRC, the bytes before it."""
+"""Mask of the bytes before the CRC in the header word that ends with the CRC."""
 
 ReadInto = Callable[[memoryview, int], int]
-"""Fills a buffer from a file position; gives the bytes read, 0 at the end. It may raise ``OSError``."""
+"""Function that fills a buffer from a file position and returns the bytes read, 0 at the end; may raise ``OSError``."""
 OnWindow = Callable[[Uint8s, int, Int32s, Uint8s], None]
 
 DAMAGE_TEXT: dict[int, str] = {
@@ -174,7 +174,7 @@ class SegmentSummary(Struct, frozen=True, kw_only=True, eq=False):  # noqa: PLW1
 
 
 class _Tables:
-    """The arrays that may have to grow during a scan."""
+    """Arrays that may have to grow during a scan."""
 
     def __init__(self) -> None:
         self.rows: Int64s = np.empty((_FIRST_ROWS, c.ROW_SIZE), np.int64)
@@ -337,7 +337,7 @@ def scan_segment(
 
 
 class WholeWindows:
-    """A scan of windows that somebody else has read: its checksums, and the digest of its headers.
+    """Scan of windows that the caller has read: their checksums, and the digest of their headers.
 
     Args:
         inputs: facts about the segment and the pass.

@@ -5,7 +5,7 @@ It parses v2 batches, checks CRC-32C, follows the transactions of each producer,
 (``krepair.kernels.scan``) refills the window, lets tables grow, or reports. Its slow twin is in ``tests/kernels``.
 
 Source: DefaultRecordBatch (2.2.1, 3.9), ProducerAppendInfo.append and CleanedTransactionMetadata (2.2.1),
-KAFKA-8351 for state across segments, KIP-534 for stamps.
+KAFKA-8351 for state across segments, KIP-534 for delete horizons.
 """
 
 from __future__ import annotations
@@ -355,7 +355,8 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
         if next_held < held.shape[0]:
             plain_below = min(plain_limit, held[next_held])
         # The short way. Most bloat consists of markers in the layout that brokers write, of producers without an open
-        # transaction. A marker goes this way only if it passes every test of the long way below.
+        # transaction. A marker goes this way only if it passes every test of the long way below: a test left out here
+        # would call a marker removable that the long way keeps.
         next_abort = entries[next_entry, 1] if next_entry < entries.shape[0] else INT64_MAX
         expected_length = _length_word(PLAIN_SIZE - LENGTH_END, last_leader_epoch)
         plain_from = place
@@ -466,7 +467,7 @@ def scan_window(buf: Any, filled: int, state: Any, inputs: Any, rows: Any, slots
                 previous_offset = last_offset
                 place = end
         if place > data_from:
-            continue  # what was worked out above is about the batch that was next then
+            continue  # next_abort, plain_below and the others were computed for the batch that was next before
         if place + HEADER > filled:
             if (
                 place + LENGTH_END + 5 <= filled

@@ -1,4 +1,4 @@
-"""The content of many batches, one behind the other in one buffer, in one call: lz4, or not compressed.
+"""Unpack the contents of many batches into one buffer in one call: lz4, or not compressed.
 
 Source: ``lz4_frames``.
 """
@@ -23,7 +23,7 @@ _LZ4: Final = int(Codec.LZ4)
 
 @kernel("bytes, rows, long, long, bytes")
 def unpack_frames(window: Any, packed: Any, first: Any, after: Any, out: Any) -> Any:
-    """Unpack batches one behind the other, from the front of a buffer.
+    """Unpack batches back to back into a buffer.
 
     Args:
         window: uint8[W + SLACK] with the batches.

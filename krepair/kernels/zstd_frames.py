@@ -75,7 +75,7 @@ def _most_of(buf: Any, start: Any, end: Any) -> Any:
 
 @kernel("bytes, rows, long, long, longs")
 def most_of_zstd(window: Any, packed: Any, first: Any, after: Any, most: Any) -> None:
-    """Find out how much the frames of batches can give.
+    """Bound the unpacked size of the frames of batches.
 
     Args:
         window: uint8[W + SLACK] with the batches.
