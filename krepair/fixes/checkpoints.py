@@ -14,7 +14,7 @@ from krepair.engine.engine import Engine
 from krepair.engine.items import ScanItem, ScanResult
 from krepair.errors import StalePlanError, UsageError
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.evidence import is_only_replica, read_metadata, said_to_be_alone
+from krepair.fixes.evidence import is_only_replica, read_metadata, recorded_as_only_replica
 from krepair.fixes.files import Made, made_anew, put_staged
 from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
 from krepair.fixes.gone_ends import end_now, gone_ends
@@ -133,7 +133,9 @@ class Checkpoints(Fix):
         others, accepted = work.plan.policy.others, work.plan.policy.accepted_losses
         metadata = read_metadata(work.view, others.own_metadata)
         alone = [
-            end for end in gone if said_to_be_alone(work.view, metadata, others.only_replica, end.folder)
+            end
+            for end in gone
+            if recorded_as_only_replica(work.view, metadata, others.only_replica, end.folder)
         ]
         data = b""
         for held in (held_lines(gone, accepted), held_lines(alone, accepted)):

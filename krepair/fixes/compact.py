@@ -76,45 +76,49 @@ class Compact(Fix):
         return not _not_asked_for(partition, context.settings.topic(partition.topic))
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Decide on each; one partition's failure never stops the others. ``check`` looks at no key."""
+        """Decide on each partition; one failure never stops the others. ``check`` reads no keys."""
         if purpose == "check":
             return
         left_alone = {survey.partition.folder: _why_left(survey) for survey in surveys}
         keys = _read_logs_and_keys(
             context, [survey for survey in surveys if left_alone[survey.partition.folder] is None]
         )
-        find_evidence(context, [one.partition for one in surveys if left_alone[one.partition.folder] is None])
+        find_evidence(
+            context, [survey.partition for survey in surveys if left_alone[survey.partition.folder] is None]
+        )
         able: list[tuple[Survey, CompactionInput]] = []
         for survey in surveys:
-            left = left_alone[survey.partition.folder]
-            found = left or _input(context, survey, keys.get(survey.partition.folder, {}))
-            if isinstance(found, LeftAlone):
-                survey.put(COMPACT_SEEN, found)
+            reason = left_alone[survey.partition.folder]
+            job = reason or _input(context, survey, keys.get(survey.partition.folder, {}))
+            if isinstance(job, LeftAlone):
+                survey.put(COMPACT_SEEN, job)
             else:
-                able.append((survey, found))
+                able.append((survey, job))
         _decide(context, able)
 
     def look(self, context: Context, survey: Survey) -> Seen:
         """Return KR108, KR109, and the segments that are rewritten."""
         findings = (*_waiting(context, survey), *_load_stops(context, survey))
-        seen = survey.seen(COMPACT_SEEN)
-        if seen is None:
+        decided = survey.seen(COMPACT_SEEN)
+        if decided is None:
             return Seen(findings)
-        if isinstance(seen, LeftAlone):
-            return Seen(findings, left=seen, left_note=f"its keys are left alone ({seen.code}): {seen.why}")
-        decision, sources = seen.compaction.decision, seen.compaction.sources
+        if isinstance(decided, LeftAlone):
+            return Seen(
+                findings, left=decided, left_note=f"its keys are left alone ({decided.code}): {decided.why}"
+            )
+        decision, sources = decided.compaction.decision, decided.compaction.sources
         before = sum(source.file_bytes for source in sources.values())
         evidence = evidence_of(context, survey.partition)
         return Seen(
             findings,
             changes=tuple(
-                rewrite_of(survey, _with_keys(group, sources)) for group in _changed(seen.compaction)
+                rewrite_of(survey, _with_keys(group, sources)) for group in _changed(decided.compaction)
             ),
             notes=notes_of(decision),
             compacted=Compacted(
                 decision,
-                with_bytes(evidence, decision, seen.compaction.horizons, before),
-                _keys(seen, before),
+                with_bytes(evidence, decision, decided.compaction.horizons, before),
+                _keys(decided, before),
             ),
         )
 
@@ -160,7 +164,7 @@ def _load_stops(context: Context, survey: Survey) -> Iterator[Finding]:
         return
     stops = load_stops(survey.segments, survey.log_start, context.version)
     for stop in stops:
-        what = (
+        where = (
             f"offset {stop.offset}, the last one of this segment, has an emptied batch"
             if stop.position >= 0
             else f"nothing from offset {stop.offset} up to the log end {stop.base_offset}"
@@ -168,14 +172,14 @@ def _load_stops(context: Context, survey: Survey) -> Iterator[Finding]:
         way = (
             "no later segment has a batch, so nothing can take its place: start 3.9.2 or later"
             if stop.is_end
-            else "--fix compact takes it out where it lies below the bound"
+            else "--fix compact removes it if it lies in the cleanable range"
         )
         yield Finding(
             rule="KR109",
             partition=survey.partition.folder,
             file=log_name(stop.base_offset),
             position=stop.position,
-            evidence=f"{what}: a broker before {stop.fixed_in} reads it for ever; {way}",
+            evidence=f"{where}: a broker before {stop.fixed_in} reads it forever; {way}",
             severity=None if context.options.broker_version else Severity.INFORMATION,
             fix="none" if stop.is_end else "",
         )
@@ -197,7 +201,7 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     """Scan the logs that were not read yet, and find the keys of all but the active ones in the same reading.
 
     Returns:
-        Partition folder -> base offset -> keys. Those above the bound, which is known after the scan, are not used.
+        Partition folder -> base offset -> keys. Keys past the compaction range, known only after the scan, are unused.
     """
     from krepair.rewrite.compaction.headers import note_bytes_of
     from krepair.rewrite.compaction.items import KeysItem
@@ -222,15 +226,15 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
         )
         for survey, segment in closed
     ]
-    scans = [scan_item(context, *one) for one in active]
+    scans = [scan_item(context, *job) for job in active]
     scanned = Scanned(beside_broker=context.beside_broker)
     keys: dict[str, dict[int, KeysResult]] = {}
-    for index, found in context.engine.map(find_keys, items):
+    for index, result in context.engine.map(find_keys, items):
         survey, segment = closed[index]
-        keys.setdefault(survey.partition.folder, {})[segment.base_offset] = found
-        scanned.take(survey, segment, found.scan or Failed(found.failure, found.why))
-    for index, result in context.engine.map(scan, scans):
-        scanned.take(*active[index], result)
+        keys.setdefault(survey.partition.folder, {})[segment.base_offset] = result
+        scanned.take(survey, segment, result.scan or Failed(result.failure, result.why))
+    for index, scan_result in context.engine.map(scan, scans):
+        scanned.take(*active[index], scan_result)
     scanned.put_into(unread)
     return keys
 
@@ -275,13 +279,13 @@ def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) ->
         return
     from krepair.rewrite.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
 
-    prepared = prepare(context.engine, [found for _, found in able], context.scratch.path)
+    prepared = prepare(context.engine, [job for _, job in able], context.scratch.path)
     outcomes = decide_compaction(context.engine, prepared)
-    for (survey, found), outcome in zip(able, outcomes, strict=True):
-        needs = scratch_bytes_at_most([found])
+    for (survey, job), outcome in zip(able, outcomes, strict=True):
+        needs = scratch_bytes_at_most([job])
         if not isinstance(outcome, LeftAlone):
             changed = _changed(outcome)
-            outcome = left_by_a_start(context, survey, found.policy, outcome.decision, changed) or outcome
+            outcome = left_by_a_start(context, survey, job.policy, outcome.decision, changed) or outcome
         if isinstance(outcome, LeftAlone):
             survey.put(COMPACT_SEEN, _with_advice(outcome, needs))
         else:
@@ -295,12 +299,12 @@ def _changed(compaction: Compaction) -> list[GroupDecision]:
     ]
 
 
-def _with_advice(left: LeftAlone, needs: int) -> LeftAlone:
+def _with_advice(reason: LeftAlone, needs: int) -> LeftAlone:
     """Add to keys that do not fit the command to type and the space that they need."""
-    if left.code != "disk":
-        return left
+    if reason.code != "disk":
+        return reason
     room = f"in a scratch folder its keys take at most {needs} bytes"
-    return LeftAlone("scratch", f"{left.why}; {room}", _SCRATCH_COMMAND)
+    return LeftAlone("scratch", f"{reason.why}; {room}", _SCRATCH_COMMAND)
 
 
 def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> GroupDecision:
@@ -308,9 +312,9 @@ def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> Gro
     return GroupDecision(tuple(sources), group.last_offset)
 
 
-def _keys(seen: SeenKeys, bytes_before: int) -> KeyCompaction:
+def _keys(decided: SeenKeys, bytes_before: int) -> KeyCompaction:
     """Return the figures of a partition's key compaction."""
-    compaction = seen.compaction
+    compaction = decided.compaction
     total = compaction.total
     return KeyCompaction(
         records=total.records,
@@ -325,6 +329,6 @@ def _keys(seen: SeenKeys, bytes_before: int) -> KeyCompaction:
         emptied=total.emptied,
         bytes_before=bytes_before,
         bytes_after=sum(outcome.kept_bytes for outcome in compaction.decision.outcomes),
-        scratch_bytes=seen.scratch_bytes,
+        scratch_bytes=decided.scratch_bytes,
         horizons=compaction.horizons,
     )

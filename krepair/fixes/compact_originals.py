@@ -52,12 +52,12 @@ def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
 
 
 def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
-    found: dict[int, FileFingerprint] = {}
+    logs: dict[int, FileFingerprint] = {}
     for file in plan.files:
         name = parse_file_name(file.name)
         if name.kind is FileKind.LOG and not name.state and name.base_offset is not None:
-            found[name.base_offset] = file
-    return dict(sorted(found.items()))
+            logs[name.base_offset] = file
+    return dict(sorted(logs.items()))
 
 
 def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
@@ -72,9 +72,9 @@ def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
             if state is not None and (state.size, state.mtime_ns) == (change.size_after, planned.mtime_ns):
                 logs[change.base_offset] = replace(planned, size=change.size_after)
     active = max(logs)
-    found = grown(staging.folder, logs[active])
-    if found is not None:
-        logs[active] = replace(logs[active], size=found.size, mtime_ns=found.mtime_ns, digest="")
+    grown_log = grown(staging.folder, logs[active])
+    if grown_log is not None:
+        logs[active] = replace(logs[active], size=grown_log.size, mtime_ns=grown_log.mtime_ns, digest="")
     return logs
 
 
@@ -87,15 +87,17 @@ def originals_of(work: Work, staging: Staging) -> Originals:
     """
     folder, logs = staging.folder, _logs_now(staging)
     moved: list[int] = []
-    written = {one.base_offset: (one.log_bytes, one.mtime_ns) for one in compacted_groups(staging.plan)}
+    written = {
+        group.base_offset: (group.log_bytes, group.mtime_ns) for group in compacted_groups(staging.plan)
+    }
     for base_offset, planned in logs.items():
         alike = written.get(base_offset) == (planned.size, planned.mtime_ns)
         if _is_there(staging, planned.name, planned, look=alike):
             continue
         if not _is_there(staging, folder.names.keep(planned.name), planned):
             raise StalePlanError(
-                f"{folder.at(planned.name)}: is not in its place and is not kept; which keys it holds cannot be known "
-                "any more"
+                f"{folder.at(planned.name)}: is neither in its place nor in the backup; the keys that it held cannot "
+                "be known any more"
             )
         moved.append(base_offset)
     place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))
@@ -104,10 +106,10 @@ def originals_of(work: Work, staging: Staging) -> Originals:
 
 def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
     """Return whether a name holds an original; if the new log has the same size and time, contents decide."""
-    found = staging.folder.state(name)
-    if found is None or (found.size, found.mtime_ns) != (planned.size, planned.mtime_ns):
+    state = staging.folder.state(name)
+    if state is None or (state.size, state.mtime_ns) != (planned.size, planned.mtime_ns):
         return False
-    return not look or staging.folder.begins_with(found, planned)
+    return not look or staging.folder.begins_with(state, planned)
 
 
 def key_compaction(plan: PartitionPlan) -> KeyCompaction:
@@ -126,9 +128,9 @@ def proof_problem(plan: PartitionPlan, proof: PartitionToProve) -> str:
     if proof.failure:
         return proof.why
     planned = key_compaction(plan)
-    found, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
-    if found != expected:
-        return f"{plan.folder}: (records, kept, keys) are {found}, the plan has {expected}"
+    proven, expected = (proof.records, proof.kept, proof.keys), (planned.records, planned.kept, planned.keys)
+    if proven != expected:
+        return f"{plan.folder}: (records, kept, keys) are {proven}, the plan has {expected}"
     return ""
 
 
@@ -289,8 +291,8 @@ def check_readings(staging: Staging, prepared: Prepared, readings: Mapping[int, 
     assert prepared.bound is not None
     now = readings_of(prepared, keys_by_base(compacted_groups(staging.plan)))
     for base, reading in readings.items():
-        found = now.get(base)
-        item = None if found is None else replace(found, protected=reading.protected)
+        repeated = now.get(base)
+        item = None if repeated is None else replace(repeated, protected=reading.protected)
         if prepared.bound.transactions or item != reading:
             why = (
                 "its log has transactions"

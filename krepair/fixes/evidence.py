@@ -61,30 +61,36 @@ if TYPE_CHECKING:
     from krepair.rewrite.compaction.rows import RowFile
 
 _Logs = tuple[tuple[ReplicaLog, ...], tuple[int, ...]]
-"""Logs of the other replicas, and brokers of which it is a person's word that these are all."""
+"""Logs of the other replicas, and the brokers for which only a person vouches that all log directories were read."""
 Clusters = tuple[ClusterView | None, tuple[ClusterView, ...]]
-"""What ``--cluster`` names, and the metadata logs of this broker."""
+"""State of the cluster that ``--cluster`` names, and the metadata logs of this broker."""
 
 
 def read_clusters(options: Options, view: LogDir) -> Clusters:
-    """Read what is known of the cluster.
+    """Read the ``--cluster`` file and the metadata logs of this broker.
 
     Args:
         options: options as they were typed.
 
     Raises:
         UsageError: ``--cluster`` names no file, or ``--config`` cannot be read.
-        RefusedError: what ``--cluster`` names is damaged, or of another cluster.
-        UnreadableError: it could not be read.
+        RefusedError: the file that ``--cluster`` names is damaged, or of another cluster.
+        UnreadableError: the file could not be read.
     """
-    given = read_cluster_file(options.cluster) if options.cluster else None
-    if given is not None and given.cluster_id and view.cluster_id and given.cluster_id != view.cluster_id:
+    cluster = read_cluster_file(options.cluster) if options.cluster else None
+    if (
+        cluster is not None
+        and cluster.cluster_id
+        and view.cluster_id
+        and cluster.cluster_id != view.cluster_id
+    ):
         raise RefusedError(
-            f"--cluster {options.cluster} is of cluster {given.cluster_id}, {view.path} is of cluster {view.cluster_id}"
+            f"--cluster {options.cluster} is of cluster {cluster.cluster_id}, {view.path} is of cluster "
+            f"{view.cluster_id}"
         )
-    his = not why_of_another_broker(options.config, view.path, view.broker_id)
-    dirs = configured_metadata_dirs(options.config) if his else ()
-    return given, read_metadata(view, [f"{path}/{METADATA_FOLDER}" for path in dirs])
+    is_of_broker = not why_of_another_broker(options.config, view.path, view.broker_id)
+    dirs = configured_metadata_dirs(options.config) if is_of_broker else ()
+    return cluster, read_metadata(view, [f"{path}/{METADATA_FOLDER}" for path in dirs])
 
 
 def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ...]:
@@ -94,14 +100,14 @@ def read_metadata(view: LogDir, folders: Iterable[str]) -> tuple[ClusterView, ..
         view: the log directory; the log beside its partitions is one of them.
         folders: other folders in which a metadata log may be.
     """
-    found: dict[str, ClusterView] = {}
+    views: dict[str, ClusterView] = {}
     for folder in (f"{view.path}/{METADATA_FOLDER}", *folders):
         real = os.path.realpath(folder)
-        if real not in found and os.path.isdir(real):
+        if real not in views and os.path.isdir(real):
             with suppress(KrepairError):
-                found[real] = read_cluster_file(real)
+                views[real] = read_cluster_file(real)
     ours = {"", view.cluster_id} if view.cluster_id else None
-    return tuple(one for one in found.values() if ours is None or one.cluster_id in ours)
+    return tuple(view for view in views.values() if ours is None or view.cluster_id in ours)
 
 
 def others_of(context: Context) -> Others:
@@ -111,7 +117,7 @@ def others_of(context: Context) -> Others:
         cluster="" if cluster is None else os.path.abspath(options.cluster),
         cluster_digest="" if cluster is None else cluster.digest,
         cluster_source="" if cluster is None else cluster.source,
-        own_metadata=tuple(one.path for one in context.own_metadata),
+        own_metadata=tuple(view.path for view in context.own_metadata),
         replicas=options.replicas,
         only_replica=options.only_replica,
         as_broker=options.as_broker,
@@ -121,13 +127,13 @@ def others_of(context: Context) -> Others:
 
 def _searched(context: Context) -> tuple[SearchedDir, ...]:
     """Return the log directories beside this one in which a broker may be making a replica."""
-    found = {
+    searched = {
         view.path: SearchedDir(broker_id=broker, path=view.path)
         for broker, views in context.brokers.items()
         for view in views
         if view is not context.view
     }
-    return tuple(found[path] for path in sorted(found))
+    return tuple(searched[path] for path in sorted(searched))
 
 
 def evidence_of(context: Context, partition: Partition) -> Evidence:
@@ -137,25 +143,27 @@ def evidence_of(context: Context, partition: Partition) -> Evidence:
 
 
 def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
-    """Find what is known of the other replicas of many partitions, and read the logs of all of them in one job."""
+    """Find the evidence for many partitions, reading the logs of all their other replicas in one job."""
     unknown = [partition for partition in partitions if partition.folder not in context.evidence]
     if not unknown:
         return
     folders = folders_of_others(context)
     known: list[tuple[Partition, Evidence]] = []
-    asked: list[Asked] = []
+    to_read: list[ReplicasToRead] = []
     for partition in unknown:
-        found = _found(context, partition, folders)
-        if isinstance(found, Evidence):
-            context.evidence[partition.folder] = _unless_moving(context, partition, found)
+        evidence_or_logs = _evidence_or_logs(context, partition, folders)
+        if isinstance(evidence_or_logs, Evidence):
+            context.evidence[partition.folder] = _unless_moving(context, partition, evidence_or_logs)
         else:
-            logs, your_word = found
-            known.append((partition, _of_replicas(context, logs, your_word)))
-            asked.append(
+            logs, vouched_for = evidence_or_logs
+            known.append((partition, _of_replicas(context, logs, vouched_for)))
+            to_read.append(
                 (LogsItem(place=place_of(context.view, partition), segments=partition.log_sizes[:-1]), logs)
             )
-    scratch = context.scratch.path if asked else ""
-    for (partition, evidence), others in zip(known, read_others(context.engine, scratch, asked), strict=True):
+    scratch = context.scratch.path if to_read else ""
+    for (partition, evidence), others in zip(
+        known, read_others(context.engine, scratch, to_read), strict=True
+    ):
         if isinstance(others, NotKnownError):
             evidence = _unless_moving(context, partition, _without_logs(context, str(others)))
         else:
@@ -169,36 +177,36 @@ def forget_logs(context: Context, partition: Partition, why: str) -> None:
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
-def _found(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
+def _evidence_or_logs(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
     """Return the evidence, or the logs that must be read first.
 
     A broker does not start while it has a partition twice, and a person decides which of the two to keep.
     """
     for view in context.own_dirs.views:
-        if any(one.key == partition.key for one in view.partitions):
+        if any(other.key == partition.key for other in view.partitions):
             text = f"this broker has it in {view.path}, too: move one of the two folders out"
             return Evidence(kind="none", why=text)
-    return _of_an_only_one(context, partition) or _of_the_cluster(context, partition, folders)
+    return _of_a_sole_replica(context, partition) or _of_the_cluster(context, partition, folders)
 
 
-def _unless_moving(context: Context, partition: Partition, found: Evidence) -> Evidence:
+def _unless_moving(context: Context, partition: Partition, evidence: Evidence) -> Evidence:
     """Accept evidence without other logs only if the broker does not move the partition between its disks.
 
     The broker would resume copying from this log to the new one. The copy may already hold a value whose tombstone
     would be removed here, or records of a transaction whose marker would. Kafka pauses the cleaner of such a partition.
     """
-    if found.kind == "none":
-        return found
+    if evidence.kind == "none":
+        return evidence
     if context.own_dirs.unread:
         return Evidence(kind="none", why=context.own_dirs.unread)
     for view in context.brokers[context.broker_id]:
-        for one in futures_of(view, partition.topic, partition.number):
+        for future in futures_of(view, partition.topic, partition.number):
             return Evidence(
                 kind="none",
-                why=f"the broker moves it to another log directory ({view.path}/{one.folder}), and does not clean it "
-                "meanwhile",
+                why=f"the broker moves it to another log directory ({view.path}/{future.folder}), and does not clean "
+                "it until then",
             )
-    return found
+    return evidence
 
 
 def _line(context: Context, partition: Partition) -> Assignment | None:
@@ -207,56 +215,60 @@ def _line(context: Context, partition: Partition) -> Assignment | None:
     return None if cluster is None else cluster.partitions.get(partition.key)
 
 
-def _of_an_only_one(context: Context, partition: Partition) -> Evidence | None:
+def _of_a_sole_replica(context: Context, partition: Partition) -> Evidence | None:
     """Return evidence that there is no other replica, or that this claim is contradicted; None if neither."""
     options, line = context.options, _line(context, partition)
-    said = next((one for one in (partition.topic, EVERY_TOPIC) if one in options.only_replica), "")
+    word = next((word for word in (partition.topic, EVERY_TOPIC) if word in options.only_replica), "")
     own = _lines_in(context.own_metadata, context.view, partition)
     for where, known in ((options.cluster, line), *own):
-        if said and known is not None and len(known.replicas) > 1:
+        if word and known is not None and len(known.replicas) > 1:
             brokers = ", ".join(map(str, known.replicas))
-            return Evidence(kind="none", why=f"--only-replica {said}, but {where} has replicas {brokers}")
-    if said:
-        return Evidence(kind="only-replica", why=f"--only-replica {said}: there is said to be no other one")
-    if own and all(_is_only_one(context.view, one) for _, one in own):
+            return Evidence(kind="none", why=f"--only-replica {word}, but {where} has replicas {brokers}")
+    if word:
+        return Evidence(kind="only-replica", why=f"--only-replica {word}: there is said to be no other one")
+    if own and all(_is_sole_replica(context.view, line) for _, line in own):
         return Evidence(kind="only-replica", why=f"{own[0][0]} has this broker as its only replica")
     return None
 
 
 def is_only_replica(context: Context, partition: Partition) -> bool:
     """Return whether a metadata log of this broker, or a person, says that there is no other replica."""
-    found = _of_an_only_one(context, partition)
-    return found is not None and found.kind == "only-replica"
+    evidence = _of_a_sole_replica(context, partition)
+    return evidence is not None and evidence.kind == "only-replica"
 
 
-def said_to_be_alone(
+def recorded_as_only_replica(
     view: LogDir, metadata: Sequence[ClusterView], only_replica: Sequence[str], folder: str
 ) -> bool:
-    """Return the same of a partition as a plan was told it, by its folder."""
-    partition = next(one for one in view.partitions if one.folder == folder)
+    """Return ``is_only_replica`` of a partition folder, by what a plan records instead of by the options."""
+    partition = next(listed for listed in view.partitions if listed.folder == folder)
     own = _lines_in(metadata, view, partition)
-    said = partition.topic in only_replica or EVERY_TOPIC in only_replica
-    return all(_is_only_one(view, one) for _, one in own) if own else said
+    vouched_for = partition.topic in only_replica or EVERY_TOPIC in only_replica
+    return all(_is_sole_replica(view, line) for _, line in own) if own else vouched_for
 
 
-def why_not_only_now(
-    view: LogDir, metadata: Sequence[ClusterView], partition: Partition, *, said: bool
+def why_no_longer_only_replica(
+    view: LogDir, metadata: Sequence[ClusterView], partition: Partition, *, vouched_for: bool
 ) -> str:
-    """Return why an only replica may have company by now, by its broker's metadata logs; empty if it does not.
+    """Return why a partition may have more replicas by now, by its broker's metadata logs; empty if it has not.
 
     Args:
         view: the log directory as it is now.
         metadata: the metadata logs as they are now.
-        said: true if a person has said that there is no other replica: then only a contradiction counts.
+        vouched_for: True if a person vouches that there is no other replica: then only a contradiction counts.
     """
     lines = _lines_in(metadata, view, partition)
     was = f"{partition.folder} was the only replica when the plan was made, but"
     for where, line in lines:
-        if not _is_only_one(view, line) and not (said and len(line.replicas) < 2):
+        if not _is_sole_replica(view, line) and not (vouched_for and len(line.replicas) < 2):
             here = list(line.replicas) == [id_of(view)]
-            found = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
-            return f"{was} {where} {found} now"
-    return "" if lines or said else f"{was} no metadata log of this broker ({METADATA_FOLDER}) tells it now"
+            change = "moves it" if here else f"has replicas {', '.join(map(str, line.replicas))}"
+            return f"{was} {where} {change} now"
+    return (
+        ""
+        if lines or vouched_for
+        else f"{was} no metadata log of this broker ({METADATA_FOLDER}) tells it now"
+    )
 
 
 def _lines_in(
@@ -299,8 +311,8 @@ def _assigned_since(context: Context) -> str:
     cluster = context.cluster
     if cluster is None:
         return ""
-    given = itertools.chain(*context.brokers.values())
-    late_ms = max(map(_last_write_ms, given)) - cluster.as_of_ms
+    views = itertools.chain(*context.brokers.values())
+    late_ms = max(map(_last_write_ms, views)) - cluster.as_of_ms
     if late_ms <= CLOCKS_APART_MS:
         return ""
     return (
@@ -309,15 +321,17 @@ def _assigned_since(context: Context) -> str:
     )
 
 
-def _of_replicas(context: Context, logs: Sequence[ReplicaLog], your_word: Sequence[int]) -> Evidence:
+def _of_replicas(context: Context, logs: Sequence[ReplicaLog], vouched_for: Sequence[int]) -> Evidence:
     """Return the evidence that the logs of the other replicas were read."""
-    brokers = ", ".join(str(one.broker) for one in logs) or "none"
-    words = [f"; that these are all log directories of broker {broker} is your word" for broker in your_word]
+    brokers = ", ".join(str(log.broker) for log in logs) or "none"
+    words = [
+        f"; that these are all log directories of broker {broker} is your word" for broker in vouched_for
+    ]
     why = f"the logs of the other replicas were read: {brokers}{''.join(words)}{_assigned_since(context)}"
-    return Evidence(kind="replicas", why=why, logs=tuple(one.planned for one in logs))
+    return Evidence(kind="replicas", why=why, logs=tuple(log.planned for log in logs))
 
 
-def _is_only_one(view: LogDir, line: Assignment) -> bool:
+def _is_sole_replica(view: LogDir, line: Assignment) -> bool:
     """Return whether a metadata log assigns this replica alone, and in this directory."""
     me = id_of(view)
     if list(line.replicas) != [me] or line.moving:
@@ -330,8 +344,8 @@ def _directory_of(line: Assignment, broker_id: int) -> str:
     """Return the id of the log directory to which a broker's replica is assigned; empty if unknown (KIP-858)."""
     if len(line.directories) != len(line.replicas):
         return ""
-    found = line.directories[line.replicas.index(broker_id)]
-    return "" if found in RESERVED_DIRECTORY_IDS else found
+    directory = line.directories[line.replicas.index(broker_id)]
+    return "" if directory in RESERVED_DIRECTORY_IDS else directory
 
 
 def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | None) -> str:
@@ -340,8 +354,8 @@ def _why_not_in_sync(context: Context, partition: Partition, line: Assignment | 
     if context.cluster.source != "describe":
         return f"{context.options.cluster} was not written by a running broker"
     topic_id = replica_state(context.view, partition).topic_id
-    found = why_not_in_sync(context.broker_id, topic_id, line) or _why_not_of_now(context)
-    return found.replace("TOPIC", partition.topic)
+    reason = why_not_in_sync(context.broker_id, topic_id, line) or _why_not_of_now(context)
+    return reason.replace("TOPIC", partition.topic)
 
 
 def _why_not_of_now(context: Context) -> str:
@@ -360,7 +374,7 @@ def _last_write_ms(view: LogDir) -> int:
     counts; -1 without any.
     """
     marks = view.high_watermark.file
-    others = (one.file for one in (view.recovery_point, view.log_start, view.cleaner))
+    others = (checkpoint.file for checkpoint in (view.recovery_point, view.log_start, view.cleaner))
     files = [marks] if marks is not None else [file for file in others if file is not None]
     return max((file.mtime_ns // 1_000_000 for file in files), default=-1)
 
@@ -373,8 +387,8 @@ def _in_sync_text(context: Context, partition: Partition, line: Assignment) -> s
     assert context.cluster is not None
     if not context.cluster.source_is_certain:
         text += "; that a broker answered, and not ZooKeeper, is your word too"
-    asked = time_text(context.cluster.as_of_ms)
-    return f"{text}; {context.options.cluster} is of {asked}: if it was copied, this is the time of the copy"
+    as_of = time_text(context.cluster.as_of_ms)
+    return f"{text}; {context.options.cluster} is of {as_of}: if it was copied, this is the time of the copy"
 
 
 def with_bytes(
@@ -394,7 +408,7 @@ def with_bytes(
     after = {choice.name: choice.log_bytes_after for choice in decision.horizons}
     chosen = next((choice.name for choice in decision.horizons if choice.chosen), spans.NONE)
     goes = {choice.name: choice.dropped_bytes for choice in tombstones}
-    before = file_bytes if file_bytes >= 0 else sum(one.log_bytes for one in decision.outcomes)
+    before = file_bytes if file_bytes >= 0 else sum(outcome.log_bytes for outcome in decision.outcomes)
     of_keys = goes.get(chosen, 0)
     return replace(
         evidence,
@@ -413,8 +427,8 @@ def _more(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: st
 
 _AT_ONCE: Final = 256
 """Partitions whose other replicas are read in one job."""
-Asked = tuple[LogsItem, tuple[ReplicaLog, ...]]
-"""A log, its bytes those of valid batches, and those of the other replicas for which its markers may have to stay."""
+ReplicasToRead = tuple[LogsItem, tuple[ReplicaLog, ...]]
+"""A log up to its last valid batch, and the logs of other replicas that may still need its markers."""
 Folders = Mapping[tuple[int, str, int], Sequence[tuple[LogDir, Partition]]]
 """(broker, topic, number) -> the folders of that partition, each with its log directory."""
 
@@ -437,10 +451,10 @@ class OtherReplicas:
 
 
 OTHERS: Final[Sight[OtherReplicas | None]] = Sight("other replicas")
-"""Where their logs were read."""
+"""Result of reading the logs of a partition's other replicas."""
 
 
-# -- which they are
+# -- which replicas there are
 
 
 def other_replicas(
@@ -449,17 +463,15 @@ def other_replicas(
     """Return all assigned replicas but this one, and folders that a broker is about to make replicas.
 
     Args:
-        context: context with the log directories of the other brokers.
-        partition: partition of this broker.
         line: assignment of the partition by the cluster.
         me: id of this broker.
         folders: result of ``folders_of_others``.
 
     Returns:
-        (their logs; brokers of which nothing but a person says that all their log directories were read).
+        (logs of these replicas; brokers for which only a person vouches that all log directories were read).
 
     Raises:
-        NotKnownError: one is missing, cannot be read, or is of another topic of the same name.
+        NotKnownError: a replica is missing, cannot be read, or is of another topic of the same name.
     """
     if context.cluster is None:
         raise NotKnownError("--replicas without --cluster does not tell which replicas there are")
@@ -474,23 +486,23 @@ def other_replicas(
     _check_own(context, mine, line, me)
     logs = list(_futures(me, context.brokers[me], partition))
     others = [broker for broker in line.replicas if broker != me]
-    your_word = tuple(broker for broker in others if not _is_whole(context, broker))
+    vouched_for = tuple(broker for broker in others if not _is_whole(context, broker))
     if context.own_dirs.unsaid:
-        your_word = tuple(sorted((me, *your_word)))
+        vouched_for = tuple(sorted((me, *vouched_for)))
     for broker in others:
         logs.append(_current(broker, folders, partition))
         logs += _futures(broker, context.sides[broker], partition)
-    for one in logs:
-        _check(one, mine, line)
-    _check_one_topic(one.state for one in logs)
-    return tuple(logs), your_word
+    for log in logs:
+        _check(log, mine, line)
+    _check_one_topic(log.state for log in logs)
+    return tuple(logs), vouched_for
 
 
 def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) -> None:
     """Check that this broker is assigned, and that all its log directories are known.
 
     Raises:
-        NotKnownError: not so, or the state of the cluster is of another topic of the same name.
+        NotKnownError: one of both is not so, or the state of the cluster is of another topic of the same name.
     """
     assert context.cluster is not None
     if me not in line.replicas:
@@ -526,7 +538,7 @@ def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bo
         ids: ids of the directories that were read, empty where a directory has none.
 
     Raises:
-        NotKnownError: it has registered others.
+        NotKnownError: the broker has registered other directories.
     """
     registered = cluster.brokers.get(broker, ())
     if not registered or not ids:
@@ -541,17 +553,19 @@ def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bo
 
 def folders_of_others(context: Context) -> Folders:
     """Return all partition folders of other brokers' log directories, by (broker, topic, number)."""
-    found: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
+    by_replica: dict[tuple[int, str, int], list[tuple[LogDir, Partition]]] = {}
     for broker, views in context.sides.items():
         for view in views:
-            for one in view.partitions:
-                found.setdefault((broker, one.topic, one.number), []).append((view, one))
-    return found
+            for partition in view.partitions:
+                by_replica.setdefault((broker, partition.topic, partition.number), []).append(
+                    (view, partition)
+                )
+    return by_replica
 
 
 def _current(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
     here = folders.get((broker, partition.topic, partition.number), ())
-    same = [listed(broker, view, one) for view, one in here]
+    same = [listed(broker, view, folder) for view, folder in here]
     if len(same) != 1:
         raise NotKnownError(f"replica {broker}: {len(same)} folders of it were found, one was expected")
     return same[0]
@@ -559,8 +573,8 @@ def _current(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
 
 def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ReplicaLog]:
     for view in views:
-        for one in futures_of(view, partition.topic, partition.number):
-            yield listed(broker, view, one)
+        for future in futures_of(view, partition.topic, partition.number):
+            yield listed(broker, view, future)
 
 
 def listed(broker: int, view: LogDir, partition: Partition) -> ReplicaLog:
@@ -587,22 +601,22 @@ def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
     return "it has no log" if not partition.segments and state.kind == CURRENT else ""
 
 
-def _check(one: ReplicaLog, mine: ReplicaState, line: Assignment) -> None:
+def _check(log: ReplicaLog, mine: ReplicaState, line: Assignment) -> None:
     for other in (mine.topic_id, line.topic_id):
-        if one.state.topic_id and other and one.state.topic_id != other:
-            raise NotKnownError(f"{one.place.path} has topic id {one.state.topic_id}, expected {other}")
+        if log.state.topic_id and other and log.state.topic_id != other:
+            raise NotKnownError(f"{log.place.path} has topic id {log.state.topic_id}, expected {other}")
 
 
 def _check_one_topic(states: Iterable[ReplicaState]) -> None:
-    """Check that the others are of one topic, where neither this replica nor the cluster tells its id.
+    """Check that all other replicas are of one topic, in case neither this replica nor the cluster tells the topic id.
 
     Raises:
-        NotKnownError: they are of several topics of one name.
+        NotKnownError: the replicas are of several topics of one name.
     """
-    found = sorted({state.topic_id for state in states if state.topic_id})
-    if len(found) > 1:
+    topic_ids = sorted({state.topic_id for state in states if state.topic_id})
+    if len(topic_ids) > 1:
         raise NotKnownError(
-            f"the other replicas are of several topics of this name: their ids are {', '.join(found)}"
+            f"the other replicas are of several topics of this name: their ids are {', '.join(topic_ids)}"
         )
 
 
@@ -618,76 +632,80 @@ def logs_again(
         dirs: the log directories that hold them.
 
     Raises:
-        StalePlanError: one is not there any more, or is not as it was; or there is one more.
+        StalePlanError: a log is gone or has changed, or there is one more.
     """
     views: dict[str, LogDir] = {}
     host = own.host
-    found = []
+    replica_logs = []
     for log in logs:
         view, here = dirs.look(log.log_dir, log.folder)
         views[log.log_dir] = view
         where = f"{log.log_dir}/{log.folder}, the log of broker {log.broker_id}"
         if here is None or view.host != host or view.broker_id not in ("", str(log.broker_id)):
-            raise StalePlanError(f"{where}: is not there any more, or is another one")
+            raise StalePlanError(f"{where}: is gone, or belongs to another host or broker")
         try:
-            one = listed(log.broker_id, view, here)
+            replica_log = listed(log.broker_id, view, here)
         except NotKnownError as error:
             raise StalePlanError(str(error)) from error
         if digest_of_files(here) != log.digest:
             raise StalePlanError(f"{where}: has changed since the plan was made")
-        found.append(one)
+        replica_logs.append(replica_log)
     known = {(log.log_dir, log.folder) for log in logs}
     for view in (own, *views.values()):
         for marked in futures_of(view, mine.topic, mine.partition):
             if (view.path, marked.folder) not in known:
-                raise StalePlanError(f"{view.path}/{marked.folder}: has come since the plan was made")
-    return found
+                raise StalePlanError(f"{view.path}/{marked.folder}: appeared after the plan was made")
+    return replica_logs
 
 
-# -- what stays for them
+# -- what stays for the other replicas
 
 
-def read_others(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
-    """Read the headers of the other replicas of partitions, those of many in one job.
+def read_others(
+    engine: Engine, scratch: str, to_read: Sequence[ReplicasToRead]
+) -> list[OtherReplicas | NotKnownError]:
+    """Read the headers of the other replicas of partitions, many partitions in one job.
 
     Args:
         scratch: path of a scratch folder, empty if there is none.
-        asked: partitions and the logs of their other replicas.
+        to_read: partitions and the logs of their other replicas.
 
     Returns:
-        For each partition what is known of them, or why they are not known.
+        For each partition its other replicas, or why they are unknown.
     """
-    found: list[OtherReplicas | NotKnownError] = []
-    for first in range(0, len(asked), _AT_ONCE):
-        found += _read_some(engine, scratch, asked[first : first + _AT_ONCE])
-    return found
+    results: list[OtherReplicas | NotKnownError] = []
+    for first in range(0, len(to_read), _AT_ONCE):
+        results += _read_some(engine, scratch, to_read[first : first + _AT_ONCE])
+    return results
 
 
-def _read_some(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+def _read_some(
+    engine: Engine, scratch: str, to_read: Sequence[ReplicasToRead]
+) -> list[OtherReplicas | NotKnownError]:
     from krepair.replicas.headers import MarkersItem, find_markers_to_keep
 
-    read = read_replicas(engine, [log for _, of_one in asked for log in of_one], scratch)
-    found: list[OtherReplicas | NotKnownError] = []
+    read = read_replicas(engine, [log for _, other_logs in to_read for log in other_logs], scratch)
+    results: list[OtherReplicas | NotKnownError] = []
     keeping: list[tuple[int, MarkersItem]] = []
-    for number, (mine, of_one) in enumerate(asked):
-        replicas = tuple(itertools.islice(read, len(of_one)))
+    for number, (mine, other_logs) in enumerate(to_read):
+        replicas = tuple(itertools.islice(read, len(other_logs)))
         problem = next(filter(None, map(_why_not_known, replicas)), "")
-        found.append(NotKnownError(problem) if problem else OtherReplicas(replicas))
-        runs = tuple(one.replica.headers.runs for one in replicas if one.replica.headers.runs)
+        results.append(NotKnownError(problem) if problem else OtherReplicas(replicas))
+        runs = tuple(replica.replica.headers.runs for replica in replicas if replica.replica.headers.runs)
         if runs and not problem:
             keeping.append((number, MarkersItem(place=mine.place, segments=mine.segments, runs=runs)))
     for number, kept in engine.each(find_markers_to_keep, keeping):
-        known = found[number]
+        known = results[number]
         if isinstance(kept, Failed):
-            found[number] = NotKnownError(kept.why)
+            results[number] = NotKnownError(kept.why)
         elif isinstance(known, OtherReplicas):
-            found[number] = dataclasses.replace(known, markers=kept)
-    return found
+            results[number] = dataclasses.replace(known, markers=kept)
+    return results
 
 
-def _why_not_known(one: ReadReplica) -> str:
+def _why_not_known(replica: ReadReplica) -> str:
     """Return why the log of a replica does not show what the replica holds, or empty."""
-    who, path, headers = f"replica {one.log.broker}", one.log.place.path, one.replica.headers
+    who, path, headers = f"replica {replica.log.broker}", replica.log.place.path, replica.replica.headers
     if headers.failure:
         return f"{who}: {headers.why}"
     for damage in headers.damages:
@@ -695,8 +713,8 @@ def _why_not_known(one: ReadReplica) -> str:
     for end, following in table(headers.borders, 2).tolist():
         if following < end:
             return f"{who}: {path}: an offset of {end} or more was expected, found {following}"
-    recorded = max(one.log.state.high_watermark, one.log.state.recovery_point)
-    if one.log.state.kind == CURRENT and recorded > headers.log_end:
+    recorded = max(replica.log.state.high_watermark, replica.log.state.recovery_point)
+    if replica.log.state.kind == CURRENT and recorded > headers.log_end:
         return f"{path} of {who} is cut: it ends at {headers.log_end}"
     return ""
 
@@ -711,13 +729,13 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
     from krepair.rewrite.compaction.partitions import rows_inline_of
     from krepair.rewrite.compaction.tasks import find_keys
 
-    logs = [one.log for one in others.replicas]
-    count = sum(len(one.segments) for one in logs)
-    asked = [
+    logs = [replica.log for replica in others.replicas]
+    count = sum(len(log.segments) for log in logs)
+    items = [
         (
-            f"{one.place.path}/{log_name(base)}",
+            f"{log.place.path}/{log_name(base)}",
             KeysItem(
-                place=one.place,
+                place=log.place,
                 base_offset=base,
                 size=size,
                 aborted=touching(aborted, base, 2**63 - 1),
@@ -727,21 +745,21 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
                 lowest=True,
             ),
         )
-        for one, aborted in zip(
+        for log, aborted in zip(
             logs, (aborted_of(each.replica.transactions) for each in others.replicas), strict=True
         )
-        for base, size in one.segments
+        for base, size in log.segments
         if size
     ]
     files: list[RowFile] = []
-    for where, keys in engine.each(find_keys, asked):
+    for where, keys in engine.each(find_keys, items):
         if keys.failure or keys.problem:
             raise NotKnownError(f"{where}: {keys.why or keys.problem}")
         files += keys.files
     return tuple(files)
 
 
-# -- whether another replica has a history of its own: then one of the two will cut its log where they part
+# -- replicas with a history of their own: one of the two logs will be truncated where they diverge
 
 
 def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlone | None:
@@ -764,9 +782,11 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
         return LeftAlone("unreadable", f"{survey.partition.folder}: {epochs.wrong}", damaged=True)
     mine = _own(survey, epochs.recorded.entries)
     forks = [
-        (fork, one) for one in others.replicas if (fork := find_fork(mine, one.replica.history)) is not None
+        (fork, replica)
+        for replica in others.replicas
+        if (fork := find_fork(mine, replica.replica.history)) is not None
     ]
-    fork, other = min(forks, default=(None, None), key=lambda found: found[0].offset)
+    fork, other = min(forks, default=(None, None), key=lambda fork_and_replica: fork_and_replica[0].offset)
     if fork is None or other is None or fork.offset >= high_watermark:
         return None
     here, there = (fork.epoch, fork.later) if fork.first_is_behind else (fork.later, fork.epoch)
@@ -781,7 +801,7 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
 
 def _own(survey: Survey, recorded: Sequence[EpochEntry]) -> History:
     starts = [tuple(entry) for entry in recorded]
-    runs = runs_of_segments([one.summary for one in survey.segments])
+    runs = runs_of_segments([facts.summary for facts in survey.segments])
     return History(runs, np.array(starts, np.int64).reshape(-1, 2))
 
 
@@ -793,7 +813,7 @@ def _compare(context: Context, survey: Survey) -> Next:
     return Next.of("compare", *sides, "--partition", survey.partition.folder)
 
 
-# -- the third reading: what is gone from the staged logs is held against what the other replicas have
+# -- the third reading: markers that the staged logs lack are compared with the transactions of the other replicas
 
 
 class Staged(NamedTuple):
@@ -804,7 +824,7 @@ class Staged(NamedTuple):
         place: location of the partition.
         others: the other replicas on which its part of the plan rests.
         logs: (base offset, absolute path, bytes of valid batches) of all logs as they were, ascending.
-        results: base offset of a log that is written anew -> absolute path of its new log.
+        results: base offset of a log that is rewritten -> absolute path of its new log.
     """
 
     staging: Staging
@@ -818,19 +838,22 @@ def prove_markers(work: Work, partitions: Sequence[Staged]) -> None:
     """Prove that no removed marker ends a transaction that another replica holds; problems go to the stagings."""
     from krepair.replicas.evidence_check import MarkersGoneItem, NeededItem, find_markers_gone, find_needed
 
-    asked = [one for one in partitions if one.others]
+    resting = [partition for partition in partitions if partition.others]
     items = [
-        MarkersGoneItem(place=one.place, logs=one.logs, results=one.results, scratch=work.scratch.path)
-        for one in asked
+        MarkersGoneItem(
+            place=partition.place, logs=partition.logs, results=partition.results, scratch=work.scratch.path
+        )
+        for partition in resting
     ]
     waiting: list[tuple[Staged, NeededItem]] = []
-    for index, found in work.engine.map(find_markers_gone, items):
-        one = asked[index]
-        if isinstance(found, Failed):
-            one.staging.fails(found)
-        elif found.path or found.data:
+    for index, gone in work.engine.map(find_markers_gone, items):
+        partition = resting[index]
+        if isinstance(gone, Failed):
+            partition.staging.fails(gone)
+        elif gone.path or gone.data:
             waiting += [
-                (one, NeededItem(place=log.place, segments=log.segments, gone=found)) for log in one.others
+                (partition, NeededItem(place=log.place, segments=log.segments, gone=gone))
+                for log in partition.others
             ]
-    for one, needed in work.engine.each(find_needed, waiting):
-        one.staging.fails(needed)
+    for partition, needed in work.engine.each(find_needed, waiting):
+        partition.staging.fails(needed)

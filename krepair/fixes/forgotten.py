@@ -68,69 +68,71 @@ class OpenTransactions:
         self._pending: dict[Open, int] = {}
         self.forgotten: set[Open] = set()
 
-    def ask(self, one: Open) -> None:
+    def ask(self, transaction: Open) -> None:
         """Ask about a transaction that does not begin below the log."""
-        self._pending[one] = self._first(one)
+        self._pending[transaction] = self._first(transaction)
 
     def take(self, part: ScanFrom, facts: SegmentFacts | None) -> None:
         """Take the result of a scan; None if it failed, which leaves the transactions that need it undecided."""
         if facts is None:
             number = self._bases.index(part.base_offset)
-            self._pending = {one: at for one, at in self._pending.items() if at != number}
+            self._pending = {transaction: at for transaction, at in self._pending.items() if at != number}
         else:
             self._facts[part] = facts
 
     def wanted(self) -> list[ScanFrom]:
-        """Go on as far as the facts reach; what has to be scanned next, nothing if all is told."""
+        """Decide as far as the facts reach, and return the parts to scan next; empty if all is decided."""
         parts: dict[int, ScanFrom] = {}
-        for one in list(self._pending):
-            part = self._go_on(one)
+        for transaction in list(self._pending):
+            part = self._advance(transaction)
             if part is not None:
                 parts[part.base_offset] = min(part, parts.get(part.base_offset, part))
         return sorted(parts.values())
 
-    def _go_on(self, one: Open) -> ScanFrom | None:
-        while self._pending[one] < len(self._bases):
-            base = self._bases[self._pending[one]]
-            exact = ScanFrom(base, max(base, one.first_offset))
-            told = _LogShows.MAYBE
+    def _advance(self, transaction: Open) -> ScanFrom | None:
+        while self._pending[transaction] < len(self._bases):
+            base = self._bases[self._pending[transaction]]
+            exact = ScanFrom(base, max(base, transaction.first_offset))
+            shown = _LogShows.MAYBE
             for part in sorted(each for each in self._facts if each.base_offset == base and each <= exact):
                 facts = self._facts[part]
                 if not self._is_readable(facts):
-                    told = _LogShows.OPEN  # nothing is told of a damaged log
+                    shown = _LogShows.OPEN  # a damaged log may hide a batch: keep the transaction
                     break
-                told = _told_by(facts, one, whole=part == exact)
-                if told is not _LogShows.MAYBE:
+                shown = _shown_by(facts, transaction, whole=part == exact)
+                if shown is not _LogShows.MAYBE:
                     break
-            if told is _LogShows.MAYBE:
+            if shown is _LogShows.MAYBE:
                 return exact
-            if told is _LogShows.OPEN:
-                del self._pending[one]
+            if shown is _LogShows.OPEN:
+                del self._pending[transaction]
                 return None
-            self._pending[one] += 1
-        del self._pending[one]
-        if not self._misses_a_segment(one):
-            self.forgotten.add(one)
+            self._pending[transaction] += 1
+        del self._pending[transaction]
+        if not self._misses_a_segment(transaction):
+            self.forgotten.add(transaction)
         return None
 
-    def _misses_a_segment(self, one: Open) -> bool:
+    def _misses_a_segment(self, transaction: Open) -> bool:
         """Return whether a segment that began at or above the first offset, or held it, is missing."""
         ends = {part.base_offset: facts.end_offset for part, facts in self._facts.items()}
-        found = first_missing(self._gaps, ((base, ends[base]) for base in self._bases[self._first(one) :]))
-        return found is not None
+        gap = first_missing(
+            self._gaps, ((base, ends[base]) for base in self._bases[self._first(transaction) :])
+        )
+        return gap is not None
 
-    def _first(self, one: Open) -> int:
+    def _first(self, transaction: Open) -> int:
         """Return the number of the segment in which a transaction begins."""
-        return bisect_right(self._bases, one.first_offset) - 1
+        return bisect_right(self._bases, transaction.first_offset) - 1
 
 
-def _told_by(facts: SegmentFacts, one: Open, *, whole: bool) -> _LogShows:
+def _shown_by(facts: SegmentFacts, transaction: Open, *, whole: bool) -> _LogShows:
     rows = facts.summary.rows
     if not len(rows):
         return _LogShows.NOTHING
-    mine = rows[(rows[:, c.P_ID] == one.producer_id) & (rows[:, c.P_EPOCH] != -1)]
+    mine = rows[(rows[:, c.P_ID] == transaction.producer_id) & (rows[:, c.P_EPOCH] != -1)]
     if not len(mine):
         return _LogShows.NOTHING
-    if whole or int(np.max(mine[:, c.P_LAST_DATA_OFFSET])) >= one.first_offset:
+    if whole or int(np.max(mine[:, c.P_LAST_DATA_OFFSET])) >= transaction.first_offset:
         return _LogShows.OPEN
     return _LogShows.MAYBE

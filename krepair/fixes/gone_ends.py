@@ -29,20 +29,29 @@ def gone_ends(
     ends: Mapping[Key, int | None],
     is_only_replica: Callable[[Partition], bool] = lambda _partition: False,
 ) -> tuple[GoneEnd, ...]:
-    """Return the partitions whose logs end below what the last stop recorded: a clean one, or of an only replica.
+    """Return the partitions whose logs end below what the last clean stop recorded, or any stop of an only replica.
+
+    After an unclean stop a broker fetches the missing tail from the leader, so only a partition without other replicas
+    has lost it.
 
     Args:
-        ends: log end offset of the partitions that were asked for, None where it cannot be told.
-        is_only_replica: whether there is no other replica of a partition, as far as anything says so; asked after an
-            unclean stop, where a log ends too early.
+        ends: log end offset of the partitions to check, None where it is unknown.
+        is_only_replica: returns whether a partition is known to have no other replica; called after an unclean stop
+            for logs that end too early.
     """
-    found = (_gone(view, one, ends) for one in view.partitions if one.key in ends)
-    gone = [one for one in found if one is not None]
+    candidates = (_gone(view, partition, ends) for partition in view.partitions if partition.key in ends)
+    gone = [missing_tail for missing_tail in candidates if missing_tail is not None]
     if view.clean_shutdown:
         return tuple(gone)
-    alone = {one.folder for one in gone if one.recorded >= 0}
-    alone = {one.folder for one in view.partitions if one.folder in alone and is_only_replica(one)}
-    return tuple(one._replace(is_alone=True) for one in gone if one.folder in alone)
+    alone = {missing_tail.folder for missing_tail in gone if missing_tail.recorded >= 0}
+    alone = {
+        partition.folder
+        for partition in view.partitions
+        if partition.folder in alone and is_only_replica(partition)
+    }
+    return tuple(
+        missing_tail._replace(is_alone=True) for missing_tail in gone if missing_tail.folder in alone
+    )
 
 
 def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> GoneEnd | None:
@@ -63,18 +72,22 @@ def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) ->
         for base in (base_offset_of(file.name),)
         if base is not None and base >= end
     ]
-    # Beside a segment without records, an index is empty after a clean stop.
+    # An index beside a segment without records is empty after a clean stop, so an empty one proves no lost segment.
     without = sorted({base for base, file in orphans if base > end or file.size})
     if not (above or without) or _is_kept(partition, end):
         return None
-    said = [f"{name} {offset}" for name, offset in above.items()]
-    said += [f"indexes of {log_name(base)} without it" for base in without[:_FEW]]
-    said += [f"producer snapshot {one.offset}" for one in partition.snapshots[-1:] if one.offset > end]
+    signs = [f"{name} {offset}" for name, offset in above.items()]
+    signs += [f"indexes of {log_name(base)} without it" for base in without[:_FEW]]
+    signs += [
+        f"producer snapshot {snapshot.offset}"
+        for snapshot in partition.snapshots[-1:]
+        if snapshot.offset > end
+    ]
     return GoneEnd(
         partition.folder,
         end,
         max(above.values(), default=-1),
-        tuple(said),
+        tuple(signs),
         tuple(file.name for _, file in orphans),
     )
 
@@ -88,7 +101,7 @@ def _has_no_log(partition: Partition) -> bool:
 def end_now(view: LogDir, survey: Survey) -> int | None:
     """Return the log end offset of a log that was read, or None if it is not known.
 
-    Bytes that only a torn write can have left do not count.
+    Bytes that only a torn write can have left behind do not count.
     """
     if not survey.segments or len(survey.segments) != len(survey.partition.segments):
         return None
@@ -97,8 +110,8 @@ def end_now(view: LogDir, survey: Survey) -> int | None:
         return last.end_offset
     if last.base_offset not in maps_of(survey):
         return None
-    here = [one for one in damages_in(view, survey) if one.base_offset == last.base_offset]
-    if not here or not all(one.torn for one in here):
+    here = [damage for damage in damages_in(view, survey) if damage.base_offset == last.base_offset]
+    if not here or not all(damage.torn for damage in here):
         return None
     valid = valid_ranges(damaged_logs(survey), last)
     return valid[-1].last_offset + 1 if valid else last.base_offset
@@ -114,15 +127,15 @@ def _is_kept(partition: Partition, end: int) -> bool:
 
 def kept_names(partition: Partition) -> set[str]:
     """Return names of the files that krepair's private sub-folders of a partition keep as backups."""
-    found: set[str] = set()
+    names: set[str] = set()
     for private in partition.private:
         path = f"{partition.path}/{Names(private.name).keep()}"
         try:
             with opened_folder(path) as descriptor, os.scandir(descriptor) as entries:
-                found.update(entry.name for entry in entries)
+                names.update(entry.name for entry in entries)
         except OSError:
-            continue  # without it nothing is explained, which is then said
-    return found
+            continue  # without these names the missing tail stays unexplained and is reported
+    return names
 
 
 def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:

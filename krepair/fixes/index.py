@@ -59,7 +59,7 @@ FORMS: Final = Kind("transaction indexes", "size, digest and attributes against 
 
 
 class Index(Fix):
-    """Fix of ``.index``, ``.timeindex`` and ``.txnindex``: cut padded or torn files, rebuild others from the log."""
+    """Fix ``index`` of ``.index``, ``.timeindex`` and ``.txnindex``: cut padded or torn files, rebuild the others."""
 
     name = "index"
     ways = ("auto", "truncate", "regenerate")
@@ -75,7 +75,8 @@ class Index(Fix):
         for survey in surveys:
             replayed = transaction_indexes_of(survey)
             if (not isinstance(replayed, Failed) and replayed.problems) or any(
-                not isinstance(found, Failed) and found.needs_reading for found in indexes_of(survey).values()
+                not isinstance(inspected, Failed) and inspected.needs_reading
+                for inspected in indexes_of(survey).values()
             ):
                 return f"{self.name}=regenerate"
         return self.name
@@ -130,11 +131,10 @@ def _findings(context: Context, survey: Survey) -> Iterator[Finding]:
 def stage_indexes(
     work: Work, stagings: Sequence[Staging], replayed_from: Callable[[Staging], int] = lambda staging: 0
 ) -> None:
-    """Make index files again, one task per segment; a partition's problem is put into its staging.
+    """Rebuild index files, one task per segment; a partition's problem goes into its staging.
 
     Args:
-        work: what they are made with.
-        stagings: all of whose changes are meant.
+        stagings: partitions, whose changes are all carried out.
         replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
     """
     from krepair.rewrite.indexes.segment import mend_indexes
@@ -145,9 +145,9 @@ def stage_indexes(
             staging.folder.make_private_folders()
             staging.unsynced = True
             items = mend_items(work, staging, staging.stage_folder, replayed_from(staging))
-            jobs += [(staging, one) for one in served_together(items)]
-    for staging, found in work.engine.each(mend_indexes, jobs):
-        for failed in found:
+            jobs += [(staging, job) for job in served_together(items)]
+    for staging, problems in work.engine.each(mend_indexes, jobs):
+        for failed in problems:
             staging.fails(failed)
 
 
@@ -226,7 +226,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
                 interval_bytes=work.settings(staging).index_interval_bytes,
                 target=f"{target}/{change.name}",
                 attributes=read_attributes(like, staging.folder.tree),
-                segments=tuple(one for one in sorted(logs.items()) if one[0] >= replayed_from)
+                segments=tuple(log for log in sorted(logs.items()) if log[0] >= replayed_from)
                 if change.name.endswith(".txnindex")
                 else (),
                 synced=not work.together,
@@ -247,8 +247,8 @@ def look_at_indexes(
 ) -> None:
     """Look at the offset and time indexes of partitions in one job.
 
-    Padding of the indexes of the active segment is normal and stays, unless ``trim_active``. ``recovery`` of the same
-    plan closes that segment, so that its indexes have to hold all entries, and makes them: they are left to it.
+    Padding in the indexes of the active segment is normal and stays, unless ``trim_active``. A ``recovery`` in the same
+    plan closes that segment and rebuilds its indexes itself, as they must then hold all entries; they are skipped here.
     """
     from krepair.rewrite.indexes.segment import inspect
 
@@ -260,12 +260,12 @@ def look_at_indexes(
         for segment in _judged(context, survey)
         if not closes or segment is not survey.partition.segments[-1]
     ]
-    asked = ((one, _inspect_item(context, *one, depth, trim_active=trim_active)) for one in work)
-    found: dict[str, dict[int, InspectResult | Failed]] = {}
-    for (survey, segment), result in context.engine.each(inspect, asked):
-        found.setdefault(survey.partition.folder, {})[segment.base_offset] = result
+    items = ((job, _inspect_item(context, *job, depth, trim_active=trim_active)) for job in work)
+    by_folder: dict[str, dict[int, InspectResult | Failed]] = {}
+    for (survey, segment), result in context.engine.each(inspect, items):
+        by_folder.setdefault(survey.partition.folder, {})[segment.base_offset] = result
     for survey in surveys:
-        survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
+        survey.put(INDEXES_SEEN, by_folder.get(survey.partition.folder, {}))
 
 
 def _judged(context: Context, survey: Survey) -> tuple[Segment, ...]:
@@ -296,14 +296,18 @@ def rebuilt_by_a_load(
     """Yield the segments that a broker up to 2.2 recovers on loading, judged by their index files alone."""
     from krepair.rewrite.indexes.segment import inspect
 
-    asked = (
+    items = (
         ((survey, segment), replace(_inspect_item(context, survey, segment, "truncate"), active=True))
         for survey in surveys
         for segment in survey.partition.segments
     )
-    for (survey, segment), found in context.engine.each(inspect, asked):
-        if isinstance(found, Failed) or found.torn or found.last_timestamp < found.first_timestamp:
-            yield survey, segment, found
+    for (survey, segment), inspected in context.engine.each(inspect, items):
+        if (
+            isinstance(inspected, Failed)
+            or inspected.torn
+            or inspected.last_timestamp < inspected.first_timestamp
+        ):
+            yield survey, segment, inspected
 
 
 def read_logs_and_indexes(
@@ -314,36 +318,36 @@ def read_logs_and_indexes(
 
     readable = [survey for survey in surveys if not survey.partition.unreadable]
     work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
-    asked = (
+    items = (
         (
-            one,
+            job,
             LookItem(
-                scan=scan_item(context, *one),
-                inspect=_inspect_item(context, *one, depth, trim_active=trim_active),
+                scan=scan_item(context, *job),
+                inspect=_inspect_item(context, *job, depth, trim_active=trim_active),
             ),
         )
-        for one in work
+        for job in work
     )
     scanned = Scanned()
-    found: dict[str, dict[int, InspectResult | Failed]] = {}
-    for (survey, segment), result in context.engine.each(look_at_segment, asked):
+    by_folder: dict[str, dict[int, InspectResult | Failed]] = {}
+    for (survey, segment), result in context.engine.each(look_at_segment, items):
         scanned.take(survey, segment, result.scan)
-        found.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
+        by_folder.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
     scanned.put_into(readable)
     for survey in readable:
-        survey.put(INDEXES_SEEN, found.get(survey.partition.folder, {}))
+        survey.put(INDEXES_SEEN, by_folder.get(survey.partition.folder, {}))
 
 
 def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], depth: Depth) -> None:
-    """Compare transaction indexes with a replay of their logs, where that may reveal something.
+    """Compare transaction indexes with a replay of their logs, where a difference is possible.
 
-    Only a reading of the whole partition can tell. So ``auto`` does it where the markers' own reading found them in
-    contradiction, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
+    The comparison reads the whole partition. So ``auto`` makes it where the reading for ``markers`` contradicted the
+    indexes, and in compacted partitions with entries; ``check`` where there are entries, or may be aborts;
     ``regenerate`` everywhere.
     """
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
-    asked = []
+    items = []
     for survey in surveys:
         judged = _judged(context, survey)
         if judged and _replay_pays(context, survey, depth):
@@ -352,11 +356,11 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
                 segments=tuple((segment.base_offset, segment.log.size) for segment in judged),
                 present=tuple(segment.base_offset for segment in judged if segment.txn_index),
             )
-            asked.append((survey, item))
-    found = list(context.engine.each(inspect_txn, asked))
-    doubted = [one for one, result in found if not isinstance(result, Failed) and result.problems]
+            items.append((survey, item))
+    results = list(context.engine.each(inspect_txn, items))
+    doubted = [survey for survey, result in results if not isinstance(result, Failed) and result.problems]
     unsound = unsound_ranges(context, doubted) if doubted else {}
-    for survey, result in found:
+    for survey, result in results:
         ranges = unsound.get(survey.partition.folder)
         survey.put(
             TRANSACTION_INDEXES_SEEN,
@@ -365,14 +369,18 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
 
 
 def _of_sound_logs(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
-    """Leave out the problems of files for which a damaged part of the log would have to speak.
+    """Leave out the problems that only a damaged part of the log could prove.
 
-    A marker that cannot be read still ends its transaction for a broker that has written the entry.
+    The broker that wrote the entry read the marker. Removing the entry because the marker is unreadable now would turn
+    aborted records into committed ones for consumers.
     """
-    why = {one.base_offset: why_unsound(ranges, one.first_offset, one.last_offset) for one in result.problems}
-    left = tuple(f"{segment_name(base, '.txnindex')}: {text}" for base, text in why.items() if text)
-    problems = tuple(one for one in result.problems if not why[one.base_offset])
-    return replace(result, problems=problems, left=result.left + left)
+    why = {
+        problem.base_offset: why_unsound(ranges, problem.first_offset, problem.last_offset)
+        for problem in result.problems
+    }
+    unproven = tuple(f"{segment_name(base, '.txnindex')}: {text}" for base, text in why.items() if text)
+    problems = tuple(problem for problem in result.problems if not why[problem.base_offset])
+    return replace(result, problems=problems, left=result.left + unproven)
 
 
 def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
@@ -389,11 +397,11 @@ def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
 def index_findings(survey: Survey) -> Iterator[Finding]:
     """Yield what is wrong with the index files of one partition."""
     time_indexes = {segment.base_offset: segment.time_index for segment in survey.partition.segments}
-    for base_offset, found in sorted(indexes_of(survey).items()):
-        if isinstance(found, Failed):
-            yield Finding(rule="KR308", partition=survey.partition.folder, evidence=found.why)
+    for base_offset, inspected in sorted(indexes_of(survey).items()):
+        if isinstance(inspected, Failed):
+            yield Finding(rule="KR308", partition=survey.partition.folder, evidence=inspected.why)
             continue
-        for suffix, rule, position, text in found.problems:
+        for suffix, rule, position, text in inspected.problems:
             yield Finding(
                 rule=rule,
                 partition=survey.partition.folder,
@@ -437,20 +445,24 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
     folder = survey.partition.folder
     changes: list[ReplaceFile] = []
     notes: list[str] = []
-    for base_offset, found in sorted(indexes_of(survey).items()):
+    for base_offset, inspected in sorted(indexes_of(survey).items()):
         if base_offset in rewritten:
             continue
-        if isinstance(found, Failed):
-            notes.append(f"index left as it is: {found.why}")
+        if isinstance(inspected, Failed):
+            notes.append(f"index left as it is: {inspected.why}")
             continue
-        if found.unmended:
-            notes.append(f"index left as it is: {found.unmended}")
-        if found.padded and not found.mends and survey.partition.segments[-1].base_offset == base_offset:
+        if inspected.unmended:
+            notes.append(f"index left as it is: {inspected.unmended}")
+        if (
+            inspected.padded
+            and not inspected.mends
+            and survey.partition.segments[-1].base_offset == base_offset
+        ):
             notes.append(
                 f"{offset_name(base_offset)} is the active segment (the last one): "
                 "its preallocated indexes are normal and are left"
             )
-        for mend in found.mends:
+        for mend in inspected.mends:
             name = segment_name(base_offset, mend.suffix)
             sizes = (mend.size_before, mend.size_after)
             changes.append(
@@ -493,7 +505,7 @@ def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
     settings, partition = survey.settings, survey.partition
     if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
         return []
-    # What is below the first swap stays as it is, whatever the swaps become.
+    # Segments below the first swap stay as they are, whatever the swaps become.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
     below = min(swaps, default=INT64_MAX)
     loaded = next_start_of(survey).of(version)
@@ -502,20 +514,20 @@ def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
     for segment in partition.segments:
         if segment.base_offset >= below:
             break
-        found = indexes_of(survey).get(segment.base_offset)
-        if found is None or isinstance(found, Failed):
+        inspected = indexes_of(survey).get(segment.base_offset)
+        if inspected is None or isinstance(inspected, Failed):
             return []
         clocks.append(
             SegmentClock(
                 base_offset=segment.base_offset,
                 log_bytes=segment.log.size,
                 mtime_ms=segment.log.mtime_ns // 1_000_000,
-                has_index=found.has_index,
-                first_timestamp=found.first_timestamp,
-                last_timestamp=found.last_timestamp,
-                torn=found.torn,
+                has_index=inspected.has_index,
+                first_timestamp=inspected.first_timestamp,
+                last_timestamp=inspected.last_timestamp,
+                torn=inspected.torn,
                 recovered=segment.base_offset in recovered,
-                largest=found.largest,
+                largest=inspected.largest,
             )
         )
     return clocks
@@ -526,10 +538,12 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
     who = f"broker {options.broker_version}" if options.broker_version else "a broker of 2.3 or later"
     refs = {segment.base_offset: segment for segment in survey.partition.segments}
     for base_offset in going.too_early:
-        found = indexes_of(survey)[base_offset]
-        assert not isinstance(found, Failed), "the age of a segment is not known then"
+        inspected = indexes_of(survey)[base_offset]
+        assert not isinstance(inspected, Failed), "the age of a segment is not known then"
         read = (
-            found.last_timestamp if found.last_timestamp >= 0 else refs[base_offset].log.mtime_ns // 1_000_000
+            inspected.last_timestamp
+            if inspected.last_timestamp >= 0
+            else refs[base_offset].log.mtime_ns // 1_000_000
         )
         size = refs[base_offset].log.size
         yield Finding(
@@ -537,7 +551,7 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
             partition=survey.partition.folder,
             file=log_name(base_offset),
             evidence=(
-                f"{who} reads {time_text(read)} as its largest timestamp, the log has {time_text(found.largest)}; "
+                f"{who} reads {time_text(read)} as its largest timestamp, the log has {time_text(inspected.largest)}; "
                 f"{going.if_delete}retention.ms={survey.settings.retention_ms} deletes it at the next start"
             ),
             bytes=size,

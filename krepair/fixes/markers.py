@@ -133,19 +133,23 @@ class Markers(Fix):
         return named or context.settings.topic(partition.topic).compacts or bool(partition.unreadable)
 
     def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
-        """Decide on each; one partition's failure never stops the others (KIP-346)."""
+        """Decide on each partition; one failure never stops the others (as KIP-346 asks of the cleaner)."""
         left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
-        left_alone = {one.partition.folder: cannot_compact(one.partition, one.settings) for one in left_to_us}
-        read_logs(context, [one for one in left_to_us if left_alone[one.partition.folder] is None])
+        left_alone = {
+            survey.partition.folder: cannot_compact(survey.partition, survey.settings)
+            for survey in left_to_us
+        }
+        read_logs(context, [survey for survey in left_to_us if left_alone[survey.partition.folder] is None])
         find_evidence(
-            context, [one.partition for one in left_to_us if left_alone[one.partition.folder] is None]
+            context,
+            [survey.partition for survey in left_to_us if left_alone[survey.partition.folder] is None],
         )
         for survey in left_to_us:
-            left = left_alone[survey.partition.folder]
-            if left is None and survey.log is not None:
-                left = survey.log.problem
-            survey.put(MARKERS_SEEN, left or _decide(context, survey))
-        if purpose == "plan":  # check holds every .txnindex against its log anyway
+            reason = left_alone[survey.partition.folder]
+            if reason is None and survey.log is not None:
+                reason = survey.log.problem
+            survey.put(MARKERS_SEEN, reason or _decide(context, survey))
+        if purpose == "plan":  # check compares every .txnindex with its log anyway
             _hold_transaction_indexes(context, left_to_us)
 
     def look(self, context: Context, survey: Survey) -> Seen:
@@ -178,22 +182,22 @@ MARKERS = Markers()
 
 def decided_by_key(survey: Survey) -> Compaction | None:
     """Return the decisions of key compaction, which include the rules of markers; None if there are none."""
-    seen = survey.seen(COMPACT_SEEN)
-    return seen.compaction if isinstance(seen, SeenKeys) else None
+    decided = survey.seen(COMPACT_SEEN)
+    return decided.compaction if isinstance(decided, SeenKeys) else None
 
 
 def left_alone(survey: Survey) -> LeftAlone | None:
     """Return why no decision on a partition is possible; None if one was made, or none was requested."""
     if survey.log is not None and survey.log.problem is not None:
         return survey.log.problem
-    seen = survey.seen(MARKERS_SEEN) or survey.seen(COMPACT_SEEN)
-    return seen if isinstance(seen, LeftAlone) else None
+    decided = survey.seen(MARKERS_SEEN) or survey.seen(COMPACT_SEEN)
+    return decided if isinstance(decided, LeftAlone) else None
 
 
 def transaction_indexes_disagree(survey: Survey) -> bool:
     """Return whether reading the logs met a transaction index that is damaged or contradicts the markers."""
-    left = left_alone(survey)
-    return left is not None and left.code in TXN_CODES
+    reason = left_alone(survey)
+    return reason is not None and reason.code in TXN_CODES
 
 
 # -- decisions
@@ -243,15 +247,15 @@ def _hold_transaction_indexes(context: Context, surveys: Sequence[Survey]) -> No
         return
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
-    asked = (
+    items = (
         (survey, TxnItem(place=place_of(context.view, survey.partition), segments=logs, present=()))
         for survey, logs in carrying
     )
-    for survey, found in context.engine.each(inspect_txn, asked):
-        if isinstance(found, Failed):
-            survey.put(MARKERS_SEEN, LeftAlone("unreadable", found.why, damaged=True))
-        elif found.problems:
-            survey.put(MARKERS_SEEN, untrue_entry(found.problems[0].base_offset, found.problems[0].text))
+    for survey, result in context.engine.each(inspect_txn, items):
+        if isinstance(result, Failed):
+            survey.put(MARKERS_SEEN, LeftAlone("unreadable", result.why, damaged=True))
+        elif result.problems:
+            survey.put(MARKERS_SEEN, untrue_entry(result.problems[0].base_offset, result.problems[0].text))
 
 
 def _replayed(context: Context, survey: Survey) -> tuple[tuple[int, int], ...]:
@@ -340,7 +344,7 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
             return problem
         base_offset = items[index].base_offset
         again[base_offset] = facts_of(segments[base_offset], result)
-    facts = tuple(again.get(one.base_offset, one) for one in survey.segments)
+    facts = tuple(again.get(segment.base_offset, segment) for segment in survey.segments)
     survey.log = survey.log._replace(segments=facts)
     return None
 
@@ -507,8 +511,12 @@ def stage_groups(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def _prove(work: Work, stagings: Sequence[Staging]) -> None:
-    """Hold the markers that are gone against the other replicas, before anything is committed."""
-    found: list[Staged] = []
+    """Prove that no other replica needs the removed markers, before the first swap.
+
+    A replica that keeps a transaction's batches without its marker would serve aborted records as committed ones, or
+    hold back its last stable offset for ever.
+    """
+    staged: list[Staged] = []
     for staging in stagings:
         with staging.taking_problems():
             if staging.problem is None and groups_of(staging):
@@ -526,18 +534,18 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
                 logs = tuple(
                     (base_offset, f"{place.stem(base_offset)}.log", size)
                     for base_offset, size in _logs_now(staging, work.all_facts(staging))
-                    if base_offset not in excised  # damaged until its change comes, and no source of a group
+                    if base_offset not in excised  # still damaged at this point, and no source of a group
                 )
-                found.append(Staged(staging, place, others_again(work, staging), logs, results))
-    prove_markers(work, found)
+                staged.append(Staged(staging, place, others_again(work, staging), logs, results))
+    prove_markers(work, staged)
 
 
 def _logs_now(staging: Staging, facts: Sequence[SegmentFacts]) -> list[tuple[int, int]]:
     """Return (base offset, bytes of valid batches) of all logs; a finished group has those of its new log.
 
-    It is proven that nobody needs the markers that such a group has lost: its new log says as much as its sources.
+    Nobody needs the markers that a finished group has lost, as is proven, so its new log stands for its sources.
     """
-    sizes = {one.base_offset: one.summary.valid_bytes for one in facts}
+    sizes = {segment.base_offset: segment.summary.valid_bytes for segment in facts}
     for group in staging.plan.changes:
         if isinstance(group, RewriteSegments) and not group.loses_records and group.change_id in staging.made:
             for source in group.sources:
@@ -640,17 +648,17 @@ def _recheck(work: Work, staging: Staging) -> None:
 
 
 def check_decisions(
-    staging: Staging, found: Mapping[int, StageInputs], why_not: Callable[[], str] | None = None
+    staging: Staging, decided: Mapping[int, StageInputs], why_not: Callable[[], str] | None = None
 ) -> None:
     """Check that the repeated decisions on each source are those of the plan.
 
     Args:
         staging: staging of the partition.
-        found: base offset -> what was decided anew, of the segments that may still be compacted.
-        why_not: says why a segment is not among them.
+        decided: base offset -> repeated decision, for the segments that may still be compacted.
+        why_not: gives the reason why a segment may no longer be compacted.
 
     Raises:
-        StalePlanError: it is not; the message names the segment.
+        StalePlanError: a decision differs; the message names the segment.
     """
     for source in (source for group in groups_of(staging) for source in group.sources):
         planned = StageInputs(
@@ -660,7 +668,7 @@ def check_decisions(
             source.drop_unstamped,
             source.keeps,
         )
-        now = found.get(source.base_offset)
+        now = decided.get(source.base_offset)
         if now != planned:
             why = (
                 why_not()
@@ -695,10 +703,12 @@ def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], plac
     """
     logs = others_again(work, staging)
     closed = tuple(_logs_now(staging, facts[:-1]))
-    [found] = read_others(work.engine, work.scratch.path, [(LogsItem(place=place, segments=closed), logs)])
-    if isinstance(found, NotKnownError):
-        raise StalePlanError(f"{staging.plan.folder}: {found}") from found
-    return found
+    [others_read] = read_others(
+        work.engine, work.scratch.path, [(LogsItem(place=place, segments=closed), logs)]
+    )
+    if isinstance(others_read, NotKnownError):
+        raise StalePlanError(f"{staging.plan.folder}: {others_read}") from others_read
+    return others_read
 
 
 def policy_now(

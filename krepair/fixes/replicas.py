@@ -146,14 +146,14 @@ def with_whole_paths(options: Options) -> Options:
 
 
 def _unique(values: Sequence[object], text: str) -> None:
-    seen = set()
+    known = set()
     for value in values:
-        if value in seen:
+        if value in known:
             raise UsageError(text.format(value))
-        seen.add(value)
+        known.add(value)
 
 
-# -- whose log directories they are, and whether they rest
+# -- owners of the log directories, and whether a broker is running
 
 
 class Ids(NamedTuple):
@@ -181,21 +181,22 @@ def check_ids(sides: Iterable[tuple[Side, Iterable[Ids]]], mine: Ids | None = No
         mine: identity of the log directory at hand, if there is one.
 
     Raises:
-        RefusedError: not so.
+        RefusedError: a directory or facts file belongs to another cluster or broker.
     """
     first = mine
-    for side, found in sides:
-        for one in found:
-            if side.broker_id >= 0 and one.broker_id not in {"", str(side.broker_id)}:
+    for side, identities in sides:
+        for identity in identities:
+            if side.broker_id >= 0 and identity.broker_id not in {"", str(side.broker_id)}:
                 raise RefusedError(
-                    f"{side.text}: {one.path} is of broker {one.broker_id}, not {side.broker_id}: mend the id before ="
+                    f"{side.text}: {identity.path} is of broker {identity.broker_id}, not {side.broker_id}: correct "
+                    "the id before ="
                 )
             if first is None or not first.cluster_id:
-                first = one
-            elif one.cluster_id not in {"", first.cluster_id}:
+                first = identity
+            elif identity.cluster_id not in {"", first.cluster_id}:
                 raise RefusedError(
-                    f"{one.path} is of cluster {one.cluster_id}, {first.path} is of cluster {first.cluster_id}: leave "
-                    "out the one that does not belong here"
+                    f"{identity.path} is of cluster {identity.cluster_id}, {first.path} is of cluster "
+                    f"{first.cluster_id}: leave out the one that does not belong here"
                 )
 
 
@@ -237,7 +238,7 @@ class OpenSide:
     @property
     def state(self) -> BrokerState:
         """State of the broker with its replicas."""
-        return replace(self.broker, partitions=tuple(one.state for one in self.logs))
+        return replace(self.broker, partitions=tuple(log.state for log in self.logs))
 
     @property
     def ids(self) -> Iterable[Ids]:
@@ -275,22 +276,25 @@ def open_directories(side: Side, now_ms: int, config: str | None) -> OpenSide:
     Args:
         side: broker and the log directories that were named.
         now_ms: time at which the reading begins, in epoch milliseconds.
-        config: path of a ``server.properties``: what it names of this broker and is not listed was not read.
+        config: path of a ``server.properties``; log directories that it names for this broker and that are not listed
+            count as not read.
 
     Raises:
-        NotALogDirError: a path is none.
+        NotALogDirError: a path is no log directory.
         UnreadableError: a directory, or a small file in its root, could not be read.
     """
     views = tuple(read_log_dir(path) for path in side.log_dirs)
     state = read_broker(views, now_ms, _known_dirs(views, config))
-    found = OpenSide(side, state, secret_of(state.cluster_id), views=views)
+    opened = OpenSide(side, state, secret_of(state.cluster_id), views=views)
     folders = {
-        (view.path, one.folder): (view, one) for view in views for one in (*view.partitions, *view.marked)
+        (view.path, partition.folder): (view, partition)
+        for view in views
+        for partition in (*view.partitions, *view.marked)
     }
-    for one in state.partitions:
-        view, listing = folders[one.log_dir, one.folder]
-        found.logs.append(log_of(side.broker_id, view, listing, one)._replace(side=found))
-    return found
+    for replica in state.partitions:
+        view, listing = folders[replica.log_dir, replica.folder]
+        opened.logs.append(log_of(side.broker_id, view, listing, replica)._replace(side=opened))
+    return opened
 
 
 def _known_dirs(views: Sequence[LogDir], config: str | None) -> tuple[str, ...]:
@@ -311,8 +315,8 @@ def open_facts(side: Side) -> OpenSide:
     """Open the facts file of one broker.
 
     Raises:
-        RefusedError: it has an unknown version.
-        UnreadableError: it cannot be read or is damaged.
+        RefusedError: the file has an unknown version.
+        UnreadableError: the file cannot be read or is damaged.
     """
     from krepair.replicas.facts import FactsFile, FactsLog
 
@@ -323,8 +327,8 @@ def open_facts(side: Side) -> OpenSide:
         file.close()
         raise
     logs = [
-        ReplicaLog(side.broker_id, one, facts=FactsLog(file, number))
-        for number, one in enumerate(state.partitions)
+        ReplicaLog(side.broker_id, replica, facts=FactsLog(file, number))
+        for number, replica in enumerate(state.partitions)
     ]
     return OpenSide(side, state, secret, logs, facts=file)
 
@@ -400,10 +404,10 @@ class ReplicaLog(NamedTuple):
         """
         if self.twice:
             return "it is in two log directories of this broker"
-        found = self.folder.unreadable or half_done(self.folder)
+        reason = self.folder.unreadable or half_done(self.folder)
         swaps = log_swaps(self.folder)
-        if found or not swaps or self.runs:
-            return found
+        if reason or not swaps or self.runs:
+            return reason
         command = Next.of(
             "plan", self.state.log_dir, "--fix", "leftovers", "--partition", self.state.name, out=PLAN
         )
@@ -429,10 +433,10 @@ class ReplicaLog(NamedTuple):
             OSError: the folder cannot be listed.
         """
         assert self.view is not None
-        found = read_partition(self.view, self.state.folder)
-        if found.unreadable:
-            raise OSError(found.unreadable)
-        return found
+        listing = read_partition(self.view, self.state.folder)
+        if listing.unreadable:
+            raise OSError(listing.unreadable)
+        return listing
 
     def at_rest(self, listing: Partition) -> ReplicaLog:
         """Return the part of a running broker's log that cannot change: closed, committed and flushed segments.
@@ -472,7 +476,7 @@ def digest_of_files(partition: Partition) -> str:
 
 def _files(partition: Partition, bases: set[int] | None = None) -> list[tuple[str, int, int]]:
     """Return name, inode and size of the logs, of all segments or only some."""
-    logs = [one.log for one in partition.segments if bases is None or one.base_offset in bases]
+    logs = [segment.log for segment in partition.segments if bases is None or segment.base_offset in bases]
     return [(log.name, log.inode, log.size) for log in logs]
 
 
@@ -506,7 +510,7 @@ class ReadReplica(NamedTuple):
 def read_replicas(
     engine: Engine, logs: Sequence[ReplicaLog], scratch: str | None = None
 ) -> Iterator[ReadReplica]:
-    """Read the headers of replicas, all in one job; of facts files they are read already.
+    """Read the headers of replicas, all in one job; facts files hold headers that were read before.
 
     Args:
         logs: logs of the replicas.
@@ -517,19 +521,19 @@ def read_replicas(
     """
     from krepair.replicas.headers import read_headers_of_all
 
-    found: list[ReadReplica | ReplicaLog] = []
-    for one in logs:
-        if one.facts is not None:
-            found.append(_of_facts(one, one.facts))
-        elif why_not := one.unknown:
-            found.append(_unread(one, why_not))
+    known_or_waiting: list[ReadReplica | ReplicaLog] = []
+    for log in logs:
+        if log.facts is not None:
+            known_or_waiting.append(_of_facts(log, log.facts))
+        elif why_not := log.unknown:
+            known_or_waiting.append(_unread(log, why_not))
         else:
-            found.append(one.at_rest(one.folder) if one.runs else one)
-    waiting = [one for one in found if isinstance(one, ReplicaLog)]
-    items = [one.item(evidence=scratch is not None, scratch=scratch or "") for one in waiting]
+            known_or_waiting.append(log.at_rest(log.folder) if log.runs else log)
+    waiting = [log for log in known_or_waiting if isinstance(log, ReplicaLog)]
+    items = [log.item(evidence=scratch is not None, scratch=scratch or "") for log in waiting]
     results = dict(read_headers_of_all(engine, items))
     read = (_settled(engine, log, results[number]) for number, log in enumerate(waiting))
-    for known in found:
+    for known in known_or_waiting:
         yield next(read) if isinstance(known, ReplicaLog) else known
 
 
@@ -563,26 +567,28 @@ def _read_anew(engine: Engine, log: ReplicaLog, listing: Partition) -> tuple[Rep
 
 
 def read_changed_again(engine: Engine, replicas: list[ReadReplica], *, last: bool) -> bool:
-    """Read the headers again of replicas that changed before their records were read; whether there are any.
+    """Read again the headers of replicas that changed before their records were read; return False if none did.
 
     Args:
         replicas: replicas whose records were read; those that changed are replaced.
-        last: true after the last attempt: then a changing replica counts as not at rest.
+        last: True after the last attempt: then a changing replica counts as not at rest.
     """
-    changed = [place for place, one in enumerate(replicas) if not (one.replica.failure or one.is_as_it_was)]
+    changed = [
+        place for place, read in enumerate(replicas) if not (read.replica.failure or read.is_as_it_was)
+    ]
     for place in changed:
         replicas[place] = _read_again(engine, replicas[place], last=last)
     return bool(changed)
 
 
-def _read_again(engine: Engine, one: ReadReplica, *, last: bool) -> ReadReplica:
+def _read_again(engine: Engine, read: ReadReplica, *, last: bool) -> ReadReplica:
     if last:
-        return _never_at_rest(one.log)
+        return _never_at_rest(read.log)
     try:
-        listing = one.log.listed_again()
+        listing = read.log.listed_again()
     except OSError as error:
-        return _unread(one.log, why(error))
-    return _settled(engine, *_read_anew(engine, one.log, listing))
+        return _unread(read.log, why(error))
+    return _settled(engine, *_read_anew(engine, read.log, listing))
 
 
 def _never_at_rest(log: ReplicaLog) -> ReadReplica:
@@ -598,7 +604,7 @@ def _read(log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
             log_end=log.bound,
             closed_to=log.segments[-1][0],
             read_to=headers.log_end,
-            damages=tuple(one for one in headers.damages if one.first < log.bound),
+            damages=tuple(damage for damage in headers.damages if damage.first < log.bound),
             epochs=_below(table(headers.epochs, EPOCH_COLUMNS), log.bound).tobytes(),
             limited=True,
         )
@@ -635,11 +641,11 @@ def read_current(
     """Read the headers of every current replica of all sides."""
     wanted: list[ReplicaLog] = []
     for side in sides:
-        current = [one for one in side.logs if one.state.kind == CURRENT]
-        counts = Counter(one.state.name for one in current)
-        for one in current:
-            if wants(one.state.topic, one.state.partition):
-                if one.facts is None and counts[one.state.name] > 1:
-                    one = one._replace(twice=True)
-                wanted.append(one)
+        current = [log for log in side.logs if log.state.kind == CURRENT]
+        counts = Counter(log.state.name for log in current)
+        for log in current:
+            if wants(log.state.topic, log.state.partition):
+                if log.facts is None and counts[log.state.name] > 1:
+                    log = log._replace(twice=True)
+                wanted.append(log)
     yield from read_replicas(engine, wanted)

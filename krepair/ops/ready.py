@@ -44,7 +44,7 @@ from krepair.errors import (
     UnreadableError,
     WrongUserError,
 )
-from krepair.fixes.evidence import read_metadata, why_not_only_now
+from krepair.fixes.evidence import read_metadata, why_no_longer_only_replica
 from krepair.formats.filenames import (
     CLEAN_SHUTDOWN,
     META_PROPERTIES,
@@ -282,14 +282,14 @@ def others_of(plan: Plan) -> list[str]:
 
 
 def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
-    """See what has come since to the other log directories on which a plan rests; their locks are held.
+    """Check the other log directories on which a plan rests for new or changed replicas; their locks are held.
 
     Returns:
         The log directory under the lock; and by (topic, number) why there may be another replica than when the plan was
         made.
 
     Raises:
-        StalePlanError: a directory is not there any more, or is another one.
+        StalePlanError: a directory is gone, or belongs to another broker.
     """
     moved = _moved_since(plan)
     view = read_log_dir(plan.log_dir)
@@ -305,7 +305,7 @@ def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
         (topic, number) -> the new folder, of the partitions that rest on evidence.
 
     Raises:
-        StalePlanError: one of the directories is not there any more, or is another one.
+        StalePlanError: a directory is gone, or belongs to another broker.
     """
     others = plan.policy.others
     resting = _resting(plan)
@@ -322,7 +322,7 @@ def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
                 and name in wanted
                 and (searched.path, folder.name) not in known
             ):
-                moved.setdefault(name, f"{searched.path}/{folder.name}: has come since the plan was made")
+                moved.setdefault(name, f"{searched.path}/{folder.name}: appeared after the plan was made")
     return moved
 
 
@@ -350,7 +350,7 @@ def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
     for partition in view.partitions:
         if partition.key in only:
             vouched_for = not {partition.topic, EVERY_TOPIC}.isdisjoint(others.only_replica)
-            text = why_not_only_now(view, metadata, partition, said=vouched_for)
+            text = why_no_longer_only_replica(view, metadata, partition, vouched_for=vouched_for)
             if text:
                 assigned[partition.key] = text
     return assigned

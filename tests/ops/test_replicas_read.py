@@ -271,7 +271,7 @@ def test_a_plan_is_applied_taken_back_and_applied_again(tmp_path: Path) -> None:
         (
             3,
             "version=0\nbroker.id=2\ncluster.id=c\n",
-            "3=ROOT/b2: ROOT/b2 is of broker 2, not 3: mend the id before =",
+            "3=ROOT/b2: ROOT/b2 is of broker 2, not 3: correct the id before =",
         ),
         (
             2,
@@ -696,7 +696,7 @@ def test_apply_sees_a_move_that_began_after_the_plan_was_made(tmp_path: Path, ki
     begun_to_move(tmp_path, second)
     report = run.apply(plan)
     assert report.exit_code is ExitCode.STALE_PLAN
-    assert f"{second}/t-0.{'a' * 32}-future: has come since the plan was made" in report.results[0].why
+    assert f"{second}/t-0.{'a' * 32}-future: appeared after the plan was made" in report.results[0].why
     assert left_in(first / "t-0") == before
 
 
