@@ -112,17 +112,20 @@ class _Partition:
 
     @cached_property
     def staged(self) -> frozenset[int]:
-        """Base offsets of the logs that are written anew now."""
+        """Base offsets of the logs that this run rewrites."""
         return frozenset(source.base_offset for group in groups_of(self.staging) for source in group.sources)
 
     @property
     def groups(self) -> list[RewriteSegments]:
-        """All of the plan that lose records; those that are committed too."""
+        """All groups of the plan that lose records, including committed ones."""
         return compacted_groups(self.staging.plan)
 
 
 def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Write, recheck, finish and prove; each partition's problem is put into its ``Staging``."""
+    """Write, recheck, finish and prove the groups; each partition's problem goes into its ``Staging``.
+
+    The proof reads what was written, not what was decided, and comes last: nothing may be swapped before it.
+    """
     partitions = list(_located(work, stagings))
     _scan(work, partitions)
     _prepare(work, partitions)
@@ -131,15 +134,15 @@ def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
     _prepare_afterwards(work, partitions)
     _read_committed(work, partitions)
     _name_damage(work, partitions)
-    for one in _able(partitions):
-        with one.staging.taking_problems():
-            _recheck(one)
+    for partition in _able(partitions):
+        with partition.staging.taking_problems():
+            _recheck(partition)
     finish_groups(work, stagings)
     _prove(work, _able(partitions), verification)
 
 
 def _able(partitions: Sequence[_Partition]) -> list[_Partition]:
-    return [one for one in partitions if one.staging.problem is None]
+    return [partition for partition in partitions if partition.staging.problem is None]
 
 
 # -- where the originals are
@@ -158,50 +161,57 @@ def _located(work: Work, stagings: Sequence[Staging]) -> Iterator[_Partition]:
 
 
 def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
-    """Scan the originals; of those below the plan's bound, the keys are found in the same reading.
+    """Scan the originals, and find the keys of those in the plan's cleanable range in the same reading.
 
-    Where the plan says what stays, no key is looked for, and what is written anew is scanned when it is written.
+    If the plan says which records stay, no keys are searched, and a rewritten log is scanned while it is written.
     """
     from krepair.rewrite.compaction.tasks import find_keys
     from krepair.scan.scan import scan
 
     able = _able(partitions)
     below, others = [], []
-    for one in able:
-        for base in one.logs:
-            if not one.by_plan and _is_below_the_bound(one, base):
-                below.append((one, base))
-            elif not one.by_plan or base not in one.staged:
-                others.append((one, base))
+    for partition in able:
+        for base in partition.logs:
+            if not partition.by_plan and _is_below_the_bound(partition, base):
+                below.append((partition, base))
+            elif not partition.by_plan or base not in partition.staged:
+                others.append((partition, base))
     with_keys = [
         KeysItem(
-            place=one.place,
+            place=partition.place,
             base_offset=base,
-            size=one.logs[base].size,
+            size=partition.logs[base].size,
             aborted=b"",
-            secret=_secret(one),
+            secret=_secret(partition),
             rows_inline=rows_inline_of(len(below)),
             scratch=work.scratch.path,
-            scan=_scan_item(work, one, base),
+            scan=_scan_item(work, partition, base),
         )
-        for one, base in below
+        for partition, base in below
     ]
     for index, result in work.engine.map(find_keys, with_keys):
-        one, base = below[index]
-        one.keys[base] = result
-        _take_scan(one, base, result.scan or Failed(result.failure, result.why))
+        partition, base = below[index]
+        partition.keys[base] = result
+        _take_scan(partition, base, result.scan or Failed(result.failure, result.why))
     for job, scanned in work.engine.each(scan, ((job, _scan_item(work, *job)) for job in others)):
         _take_scan(*job, scanned)
 
 
-def _is_below_the_bound(one: _Partition, base_offset: int) -> bool:
-    span = one.staging.plan.span
+def _is_below_the_bound(partition: _Partition, base_offset: int) -> bool:
+    span = partition.staging.plan.span
     return span is not None and base_offset < span.end_offset
 
 
-def _scan_item(work: Work, one: _Partition, base_offset: int) -> ScanItem:
-    # Of what is staged, whoever stages it checks the CRCs, on the bytes that are written and proven.
-    return _scan_of(work, one.staging, one.originals, base_offset, check_crc=base_offset not in one.staged)
+def _scan_item(work: Work, partition: _Partition, base_offset: int) -> ScanItem:
+    # The writers check the CRCs of the logs that they stage, on the very bytes that are written and proven; a check
+    # here would read these logs twice.
+    return _scan_of(
+        work,
+        partition.staging,
+        partition.originals,
+        base_offset,
+        check_crc=base_offset not in partition.staged,
+    )
 
 
 def _scan_of(
@@ -217,28 +227,28 @@ def _scan_of(
     )
 
 
-def _take_scan(one: _Partition, base_offset: int, result: ScanResult | Failed) -> None:
+def _take_scan(partition: _Partition, base_offset: int, result: ScanResult | Failed) -> None:
     if isinstance(result, Failed):
-        one.staging.fails(result)
+        partition.staging.fails(result)
         return
     if result.txn_damage:
-        one.staging.fails(Failed("changed", result.txn_damage))
+        partition.staging.fails(Failed("changed", result.txn_damage))
         return
-    file = one.logs[base_offset]
+    file = partition.logs[base_offset]
     facts = facts_at(base_offset, file.mtime_ns, result)
     if file.digest not in ("", facts.summary.headers):
-        one.staging.problem = one.staging.problem or StalePlanError(
-            f"{one.staging.folder.at(file.name)}{not_as_planned(facts.summary)}"
+        partition.staging.problem = partition.staging.problem or StalePlanError(
+            f"{partition.staging.folder.at(file.name)}{not_as_planned(facts.summary)}"
         )
-    one.facts[base_offset] = facts
-    if base_offset not in one.staged:
-        _tell_others(one, base_offset)
+    partition.facts[base_offset] = facts
+    if base_offset not in partition.staged:
+        _tell_others(partition, base_offset)
 
 
-def _tell_others(one: _Partition, base_offset: int) -> None:
+def _tell_others(partition: _Partition, base_offset: int) -> None:
     """Give the facts of a log whose CRCs are right to the other fixes."""
-    if base_offset not in _mended(one.staging.plan):  # other fixes want it as it will be
-        one.staging.facts[base_offset] = one.facts[base_offset]
+    if base_offset not in _mended(partition.staging.plan):  # other fixes need the facts after the repair
+        partition.staging.facts[base_offset] = partition.facts[base_offset]
 
 
 def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
@@ -246,17 +256,17 @@ def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
     from krepair.scan.scan import scan
 
     jobs = [
-        (one, base)
-        for one in partitions
-        if isinstance(one.staging.problem, StalePlanError)
-        for base in one.logs
-        if base in one.staged
+        (partition, base)
+        for partition in partitions
+        if isinstance(partition.staging.problem, StalePlanError)
+        for base in partition.logs
+        if base in partition.staged
     ]
-    asked = ((job, replace(_scan_item(work, *job), check_crc=True)) for job in jobs)
-    for (one, base), result in work.engine.each(scan, asked):
+    items = ((job, replace(_scan_item(work, *job), check_crc=True)) for job in jobs)
+    for (partition, base), result in work.engine.each(scan, items):
         if isinstance(result, ScanResult) and result.summary.damage:
-            text = f"{one.staging.folder.at(log_name(base))}{not_as_planned(result.summary)}"
-            one.staging.problem = StalePlanError(text)
+            text = f"{partition.staging.folder.at(log_name(base))}{not_as_planned(result.summary)}"
+            partition.staging.problem = StalePlanError(text)
 
 
 def _mended(plan: PartitionPlan) -> frozenset[int]:
@@ -266,64 +276,70 @@ def _mended(plan: PartitionPlan) -> frozenset[int]:
 
 def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     inputs: list[tuple[_Partition, CompactionInput]] = []
-    for one in _able(partitions):
-        with one.staging.taking_problems():
-            if one.by_plan:
-                one.readings = readings_by_plan(work, one.staging, one.originals, one.facts)
+    for partition in _able(partitions):
+        with partition.staging.taking_problems():
+            if partition.by_plan:
+                partition.readings = readings_by_plan(
+                    work, partition.staging, partition.originals, partition.facts
+                )
                 continue
-            facts = [one.facts[base] for base in one.logs]
-            others = others_now(work, one.staging, facts, one.place)
-            policy = policy_now(work, one.staging, facts, others)
-            inputs.append((one, _input(work, one, facts, policy, others)))
+            facts = [partition.facts[base] for base in partition.logs]
+            others = others_now(work, partition.staging, facts, partition.place)
+            policy = policy_now(work, partition.staging, facts, others)
+            inputs.append((partition, _input(work, partition, facts, policy, others)))
     if not inputs:
         return
-    prepared = prepare(work.engine, [found for _, found in inputs], work.scratch.path)
-    for (one, _), known in zip(inputs, prepared, strict=True):
-        one.prepared = known
-        with one.staging.taking_problems():
-            _check_prepared(one, known)
-            one.readings = readings_of(known, keys_by_base(one.groups))
+    prepared = prepare(work.engine, [job for _, job in inputs], work.scratch.path)
+    for (partition, _), known in zip(inputs, prepared, strict=True):
+        partition.prepared = known
+        with partition.staging.taking_problems():
+            _check_prepared(partition, known)
+            partition.readings = readings_of(known, keys_by_base(partition.groups))
 
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
     """Decide again where the plan said which records stay, and compare with the decisions that were used."""
-    for one in _able(partitions):
-        if one.by_plan:
-            with one.staging.taking_problems():
-                facts = [one.facts[base] for base in one.logs]
-                policy = policy_now(work, one.staging, facts, OtherReplicas())
-                one.prepared = prepared_by_plan(one.staging.plan, one.place, facts, policy, one.readings)
-                _check_prepared(one, one.prepared)
-                check_readings(one.staging, one.prepared, one.readings)
+    for partition in _able(partitions):
+        if partition.by_plan:
+            with partition.staging.taking_problems():
+                facts = [partition.facts[base] for base in partition.logs]
+                policy = policy_now(work, partition.staging, facts, OtherReplicas())
+                partition.prepared = prepared_by_plan(
+                    partition.staging.plan, partition.place, facts, policy, partition.readings
+                )
+                _check_prepared(partition, partition.prepared)
+                check_readings(partition.staging, partition.prepared, partition.readings)
 
 
 def _input(
     work: Work,
-    one: _Partition,
+    partition: _Partition,
     facts: Sequence[SegmentFacts],
     policy: MarkerPolicy,
     others: OtherReplicas,
 ) -> CompactionInput:
-    secret = _secret(one)
+    secret = _secret(partition)
     try:
         elsewhere = rows_elsewhere(work.engine, others, secret, work.scratch.path)
     except NotKnownError as error:
-        raise StalePlanError(f"{one.staging.plan.folder}: {error}") from error
+        raise StalePlanError(f"{partition.staging.plan.folder}: {error}") from error
     return CompactionInput(
-        one.place,
+        partition.place,
         tuple(facts),
         policy,
         secret,
-        one.keys,
+        partition.keys,
         elsewhere,
     )
 
 
-def _secret(one: _Partition) -> bytes:
-    return secret_of(f"{file.name} {file.size} {file.mtime_ns} {file.digest}" for file in one.logs.values())
+def _secret(partition: _Partition) -> bytes:
+    return secret_of(
+        f"{file.name} {file.size} {file.mtime_ns} {file.digest}" for file in partition.logs.values()
+    )
 
 
-def _check_prepared(one: _Partition, known: Prepared) -> None:
+def _check_prepared(partition: _Partition, known: Prepared) -> None:
     """Check that the compaction range and the keys are those of the plan.
 
     Raises:
@@ -331,46 +347,48 @@ def _check_prepared(one: _Partition, known: Prepared) -> None:
     """
     if known.problem is not None:
         raise _error(known.problem)
-    plan = one.staging.plan
+    plan = partition.staging.plan
     planned = key_compaction(plan)
     assert known.bound is not None
     span = known.bound.span
-    found = (span.start_offset, span.end_offset, known.keys)
+    repeated = (span.start_offset, span.end_offset, known.keys)
     first, bound = (-1, -1) if plan.span is None else (plan.span.start_offset, plan.span.end_offset)
-    if found != (first, bound, planned.keys):
+    if repeated != (first, bound, planned.keys):
         raise StalePlanError(
             f"{plan.folder}: what stays was decided again, and is not what the plan has: first offset, bound and "
-            f"number of keys are {found}, the plan has {(first, bound, planned.keys)}"
+            f"number of keys are {repeated}, the plan has {(first, bound, planned.keys)}"
         )
 
 
-def _error(left: LeftAlone) -> KrepairError:
-    if left.code == "disk":
-        error = error_of("disk", left.why)
+def _error(reason: LeftAlone) -> KrepairError:
+    if reason.code == "disk":
+        error = error_of("disk", reason.why)
         error.next_command = Next.of("apply", PLAN, "--scratch", "DIR")
         return error
-    return error_of(left.code if left.code in {"unreadable", "elsewhere"} else "changed", left.why)
+    return error_of(reason.code if reason.code in {"unreadable", "elsewhere"} else "changed", reason.why)
 
 
 # -- write
 
 
 def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verification:
-    """Find what the proof has to know before anything is written, so that it can look at what is being written."""
-    for one in _able(partitions):
-        with one.staging.taking_problems():
-            staged = {group.change_id for group in groups_of(one.staging)}
+    """Collect the inputs of the proof before the first write, so that it can check the bytes while they are written."""
+    for partition in _able(partitions):
+        with partition.staging.taking_problems():
+            staged = {group.change_id for group in groups_of(partition.staging)}
             results = {
                 group.base_offset: (
-                    one.staging.stage_folder if group.change_id in staged else one.staging.folder.path
+                    partition.staging.stage_folder
+                    if group.change_id in staged
+                    else partition.staging.folder.path
                 )
-                for group in one.groups
+                for group in partition.groups
             }
-            ends = {base: facts.summary.valid_bytes for base, facts in one.facts.items()}
-            one.proof = partition_to_prove(work, one.staging, one.originals, results, ends)
-            if one.prepared is not None:
-                one.proof.aborted = one.prepared.aborted.tobytes()
-    begun = [one.proof for one in _able(partitions) if one.proof is not None]
+            ends = {base: facts.summary.valid_bytes for base, facts in partition.facts.items()}
+            partition.proof = partition_to_prove(work, partition.staging, partition.originals, results, ends)
+            if partition.prepared is not None:
+                partition.proof.aborted = partition.prepared.aborted.tobytes()
+    begun = [partition.proof for partition in _able(partitions) if partition.proof is not None]
     return Verification(work.engine, begun, work.scratch.path if begun else "")
 
 
@@ -378,48 +396,50 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
     from krepair.rewrite.compaction.tasks import stage_compacted
 
     jobs: list[tuple[_Partition, RewriteSegments, CompactStageItem]] = []
-    for one in _able(partitions):
-        with one.staging.taking_problems():
-            for group in groups_of(one.staging):
-                jobs += [(one, group, item) for item in _stage_items(work, one, group, verification)]
+    for partition in _able(partitions):
+        with partition.staging.taking_problems():
+            for group in groups_of(partition.staging):
+                jobs += [
+                    (partition, group, item) for item in _stage_items(work, partition, group, verification)
+                ]
     parts: dict[str, list[tuple[int, int]]] = {}
     for index, result in work.engine.map(stage_compacted, [item for _, _, item in jobs]):
-        one, group, item = jobs[index]
-        if one.by_plan and result.source is not None:
-            _take_scan(one, item.compact.base_offset, result.source)
-        _take(one, item.compact.base_offset, result)
-        if one.staging.problem is None:
-            _tell_others(one, item.compact.base_offset)
+        partition, group, item = jobs[index]
+        if partition.by_plan and result.source is not None:
+            _take_scan(partition, item.compact.base_offset, result.source)
+        _take(partition, item.compact.base_offset, result)
+        if partition.staging.problem is None:
+            _tell_others(partition, item.compact.base_offset)
         number = [source.base_offset for source in group.sources].index(item.compact.base_offset)
         parts.setdefault(group.change_id, [(0, 0)] * len(group.sources))[number] = (
             group.sources[number].kept_bytes,
             result.written_crc,
         )
-        if one.proof is not None and result.checked is not None:
-            one.proof.beside.setdefault(item.target, []).append(result.checked)
-    for one in _able(partitions):
-        for group in groups_of(one.staging):
-            one.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
+        if partition.proof is not None and result.checked is not None:
+            partition.proof.beside.setdefault(item.target, []).append(result.checked)
+    for partition in _able(partitions):
+        for group in groups_of(partition.staging):
+            partition.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
 
 
 def _stage_items(
-    work: Work, one: _Partition, group: RewriteSegments, verification: Verification
+    work: Work, partition: _Partition, group: RewriteSegments, verification: Verification
 ) -> list[CompactStageItem]:
-    assert one.proof is not None
+    assert partition.proof is not None
     keys = keys_by_base((group,))
     if len(keys) < len(group.sources):
         raise StalePlanError(f"{group.change_id}: the plan does not say what becomes of its keys")
-    target = f"{one.staging.stage_folder}/{log_name(group.base_offset)}"
+    target = f"{partition.staging.stage_folder}/{log_name(group.base_offset)}"
     if work.disk.tree.is_there(target):
         work.disk.unlink(target)
     work.disk.reserve(target, group.log_bytes)
     checks = {
-        source.base_offset: verification.item(one.proof, (source,), target)
-        for each in one.proof.groups
+        source.base_offset: verification.item(partition.proof, (source,), target)
+        for each in partition.proof.groups
         if each.result == target
         for source in each.sources
     }
-    return stage_items(one.readings, group.sources, keys, target, checks)
+    return stage_items(partition.readings, group.sources, keys, target, checks)
 
 
 def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
@@ -427,65 +447,70 @@ def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
     from krepair.rewrite.compaction.tasks import compact
 
     jobs = [
-        (one, base)
-        for one in _able(partitions)
-        for base in keys_by_base(one.groups)
-        if base not in one.compacted
+        (partition, base)
+        for partition in _able(partitions)
+        for base in keys_by_base(partition.groups)
+        if base not in partition.compacted
     ]
-    asked = (((one, base), one.readings[base]) for one, base in jobs)
-    for job, result in work.engine.each(compact, asked):
+    items = (((partition, base), partition.readings[base]) for partition, base in jobs)
+    for job, result in work.engine.each(compact, items):
         _take(*job, result)
 
 
-def _take(one: _Partition, base_offset: int, result: CompactResult) -> None:
+def _take(partition: _Partition, base_offset: int, result: CompactResult) -> None:
     if result.failure or result.problem:
         name = log_name(base_offset)
-        text = result.why or f"{one.staging.folder.at(name)}, position {result.position}: {result.problem}"
-        one.staging.fails(Failed(result.failure or "changed", text))
+        text = (
+            result.why or f"{partition.staging.folder.at(name)}, position {result.position}: {result.problem}"
+        )
+        partition.staging.fails(Failed(result.failure or "changed", text))
         return
-    if base_offset not in one.facts:
-        return  # what is wrong with its scan is told already
+    if base_offset not in partition.facts:
+        return  # its scan failed and was reported
     assert result.summary is not None
     entries = entries_of(result.entries)
-    one.compacted[base_offset] = compacted_facts(one.facts[base_offset], result.summary, entries)
+    partition.compacted[base_offset] = compacted_facts(partition.facts[base_offset], result.summary, entries)
 
 
-def _recheck(one: _Partition) -> None:
-    """Work out from fresh readings what the rewrites were told, and compare with the plan.
+def _recheck(partition: _Partition) -> None:
+    """Decide again from fresh readings, and compare with the plan.
 
     Raises:
-        StalePlanError: it is not the same.
+        StalePlanError: the decisions differ.
     """
-    assert one.prepared is not None
-    plan = one.staging.plan
-    facts = [one.compacted.get(base, one.facts[base]) for base in one.logs]
-    found = stage_inputs(facts, one.prepared.partition.policy, dict(plan.kept_last))
-    check_decisions(one.staging, found)
+    assert partition.prepared is not None
+    plan = partition.staging.plan
+    facts = [partition.compacted.get(base, partition.facts[base]) for base in partition.logs]
+    decided = stage_inputs(facts, partition.prepared.partition.policy, dict(plan.kept_last))
+    check_decisions(partition.staging, decided)
 
 
 # -- prove
 
 
 def _prove(work: Work, partitions: Sequence[_Partition], verification: Verification) -> None:
-    """Hold every group below the bound against its originals, before anything is committed."""
+    """Prove every rewritten group against its originals, before the first swap.
+
+    From the swap on, undo is the only way back; a record that was dropped wrongly would be missing for consumers.
+    """
     to_prove: list[tuple[_Partition, PartitionToProve]] = []
     staged_logs: list[Staged] = []
-    for one in partitions:
-        with one.staging.taking_problems():
-            assert one.proof is not None
-            others = others_again(work, one.staging)
-            one.proof.elsewhere = tuple(log.all_of_it for log in others)
-            to_prove.append((one, one.proof))
-            staged_logs.append(_staged(one, one.proof, others))
+    for partition in partitions:
+        with partition.staging.taking_problems():
+            assert partition.proof is not None
+            others = others_again(work, partition.staging)
+            partition.proof.elsewhere = tuple(log.all_of_it for log in others)
+            to_prove.append((partition, partition.proof))
+            staged_logs.append(_staged(partition, partition.proof, others))
     verification.finish([proof for _, proof in to_prove])
     prove_markers(work, staged_logs)
-    for one, proof in to_prove:
-        problem = proof_problem(one.staging.plan, proof)
+    for partition, proof in to_prove:
+        problem = proof_problem(partition.staging.plan, proof)
         if problem:
-            one.staging.fails(Failed(proof.failure or "verify", problem))
+            partition.staging.fails(Failed(proof.failure or "verify", problem))
 
 
-def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:
+def _staged(partition: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, ...]) -> Staged:
     """Return the logs before and after; a group that does not change is its own result."""
     results = {
         source.base_offset: group.result
@@ -493,8 +518,10 @@ def _staged(one: _Partition, proof: PartitionToProve, others: tuple[ReplicaLog, 
         if group.result != group.sources[0].path
         for source in group.sources
     }
-    logs = tuple((base, path, size) for base, (path, size) in zip(one.logs, proof.logs.logs, strict=True))
-    return Staged(one.staging, one.place, others, logs, results)
+    logs = tuple(
+        (base, path, size) for base, (path, size) in zip(partition.logs, proof.logs.logs, strict=True)
+    )
+    return Staged(partition.staging, partition.place, others, logs, results)
 
 
 # -- verify
@@ -530,12 +557,12 @@ def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReadi
 
 
 class ProofItem(NamedTuple):
-    """Once more every record and every key of a partition.
+    """Repeated proof of every record and every key of a partition.
 
     Attributes:
         proof: proof of the partition.
         active: scan of its last log, which alone may end in damage.
-        transactions: true if the partition may hold transactions.
+        transactions: True if the partition may hold transactions.
     """
 
     proof: PartitionToProve
@@ -553,11 +580,11 @@ def _prove_applied(work: Work, items: Sequence[ProofItem]) -> Iterator[tuple[int
             *before, (base, _) = proofs[index].logs.segments
             ends = (*before, (base, result.summary.valid_bytes))
             proofs[index].logs = replace(proofs[index].logs, segments=ends)
-    asked = [item.proof for item in items if item.transactions]
-    for index, found in work.engine.map(find_aborted, [proof.logs for proof in asked]):
-        if isinstance(found, Failed):
-            asked[index].take_failed(found)
+    with_transactions = [item.proof for item in items if item.transactions]
+    for index, aborted in work.engine.map(find_aborted, [proof.logs for proof in with_transactions]):
+        if isinstance(aborted, Failed):
+            with_transactions[index].take_failed(aborted)
         else:
-            asked[index].aborted = found
+            with_transactions[index].aborted = aborted
     prove(work.engine, proofs, work.scratch.path)
     return iter(enumerate(proofs))

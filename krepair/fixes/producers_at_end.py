@@ -52,8 +52,8 @@ def replayed_from(partition: Partition, floor: int) -> int:
         OSError: a producer snapshot cannot be read.
     """
     offset, producers = newest_snapshot(partition.snapshots, floor)
-    firsts = [one.open_first_offset for one in producers if one.open_first_offset >= 0]
-    start = floor_of([one.base_offset for one in partition.segments], min([max(offset, 0), *firsts]))
+    firsts = [producer.open_first_offset for producer in producers if producer.open_first_offset >= 0]
+    start = floor_of([segment.base_offset for segment in partition.segments], min([max(offset, 0), *firsts]))
     return floor if start is None else min(start, floor)
 
 

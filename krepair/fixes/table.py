@@ -89,7 +89,7 @@ def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
         findings: findings of one log directory.
         best_ways: name of a fix -> the way that is advised, see ``Fix.best_way``.
     """
-    found = [finding for finding in findings if counts(finding) and finding.fix != "none"]
-    wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in found)]
+    repairable = [finding for finding in findings if counts(finding) and finding.fix != "none"]
+    wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in repairable)]
     words = (best_ways.get(fix.name, fix.name) for fix in wanted)
     return ",".join(word for word in words if word)
