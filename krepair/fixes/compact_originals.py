@@ -217,7 +217,7 @@ def readings_by_plan(
         facts: base offset -> facts of the logs that are not written anew.
 
     Raises:
-        StalePlanError: what the plan says of a source is no set of offsets.
+        StalePlanError: the plan's list of kept records of a source is no set of offsets.
     """
     following = dict(pairwise(originals.logs))
     high_watermark = high_watermark_of(work.context, work.survey(staging, facts.values()))

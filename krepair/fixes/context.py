@@ -1,4 +1,4 @@
-"""What every analysis step works with: one log directory, settings and options, and the engine that runs the jobs."""
+"""Context of every analysis step: one log directory, settings and options, and the engine that runs the jobs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class OtherDirs:
 
     Attributes:
         views: the directories that were read.
-        unknown: why it is not known which directories there are, or empty.
-        unsaid: whether nobody named any directory or said that there is none.
-        unread: why a named directory could not be read as one of this broker's, or empty.
+        unknown: reason why the list of directories is unknown, or empty.
+        unsaid: True if nobody named any directory or said that there is none.
+        unread: reason why a named directory could not be read as one of this broker's, or empty.
     """
 
     views: tuple[LogDir, ...] = ()
@@ -47,7 +47,7 @@ class Context:
 
     Attributes:
         scratch: scratch folder for data that does not fit into memory.
-        beside_broker: whether a broker may be running; then active segments are read up to the last whole batch.
+        beside_broker: True if a broker may be running; then active segments are read up to the last whole batch.
         surveys: folder -> survey of every partition that any analysis step asked for.
         root: results of steps that analyze the root.
         cluster: cluster state that ``--cluster`` names, None if the option is not given.
@@ -108,7 +108,7 @@ class Context:
 
     @property
     def links_are_files(self) -> bool:
-        """Whether a second name of a file takes up another file on the log directory's file system."""
+        """True if a second name of a file takes up another file on the log directory's file system."""
         return self._volume.links_are_files
 
     @property

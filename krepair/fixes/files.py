@@ -72,7 +72,7 @@ def put_staged(work: Work, staging: Staging, name: str, data: bytes, like: Attri
     Missing folders are created. ``stage_all`` makes the file's name durable.
 
     Raises:
-        OSError: it could not be written.
+        OSError: the file could not be written.
     """
     staging.folder.make_private_folders()
     staged = f"{staging.stage_folder}/{name}"
@@ -86,7 +86,7 @@ class Made(NamedTuple):
     """Rebuilt contents of a small file.
 
     Attributes:
-        left: why the bytes cannot be determined, or empty.
+        left: reason why the bytes are unknown, or empty.
     """
 
     data: bytes

@@ -36,8 +36,8 @@ class Compacted(NamedTuple):
 
     Attributes:
         decision: decision on the markers of each segment.
-        evidence: what is known of the other replicas.
-        keys: what becomes of its records; unset if they are not compacted by key.
+        evidence: evidence about the other replicas.
+        keys: figures of the key compaction; unset if records are not compacted by key.
     """
 
     decision: PartitionDecision
@@ -55,7 +55,7 @@ class Seen(NamedTuple):
         left: reason for skipping the partition; None if the fix does not skip it.
         left_note: note that says so, where another fix changes the partition.
         log_end: log end offset as this fix knows it; 0 if it does not.
-        raises_point: whether the partition's recovery point in the root advances.
+        raises_point: True if the partition's recovery point in the root advances.
         compacted: decision on its markers and keys, None if there is none.
     """
 
@@ -84,14 +84,14 @@ class Fix(ABC):
         name: the word that ``--fix`` accepts.
         ways: modes that may follow ``=``, the default first; empty if the fix has no modes.
         after: names of the fixes whose changes this fix builds on.
-        reads_logs: whether ``plan`` reads every batch of the logs for this fix.
-        work: what the fix does with logs that it reads whole; the engine is chosen by its cost.
-        previews: whether ``plan --preview`` may run the fix beside a running broker: it decides from closed
+        reads_logs: True if ``plan`` reads every batch of the logs for this fix.
+        work: kind of work on logs that the fix reads whole; its cost decides on the engine.
+        previews: True if ``plan --preview`` may run the fix beside a running broker: it decides from closed
             segments, and reads logs through ``krepair.fixes.logs``.
-        asks_others: whether the fix decides by what other replicas hold.
-        takes: which partitions the fix takes where none is named, in words for a plan without partitions; empty if
+        asks_others: True if the decisions depend on the logs of other replicas.
+        takes: partitions that the fix takes where none is named, in words for a plan without partitions; empty if
             all.
-        of_root: whether the fix changes only files of the root, and looks at no partition.
+        of_root: True if the fix changes only files of the root, and analyzes no partition.
     """
 
     name: ClassVar[str]
@@ -203,7 +203,7 @@ def waits(survey: Survey, repairs: str) -> Seen:
     """Return the skipped result of a partition that needs a repair once its leftovers are gone.
 
     Args:
-        repairs: what would be repaired, such as ``indexes``.
+        repairs: files that would be repaired, such as ``indexes``.
     """
     reason = left_for_leftovers(survey.partition, repairs)
     return Seen(left=reason, left_note=f"its {repairs} are left alone: {reason.why}")

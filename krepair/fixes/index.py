@@ -196,8 +196,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
     """Return the work items that build or verify replaced index files.
 
     Args:
-        work: what they are made with.
-        staging: whose changes are meant.
+        staging: staging of the partition, whose changes are carried out.
         target: absolute path of the folder of the new files.
         replayed_from: base offset of the first segment that is replayed for a ``.txnindex``.
 

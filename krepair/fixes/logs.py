@@ -138,7 +138,7 @@ class Scanned:
     """Scan results of many segments, collected in any order.
 
     Args:
-        beside_broker: whether a broker may be writing into the active segments; then the active segment counts up
+        beside_broker: True if a broker may be writing into the active segments; then the active segment counts up
             to its last whole batch, and its transaction index is not used.
     """
 

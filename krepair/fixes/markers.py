@@ -630,7 +630,7 @@ def _recheck(work: Work, staging: Staging) -> None:
     """Work out from fresh scans what the rewrites were told, and compare with the plan.
 
     Raises:
-        StalePlanError: it is not the same.
+        StalePlanError: the decisions differ.
         UnreadableError: a producer snapshot could not be read.
     """
     if staging.decided:

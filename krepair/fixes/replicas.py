@@ -82,7 +82,7 @@ def parse_side(text: str) -> Side:
         text: ``2=/mnt/b2/kafka,/mnt/b2/kafka2`` or ``3=b3.facts``. A single path that is a file is a facts file.
 
     Raises:
-        UsageError: it has another form, or a path is given twice.
+        UsageError: a value has another form, or a path is given twice.
     """
     number, equals, rest = text.partition("=")
     paths = [os.path.abspath(path) for path in rest.split(",") if path]

@@ -41,7 +41,7 @@ class InTurn(NamedTuple):
 
 
 Way = Callable[[Any], Any] | InTurn
-"""What the engine maps over the items; or what maps several functions in turn."""
+"""Function that the engine maps over the items, or ``InTurn`` for several functions in turn."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
 """Gets the results in the order of the items, and tells what is wrong.
 

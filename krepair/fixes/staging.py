@@ -74,7 +74,7 @@ class Staging:
         changes: the changes to stage or to verify.
         facts: base offset -> facts from the scans made while staging, without the ranges that the plan removes.
         staged: change id -> identity of a group's new files.
-        unsynced: whether ``stage/`` holds names that are not durable yet.
+        unsynced: True if ``stage/`` holds names that are not durable yet.
         problem: the error that stopped the partition, or None.
         freed: names of the files whose backups apply has deleted.
         made: ids of the changes that were carried out and verified since ``partition`` was listed.
@@ -162,10 +162,10 @@ class Wrong(NamedTuple):
 
     Attributes:
         folder: folder of the partition; ``.`` for the root.
-        text: what was expected and what was found.
+        text: expected and actual state, in words.
         name: name of the file, or empty.
         next_command: the command to type next; may be empty.
-        forbidden: whether the only problem is that this user may not read the file.
+        forbidden: True if permissions alone keep this user from reading the file.
     """
 
     folder: str
@@ -181,8 +181,8 @@ class Kind(NamedTuple):
 
     Attributes:
         what: the name of the files, plural.
-        how: how each file is checked.
-        is_log: whether it is a log, which is read whole.
+        how: way in which each file is checked, in words.
+        is_log: True for logs, which are read whole.
     """
 
     what: str
@@ -199,12 +199,12 @@ class Work:
         view: the log directory as it is now.
         disk: the object through which all files are written.
         scratch: scratch folder for data that does not fit into memory.
-        originals: whether new files are also compared with the backups of the originals.
+        originals: True to compare new files with the backups of the originals, too.
         wrong: defects that verifications found.
-        checked: how many files of each kind were verified.
+        checked: number of verified files of each kind.
         batches: number of batches that were verified.
         bytes_read: bytes of ``.log`` files that were read.
-        together: whether ``stage_all`` makes all staged files durable with one barrier at its end; otherwise each
+        together: True if ``stage_all`` makes all staged files durable with one barrier at its end; otherwise each
             file is synced when it is written.
         keep_plan: copies the plan into an existing private sub-folder, see ``PlanKeeper``.
         moved: (topic, number) -> why there may be another replica than at planning time.
@@ -331,7 +331,7 @@ class Work:
 
         Args:
             result: result of the segment's scan.
-            with_txn_index: whether its transaction index must be right as well. A caller that only asks what the
+            with_txn_index: True if its transaction index must be right as well. A caller that only asks what the
                 log says ignores it: another change of the same plan may repair that index.
         """
         if isinstance(result, Failed):
@@ -354,7 +354,7 @@ class Work:
 
         Args:
             since: the lowest base offset wanted.
-            with_txn_index: see ``take_facts``.
+            with_txn_index: True if the transaction indexes must be right as well, see ``take_facts``.
 
         Raises:
             KrepairError: a log could not be read.

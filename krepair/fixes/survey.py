@@ -88,7 +88,7 @@ class Survey(Sights):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the topic is one that krepair never changes: KRaft's metadata log, or a tiered topic."""
+        """True for topics that krepair never changes: KRaft's metadata log, or a tiered topic."""
         return self.partition.topic == METADATA_TOPIC or bool(self.settings.tiered)
 
     @property

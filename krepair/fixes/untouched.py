@@ -87,7 +87,7 @@ def left_for_leftovers(partition: Partition, repairs: str) -> LeftAlone:
     """Return the reason for skipping a partition that needs a repair, but has leftovers.
 
     Args:
-        repairs: what would be repaired, such as ``indexes``.
+        repairs: files that would be repaired, such as ``indexes``.
     """
     name = next(leftover.file.name for leftover in partition.leftovers if leftover.kind in _WAITING)
     first = f"first --fix leftovers, then plan its {repairs} again"

@@ -83,7 +83,7 @@ def apply(
 
     Args:
         plan: the plan, as read from its file.
-        options: of these only ``engine``, ``master``, ``scratch`` and the ``--cluster...`` options count; the plan
+        options: options, of which ``engine``, ``master``, ``scratch`` and the ``--cluster...`` options count; the plan
             decides everything else.
         progress: receiver of the bytes done so far.
         disk: writer of every file; a test may wrap it.
@@ -147,7 +147,7 @@ class _Apply:
         self.view = view
         """The log directory as it was under the lock, before anything was finished."""
         self.was_begun = False
-        """Whether an earlier run left a work folder, whose half-done changes were then finished or rolled back."""
+        """True if an earlier run left a work folder, whose half-done changes were then finished or rolled back."""
         self.engine = engine
         self.disk = disk
         self.scratch = scratch

@@ -156,7 +156,7 @@ def _worst_of(report: LogDirReport) -> int:
         for finding in report.findings
         if finding.fix != "none" or finding.command or finding.rule in {"KR901", "KR902"}
     ]
-    return min((WORST_FIRST[severity_of(one)] for one in repairable), default=len(Severity))
+    return min((WORST_FIRST[severity_of(finding)] for finding in repairable), default=len(Severity))
 
 
 def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> Next:
@@ -242,7 +242,7 @@ def _check_one(
     )
     held = held_by_start(view, context.version)
     skipped = [(survey, left_alone(survey)) for survey in surveys]
-    uncleanable = [survey for survey, left in skipped if left is not None and left.damaged]
+    uncleanable = [survey for survey, reason in skipped if reason is not None and reason.damaged]
     waiting = {survey.partition.folder for survey in surveys if waits_for_leftovers(survey.partition)}
     findings = told(view.path, list(all_findings(directory)), _best_ways(context), waiting)
     report = LogDirReport(

@@ -88,10 +88,10 @@ def _finding(
 def _lost(view: LogDir, partition: Partition, engine: Engine) -> str:
     """Return text naming the groups or transactional ids that the coordinator will not know."""
     names = _names(view, partition, engine)
-    what = "groups" if partition.topic == OFFSETS_TOPIC else "transactional ids"
+    noun = "groups" if partition.topic == OFFSETS_TOPIC else "transactional ids"
     if not names:
-        return f"{what} of it are not known to it"
-    return f"not known to it are the {what} {names_text([shown(one) for one in names])}"
+        return f"{noun} of it are not known to it"
+    return f"not known to it are the {noun} {names_text([shown(name) for name in names])}"
 
 
 def _names(view: LogDir, partition: Partition, engine: Engine) -> Sequence[str]:

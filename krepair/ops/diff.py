@@ -57,7 +57,7 @@ class Difference(Struct, frozen=True, kw_only=True):
         what: field path, with dots between the levels.
         first: short text of the value in the first plan, empty if there is none.
         second: short text of the value in the second plan, empty if there is none.
-        label: what a person calls the field.
+        label: name of the field in plain words.
         before: value in the first plan with its unit; empty if there is none, or if only the fact that it differs
             matters.
         after: value in the second plan with its unit, likewise.
@@ -91,8 +91,8 @@ class PartitionDiff(Struct, frozen=True, kw_only=True):
     Attributes:
         folder: folder of the partition, ``.`` for the files in the root.
         where: the plan or plans that have it.
-        decisions_same: whether both plans have it and make the same changes, with the same decisions.
-        only_seen: whether all figures are the same too, so that only notes or facts (sizes, times, offsets) differ.
+        decisions_same: true if both plans have it and make the same changes, with the same decisions.
+        only_seen: true if all figures are the same too, so that only notes or facts (sizes, times, offsets) differ.
         differences: differing fields, except those of its changes.
         changes: the changes that differ, by id.
     """
@@ -137,7 +137,7 @@ class PlanDiff(Struct, frozen=True, kw_only=True):
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs."""
+        """True if the plans do not differ."""
         return not (self.differences or self.partitions)
 
 
@@ -145,7 +145,7 @@ def diff_plans(first: Plan, second: Plan) -> PlanDiff:
     """Compare two plans.
 
     Raises:
-        UsageError: they are for different hosts or directories.
+        UsageError: the plans are for different hosts or directories.
     """
     if (first.host, first.log_dir) != (second.host, second.log_dir):
         raise UsageError(
@@ -336,7 +336,7 @@ class Told(NamedTuple):
     """Label and text format of a field.
 
     Attributes:
-        label: what a person calls the field.
+        label: name of the field in plain words.
         words: formatter of the field's value.
     """
 

@@ -43,7 +43,7 @@ class ObjectionRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="obj
 
     Attributes:
         code: ``RVnn``.
-        text: what is wrong with the plan.
+        text: fault of the plan, in words.
     """
 
     code: str
@@ -56,8 +56,8 @@ class PlanCodeRow(Struct, frozen=True, kw_only=True, tag_field="kind", tag="plan
     Attributes:
         code: code as a plan prints it.
         about: ``skipped`` or ``risk``.
-        text: what the code says.
-        then: what to do next.
+        text: meaning of the code, in words.
+        then: action to take next, in words.
     """
 
     code: str
@@ -167,9 +167,9 @@ def explained(meaning: Row | tuple[Way, ...]) -> View:
     if isinstance(meaning, ExitCodeRow):
         return _page(f"{meaning.code}: exit code {meaning.name}", (("meaning", meaning.text),))
     if isinstance(meaning, PlanCodeRow):
-        what = "why a partition is skipped" if meaning.about == "skipped" else "risk of a plan"
+        kind = "why a partition is skipped" if meaning.about == "skipped" else "risk of a plan"
         return _page(
-            f"{meaning.code}: {what}", (("what it says", meaning.text), ("what to do", meaning.then))
+            f"{meaning.code}: {kind}", (("what it says", meaning.text), ("what to do", meaning.then))
         )
     if isinstance(meaning, ReasonRow):
         cells = (

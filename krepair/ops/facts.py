@@ -98,9 +98,9 @@ def facts(
         UnreadableError: a log cannot be read.
     """
     target = output_file.check_place(FACTS, out, log_dirs)
-    given = Side(broker_id=-1, log_dirs=tuple(os.path.abspath(path) for path in log_dirs))
-    side = open_directories(given, options.now_ms, options.config)
-    check_ids([(given, side.ids)])
+    named = Side(broker_id=-1, log_dirs=tuple(os.path.abspath(path) for path in log_dirs))
+    side = open_directories(named, options.now_ms, options.config)
+    check_ids([(named, side.ids)])
     _check_config(side.views, options.config)
     total = sum(log.state.log_bytes for log in side.logs if log.state.kind == CURRENT)
     engine = choose_engine(

@@ -45,9 +45,9 @@ class GroupsReport(Report, frozen=True, kw_only=True):
         now_ms: time from which ages count, epoch milliseconds.
         partitions: folders of ``__consumer_offsets`` that were read.
         partitions_of_topic: number of partitions of the topic, 0 if it is unknown.
-        partitions_recorded: whether that number comes from the metadata log here, rather than from the folders.
+        partitions_recorded: true if that number comes from the metadata log here, rather than from the folders.
         groups: groups by id; a deleted group has the state ``Dead``.
-        findings: KR609 findings.
+        findings: findings of rule KR609 on these groups.
         damaged: damaged parts that were skipped.
         damages: number of damaged parts.
         unknown: number of records with a key that krepair does not know.
@@ -272,7 +272,7 @@ def read_partitions(
     engine: Engine,
     function: Callable[[Item], Result | Failed],
     items: Sequence[Item],
-    what: str,
+    noun: str,
 ) -> list[Result]:
     """Map a function over partitions; return its results in the order of the items.
 
@@ -280,7 +280,7 @@ def read_partitions(
         engine: engine that runs the function.
         function: function of ``look.coordinators``.
         items: one item for each partition.
-        what: noun for the message if a log cannot be read, such as ``groups``.
+        noun: noun for the message if a log cannot be read, such as ``groups``.
 
     Raises:
         UnreadableError: a log could not be read.
@@ -288,7 +288,7 @@ def read_partitions(
     ordered: list[Result] = []
     for _, result in sorted(engine.map(function, items), key=itemgetter(0)):
         if isinstance(result, Failed):
-            raise UnreadableError(f"{result.why}; the {what} cannot be told without it")
+            raise UnreadableError(f"{result.why}; the {noun} cannot be told without it")
         ordered.append(result)
     return ordered
 

@@ -66,12 +66,12 @@ class _Found(NamedTuple):
         number: plan number in its journal, which grows from plan to plan.
         states: journal states of its changes.
         half_done: ids of interrupted changes.
-        purging: whether a purge has begun.
-        fence: whether the recovery guard is in place.
+        purging: True if a purge has begun.
+        fence: True if the recovery guard is in place.
         obstacle: reason why undo is impossible, or empty.
         unreadable: reason why the other fields are unknown, or empty.
         next_command: next command for that reason, may be empty.
-        forbidden: whether only missing permissions hide the state.
+        forbidden: True if missing permissions alone hide the state.
     """
 
     partition: Partition
@@ -470,13 +470,13 @@ def find_copy(
         at_most: size limit in bytes; a larger file gives a copy without plan and problem.
     """
     first: PlanCopy | None = None
-    seen: set[tuple[int, int]] = set()
+    files_read: set[tuple[int, int]] = set()
     for path in (f"{folder}/{COPY_NAME}" for folder in private):
         try:
             status = tree.status(path)
-            if status is None or (status.st_dev, status.st_ino) in seen:
+            if status is None or (status.st_dev, status.st_ino) in files_read:
                 continue
-            seen.add((status.st_dev, status.st_ino))
+            files_read.add((status.st_dev, status.st_ino))
             copy = _read(tree, path, status, plan_id, at_most)
         except OSError as error:
             copy = PlanCopy(path, None, f"could not be read: {error.strerror}")

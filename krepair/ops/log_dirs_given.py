@@ -128,13 +128,13 @@ def _like(name: str, names: Sequence[str]) -> str:
     return f" (there are {names_text(names)})" if names else ""
 
 
-def log_dirs_asked_for(given: Iterable[str], config: str | None) -> list[str]:
+def log_dirs_asked_for(named: Iterable[str], config: str | None) -> list[str]:
     """Return the given log directories, or all of the configuration if none is given.
 
     Raises:
         UsageError: no directory is given, and no configuration names one.
     """
-    paths = list(given)
+    paths = list(named)
     if paths:
         return paths
     paths = list(configured_log_dirs(config))

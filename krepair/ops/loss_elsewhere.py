@@ -33,7 +33,7 @@ def others_have(
         surveys: folder -> analysis of the partition.
 
     Raises:
-        KrepairError: see ``krepair.ops.compare.compare``.
+        KrepairError: the reasons of ``krepair.ops.compare.compare``.
     """
     if not options.replicas or not view.broker_id.isdecimal():
         return ()
@@ -126,8 +126,8 @@ def _risk_of_loss(
             removed = removed._replace(end=end)
         others = (column for column in verdict.replicas if column.broker != me)
         having = who_has(removed, others, verdict.right, verdict.own_tail(me))
-    what, who, *more = (*told(plan.folder, removed, having), "")
-    text = f"{what} {who}".rstrip()
+    loss, who, *more = (*told(plan.folder, removed, having), "")
+    text = f"{loss} {who}".rstrip()
     return Risk(
         code=OTHERS_HAVE,
         text=text,

@@ -52,12 +52,12 @@ def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Colle
         damage = context.view.recovery_point.damage
         if commit.fence and damage and RECOVERY_POINT_CHECKPOINT not in root:
             fixes = context.options.fixes
-            asked = "checkpoints" in fixes
+            is_named = "checkpoints" in fixes
             first = Next.of("plan", LOG_DIR, "--fix", ",".join((*fixes, "checkpoints")), out=PLAN)
             raise PersonDecidesError(
                 f"{RECOVERY_POINT_CHECKPOINT} is damaged: byte {damage[0].position}: {damage[0].text}; apply lowers a "
                 "line of it while files are swapped, so a plan has to mend it first",
-                next_command=Next.of("explain", "KR403") if asked else first,
+                next_command=Next.of("explain", "KR403") if is_named else first,
             )
         return replace(commit, looked_at=active_segments(context.view))
     some = bool(root) or any(partition.changes for partition in partitions)
@@ -89,7 +89,7 @@ def active_segments(view: LogDir) -> str:
 def damage_now(
     plan: Plan,
     view: LogDir,
-    left: Sequence[PartitionPlan],
+    remaining: Sequence[PartitionPlan],
     engine: Engine,
     scratch: Scratch,
     keeps_marker: bool,
@@ -101,15 +101,19 @@ def damage_now(
     Args:
         plan: the plan that is applied or undone.
         view: the log directory now.
-        left: targets with the changes that are still to be made or undone.
+        remaining: targets with the changes that are still to be made or undone.
         scratch: scratch folder for data that does not fit into memory.
         keeps_marker: True if a fence holds the clean-shutdown marker and will give it back.
     """
-    if not plan.commit.fence or not lowest_changes(left) or plan.commit.looked_at == active_segments(view):
+    if (
+        not plan.commit.fence
+        or not lowest_changes(remaining)
+        or plan.commit.looked_at == active_segments(view)
+    ):
         return ""
     options, settings = Options(now_ms=plan.policy.now_ms), load_settings(None, None, {})
     clean = view._replace(clean_shutdown=view.clean_shutdown or keeps_marker)
-    met = _damage_met(Context(clean, settings, options, engine, scratch), left)
+    met = _damage_met(Context(clean, settings, options, engine, scratch), remaining)
     if not met:
         return ""
     return (
@@ -119,14 +123,14 @@ def damage_now(
 
 
 def commit_now(
-    plan: Plan, view: LogDir, left: Sequence[PartitionPlan], harm: str, broker_version: str
+    plan: Plan, view: LogDir, remaining: Sequence[PartitionPlan], harm: str, broker_version: str
 ) -> Commit:
     """Return the order of commit for the broker that is there now, under the plan's fence where that is harmless.
 
     Args:
         plan: the plan that is applied or undone.
         view: the log directory now.
-        left: targets with the changes that are still to be made or undone.
+        remaining: targets with the changes that are still to be made or undone.
         harm: result of ``damage_now``.
         broker_version: value of ``--broker-version``; empty: that of the plan.
 
@@ -134,7 +138,7 @@ def commit_now(
         RefusedError: the order depends on the broker's version, and nothing says which version it is.
         UsageError: the version is malformed.
     """
-    if not lowest_changes(left) or (plan.commit.fence and not harm):
+    if not lowest_changes(remaining) or (plan.commit.fence and not harm):
         return plan.commit
     version = broker_version or plan.policy.broker_version or told_version(view)
     if not version:

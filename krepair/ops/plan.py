@@ -189,7 +189,7 @@ def contexts(
         beside_broker: True if a broker may be running.
 
     Raises:
-        KrepairError: see ``make_plan`` and ``read_sides``.
+        KrepairError: the reasons of ``make_plan`` and ``read_sides``.
     """
     clusters = read_clusters(options, view)
     recorded = configs_of(*clusters, view.broker_id)
@@ -254,7 +254,7 @@ def _check_is_utf8(path: str) -> None:
     """Check that a plan, which is JSON, can hold a path: else apply would look for another one.
 
     Raises:
-        RefusedError: it cannot.
+        RefusedError: the path is not UTF-8.
     """
     try:
         path.encode()
@@ -371,7 +371,7 @@ def _built(
     Args:
         fixes: fixes that were requested.
         partitions: partitions that were analyzed.
-        surveys: what was read of these partitions.
+        surveys: analyses of these partitions.
         not_fitting: folders of partitions whose changes do not fit on the disk.
         room: free space of the disk, where partitions are left out.
     """
@@ -676,7 +676,7 @@ def _fingerprint(file: FileRef, digest: str, block_bytes: int) -> FileFingerprin
 # so. Damage counts only if it was met twice.
 
 TRIES: Final = 4
-"""How often a partition that changes under the reader is read, before it is left alone."""
+"""Number of readings after which a partition that changes under the reader is skipped."""
 PAUSE_S: Final = 0.5
 CHANGED: Final = "changed"
 UNKNOWN: Final = (
@@ -696,7 +696,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
     """Make a preview of a plan for one log directory; a broker may be running on it.
 
     Raises:
-        NotALogDirError: it is none, or no partition of those named is there.
+        NotALogDirError: the path is no log directory, or none of the named partitions is there.
         UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
     """
     fixes = asked(options.fixes)

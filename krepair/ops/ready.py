@@ -81,14 +81,14 @@ def check_target(plan: Plan, log_dir: str = "") -> Plan:
     directory is as good as the directory itself.
 
     Args:
-        plan: as read from its file.
+        plan: plan as read from its file.
         log_dir: absolute path of the directory in which a copy of the plan lies; empty: the plan's path.
 
     Returns:
         The plan, of that directory.
 
     Raises:
-        RefusedError: it is a preview; or the review objects; the first objections and all codes are named.
+        RefusedError: the plan is a preview, or the review objects; the first objections and all codes are named.
         StalePlanError: the directory is not there, or is of another broker or cluster.
     """
     if isinstance(plan.preview, Preview):
@@ -157,29 +157,29 @@ def disk_below(log_dir: str, writer: Disk | None = None) -> Iterator[Disk]:
 def ready(
     plan: Plan, writer: Disk | None = None, rests_on: Iterable[str] = ()
 ) -> Iterator[tuple[Disk, Lock]]:
-    """Look, before anything is begun, at what is there of krepair's own, and at who may change it; then hold the lock.
+    """Check, before anything is changed, what krepair left here and who may change it; then hold the lock.
 
     Args:
         plan: the plan that ``check_target`` returned.
-        writer: a writer to use instead; tests wrap the real one.
-        rests_on: other log directories, whose locks are held, too: their logs are read, and stay as they are.
+        writer: writer to use instead of the real one, for tests.
+        rests_on: other log directories whose logs are read but not changed; their locks are held, too.
 
     Yields:
-        What writes, and the lock, which is held meanwhile.
+        The writer for the log directory, and its lock, which is held until the end.
 
     Raises:
-        RefusedError: a link, or something else, stands where a folder or file of krepair's own should be; or this user
-            may not change what the plan changes.
-        UnreadableError: something could not be looked at.
-        LockedError: a broker, or another krepair, is at work in one of the directories.
-        StalePlanError: one on which the plan rests is not there any more.
+        RefusedError: a link, or another kind of file, is at the place of a folder or file of krepair's own; or this
+            user may not change the plan's files.
+        UnreadableError: a file or folder could not be read.
+        LockedError: a broker, or another krepair, is working in one of the directories.
+        StalePlanError: a directory on which the plan rests is gone.
     """
     with disk_below(plan.log_dir, writer) as disk, contextlib.ExitStack() as held:
         folders = [journal_folder(disk, plan, target) for target in targets_of(plan)]
         try:
             check_may_change_root(disk.tree, plan.log_dir)
             for folder in folders:
-                # A partition that is gone, or is a link, is left alone by itself.
+                # A partition folder that is gone, or is a link, is skipped later, with the reason in its result.
                 if disk.tree.is_folder(folder.holder):
                     folder.check_no_links()
                     check_may_change(folder)
@@ -195,16 +195,16 @@ def ready(
         yield disk, lock
 
 
-# -- who may change it: a new file takes over the owner of the one it replaces, which only root can give away; and the
-# kernel lets nobody else make a hard link to somebody's file
+# -- who may change the files: a new file takes over the owner of the one that it replaces, which only root can set, and
+# with fs.protected_hardlinks the kernel lets nobody but the owner and root make a hard link to a file
 
 
 def check_may_change_root(tree: Tree, log_dir: str) -> None:
     """Check that this user owns the files in the root, so that the fence can be raised.
 
     Raises:
-        WrongUserError: they are not; the message names the first one.
-        OSError: one could not be looked at.
+        WrongUserError: a file belongs to another user; the message names the first one.
+        OSError: a file could not be read.
     """
     if os.geteuid() == 0:
         return
@@ -216,8 +216,8 @@ def check_may_change(folder: PartitionFolder) -> None:
     """Check that this user owns the files of a partition and what krepair left in it.
 
     Raises:
-        WrongUserError: one is not; the message names it.
-        OSError: one could not be looked at.
+        WrongUserError: a file belongs to another user; the message names it.
+        OSError: a file could not be read.
     """
     if os.geteuid() == 0:
         return
@@ -229,8 +229,8 @@ def check_may_purge(folder: PartitionFolder) -> None:
     """Check that this user owns what krepair left in a partition; the partition's own files do not matter.
 
     Raises:
-        WrongUserError: something is not; the message names it.
-        OSError: something could not be looked at.
+        WrongUserError: a file or folder belongs to another user; the message names it.
+        OSError: a file or folder could not be read.
     """
     if os.geteuid() == 0:
         return
@@ -245,7 +245,7 @@ def check_may_purge(folder: PartitionFolder) -> None:
 def _check_folder(tree: Tree, path: str) -> None:
     folder = tree.open_folder(path)
     try:
-        # The system itself is asked: it also knows access control lists.
+        # access() asks the kernel, which also knows access control lists; mode bits alone do not.
         may = os.access(f"/proc/self/fd/{folder}", os.R_OK | os.W_OK | os.X_OK, effective_ids=True)
     finally:
         os.close(folder)

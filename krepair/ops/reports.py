@@ -206,8 +206,8 @@ class CheckReport(Report, frozen=True, kw_only=True):
     @property
     def exit_code(self) -> ExitCode:
         """FOUND if any finding is more than information, else DONE."""
-        found = any(counts(finding) for report in self.log_dirs for finding in report.findings)
-        return ExitCode.FOUND if found else ExitCode.DONE
+        is_found = any(counts(finding) for report in self.log_dirs for finding in report.findings)
+        return ExitCode.FOUND if is_found else ExitCode.DONE
 
 
 class ApplyReport(Report, frozen=True, kw_only=True):

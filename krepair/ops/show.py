@@ -63,7 +63,7 @@ def check_digest(plan: Plan, expected: str, path: str) -> None:
         path: path of the plan file.
 
     Raises:
-        UsageError: what was typed is no digest, or too short: a few digits can be met by another plan.
+        UsageError: the typed text is no digest, or too short: another plan may begin with the same few digits.
         StalePlanError: the plan has another digest; nothing was changed.
     """
     wanted = expected.strip().lower()

@@ -60,14 +60,14 @@ class Stack:
             verb: ``undo`` takes the newest first, ``purge`` the oldest.
 
         Raises:
-            StalePlanError: another plan comes first; it is named.
+            StalePlanError: another plan comes first; the message names it.
         """
-        others = [one for one in self._beside(folder) if one.number or number]
+        others = [kept for kept in self._beside(folder) if kept.number or number]
         if verb == "undo":
-            first = max(others, key=lambda one: one.number, default=None)
+            first = max(others, key=lambda kept: kept.number, default=None)
             comes = first is not None and first.number > number
         else:
-            first = min(others, key=lambda one: one.number, default=None)
+            first = min(others, key=lambda kept: kept.number, default=None)
             comes = first is not None and first.number < number
         if first is not None and comes:
             order = "was applied later" if verb == "undo" else "was applied earlier"

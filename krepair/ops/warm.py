@@ -32,12 +32,12 @@ class WarmReport(Report, frozen=True, kw_only=True):
     processors: str
 
 
-def warm(into: str, told: Callable[[int], None] | None) -> WarmReport:
+def warm(into: str, on_kernel: Callable[[int], None] | None) -> WarmReport:
     """Compile all kernels.
 
     Args:
         into: folder for them; empty for the installation's own, or this user's where that cannot be written.
-        told: called with the number of kernels that have to be compiled, if there are any.
+        on_kernel: called with the number of kernels that have to be compiled, if there are any.
 
     Raises:
         RefusedError: the folder cannot be made, or somebody else may write there too.
@@ -51,7 +51,7 @@ def warm(into: str, told: Callable[[int], None] | None) -> WarmReport:
     else:
         folder = user_folders()[0]
     try:
-        made = warming.warm(folder, told or (lambda _kernels: None))
+        made = warming.warm(folder, on_kernel or (lambda _kernels: None))
     except OSError as error:
         raise RefusedError(
             f"{folder}: compiled kernels cannot be kept here: {error.strerror or error}", next_command=_NEXT

@@ -12,7 +12,7 @@ from krepair.engine.engine import Engine
 from krepair.errors import ExitCode
 from krepair.fixes import evidence as evidence_of
 from krepair.fixes import markers
-from krepair.fixes.evidence import Asked, NotKnownError, OtherReplicas, read_others
+from krepair.fixes.evidence import NotKnownError, OtherReplicas, ReplicasToRead, read_others
 from krepair.plan.model import Evidence, PartitionPlan, Plan
 from krepair.plan.review import review
 from tests.builders import NOW_MS, Batch, LogDir, Record, abort, commit, data
@@ -140,7 +140,9 @@ def applied(run: Verbs) -> Plan:
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """No marker is held back, by whom it may be."""
 
-    def nothing(engine: Engine, scratch: str, asked: Sequence[Asked]) -> list[OtherReplicas | NotKnownError]:
+    def nothing(
+        engine: Engine, scratch: str, asked: Sequence[ReplicasToRead]
+    ) -> list[OtherReplicas | NotKnownError]:
         read = read_others(engine, scratch, asked)
         return [one if isinstance(one, NotKnownError) else OtherReplicas(one.replicas) for one in read]
 
