@@ -100,14 +100,18 @@ def verify_log_dirs(
     with closing(choose_engine(options.engine, options.master, {WorkKind.READ: total}, progress)) as engine:
         for index, result in engine.map(verify_segment, items):
             owners[index].take(items[index], result)
-        asked = [((part, one), _replay_item(part.view, one)) for part in parts for one in part.with_aborts()]
-        for (part, one), replayed in engine.each(inspect_txn, asked):
-            part.take_aborts(one, replayed)
+        items_by_partition = [
+            ((part, partition), _replay_item(part.view, partition))
+            for part in parts
+            for partition in part.with_aborts()
+        ]
+        for (part, partition), replayed in engine.each(inspect_txn, items_by_partition):
+            part.take_aborts(partition, replayed)
     reports = tuple(part.report(engine) for part in parts)
     return VerifyEachReport(
         reports=reports,
         engine=engine.why,
-        next_command=next((one.next_command for one in reports if one.problems), NOTHING),
+        next_command=next((report.next_command for report in reports if report.problems), NOTHING),
     )
 
 
@@ -147,35 +151,44 @@ class _VerifiedDir:
 
     def with_aborts(self) -> Iterator[Partition]:
         """Yield partitions that may hold aborts: only a replay tells whether a ``.txnindex`` lacks an entry."""
-        for one in self.partitions:
-            if one.folder in self.with_markers or any(segment.txn_index for segment in one.segments):
-                yield one
+        for partition in self.partitions:
+            if partition.folder in self.with_markers or any(
+                segment.txn_index for segment in partition.segments
+            ):
+                yield partition
 
     def take_aborts(self, partition: Partition, result: TxnResult | Failed) -> None:
         """Take the result of a replay; after an unclean stop a start rebuilds the last transaction index."""
         if isinstance(result, Failed):
             self._not_read(partition.folder, result)
             return
-        reported = {one.file for one in self.problems if one.partition == partition.folder}
+        reported = {problem.file for problem in self.problems if problem.partition == partition.folder}
         rebuilt = -1 if self.view.clean_shutdown else partition.segments[-1].base_offset
-        for one in result.problems:
-            name = segment_name(one.base_offset, ".txnindex")
-            if one.base_offset != rebuilt and name not in reported:
-                problem = Problem(partition=partition.folder, file=name, position=one.position, text=one.text)
+        for entry in result.problems:
+            name = segment_name(entry.base_offset, ".txnindex")
+            if entry.base_offset != rebuilt and name not in reported:
+                problem = Problem(
+                    partition=partition.folder, file=name, position=entry.position, text=entry.text
+                )
                 self.problems.append(problem)
-        # Damage was told when its segment was read, unless the file has become shorter since.
+        # Damage was reported when its segment was read, unless the file has become shorter since.
         damaged = log_name(max(result.damaged, 0))
         if result.damaged >= 0 and not reported.intersection(("", damaged)):
-            text = "changed while it was read: whether a .txnindex lacks an entry was not seen from here on"
+            text = "changed while it was read: from here on, missing entries of a .txnindex were not detected"
             self.problems.append(Problem(partition=partition.folder, file=damaged, position=-1, text=text))
 
     def report(self, engine: Engine) -> VerifyReport:
         """Return the report on the log directory."""
-        ends = {one.key: self.ends.get(one.folder) if one.has_an_end else None for one in self.partitions}
+        ends = {
+            partition.key: self.ends.get(partition.folder) if partition.has_an_end else None
+            for partition in self.partitions
+        }
         self.problems += _of_gone_ends(gone_ends(self.view, ends))
         return VerifyReport(
             target=self.view.path,
-            problems=tuple(sorted(self.problems, key=lambda one: (one.partition, one.file, one.position))),
+            problems=tuple(
+                sorted(self.problems, key=lambda problem: (problem.partition, problem.file, problem.position))
+            ),
             partitions=len(self.partitions),
             segments=self.segments,
             batches=self.batches,
@@ -187,15 +200,17 @@ class _VerifiedDir:
 
 
 def _of_gone_ends(gone: Iterable[GoneEnd]) -> Iterator[Problem]:
-    for one in gone:
-        yield Problem(partition=one.folder, file="", position=-1, text=f"{one.text} ({RULE})")
+    for missing_tail in gone:
+        yield Problem(
+            partition=missing_tail.folder, file="", position=-1, text=f"{missing_tail.text} ({RULE})"
+        )
 
 
 def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
     """Return logs of the plan with missing or unreadable tails; nothing after an unclean stop."""
     if not view.clean_shutdown:
         return ()
-    partitions = [one for target in targets if (one := listed(view, target)) is not None]
+    partitions = [partition for target in targets if (partition := listed(view, target)) is not None]
     unread: dict[str, str] = {}
     gone = gone_ends(view, log_ends(view, engine, of=partitions, unread=unread))
     not_read = (
@@ -265,20 +280,20 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         disk_below(plan.log_dir) as disk,
     ):
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
-        seen = _ChangesSeen(gone_on=_broker_since(work, targets))
-        verify_all(work, [staging for target in targets for staging in _applied(work, target, seen)])
-        beside = (*_of_the_broker(work, seen), *_beside_the_plan(view, targets, engine))
+        observed = _ObservedState(broker_has_run=_broker_since(work, targets))
+        verify_all(work, [staging for target in targets for staging in _applied(work, target, observed)])
+        beside = (*_of_the_broker(work, observed), *_beside_the_plan(view, targets, engine))
     problems = [
         Problem(
-            partition="" if one.folder == ROOT else one.folder,
-            file=one.change_id.removeprefix(f"{ROOT}/") if one.folder == ROOT else "",
+            partition="" if wrong.folder == ROOT else wrong.folder,
+            file=wrong.change_id.removeprefix(f"{ROOT}/") if wrong.folder == ROOT else "",
             position=-1,
-            text=one.text,
-            change_id=one.change_id,
-            next_command=one.next_command,
-            forbidden=one.forbidden,
+            text=wrong.text,
+            change_id=wrong.change_id,
+            next_command=wrong.next_command,
+            forbidden=wrong.forbidden,
         )
-        for one in work.wrong
+        for wrong in work.wrong
     ]
     return VerifyReport(
         target=plan.log_dir,
@@ -290,14 +305,14 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         bytes_read=work.bytes_read,
         engine=engine.why,
         slow_because=engine.slow_because,
-        next_command=_next(plan, problems, seen, beside),
+        next_command=_next(plan, problems, observed, beside),
         checked=tuple(
             CheckedFiles(what=kind.what, files=files, how=kind.how)
             for kind, files in work.checked.items()
             if files
         ),
-        not_compared=seen.not_compared() if options.originals else "",
-        of_the_broker=sum(map(len, seen.own.values())),
+        not_compared=observed.not_compared() if options.originals else "",
+        of_the_broker=sum(map(len, observed.by_broker.values())),
     )
 
 
@@ -309,28 +324,30 @@ def _broker_since(work: Work, targets: Sequence[PartitionPlan]) -> bool:
         status = tree.status(path)
         return -1 if status is None else status.st_mtime_ns
 
-    journals = (f"{journal_folder(work.disk, work.plan, one).private}/{JOURNAL_NAME}" for one in targets)
+    journals = (
+        f"{journal_folder(work.disk, work.plan, target).private}/{JOURNAL_NAME}" for target in targets
+    )
     applied_ns = max(map(written_ns, journals), default=-1)
     names = (REPLICATION_CHECKPOINT, CLEAN_SHUTDOWN)
     return 0 <= applied_ns < max(written_ns(f"{work.view.path}/{name}") for name in names)
 
 
-def _of_the_broker(work: Work, seen: _ChangesSeen) -> Iterator[Problem]:
-    """Yield what is wrong with the logs that a broker has gone on with; a difference from the plan is no problem."""
+def _of_the_broker(work: Work, observed: _ObservedState) -> Iterator[Problem]:
+    """Yield problems of the files that a broker has written since; a difference from the plan is none."""
     from krepair.rewrite.segments.verify import verify_segment
 
-    work.wrong = [one for one in work.wrong if (one.folder, one.change_id) not in seen.own]
-    own: dict[str, set[str]] = {}
-    for (folder, _), names in seen.own.items():
-        own.setdefault(folder, set()).update(names)
+    work.wrong = [wrong for wrong in work.wrong if (wrong.folder, wrong.change_id) not in observed.by_broker]
+    by_broker: dict[str, set[str]] = {}
+    for (folder, _), names in observed.by_broker.items():
+        by_broker.setdefault(folder, set()).update(names)
     items: list[VerifyItem] = []
     for partition in work.view.partitions:
-        if written := own.get(partition.folder):
-            yield from (one for one in _problems_of_files([partition]) if one.file in written)
+        if written := by_broker.get(partition.folder):
+            yield from (problem for problem in _problems_of_files([partition]) if problem.file in written)
             bases = {parse_file_name(name).base_offset for name in written}
             interval = work.topic(partition.topic).index_interval_bytes
             some = _segment_items(work.view, partition, interval)
-            items += [one for one in some if one.base_offset in bases]
+            items += [item for item in some if item.base_offset in bases]
     for index, result in work.engine.map(verify_segment, items):
         folder = items[index].place.folder
         if isinstance(result, Failed):
@@ -339,12 +356,12 @@ def _of_the_broker(work: Work, seen: _ChangesSeen) -> Iterator[Problem]:
         work.batches += result.batches
         work.bytes_read += result.bytes
         for name, position, text in result.problems:
-            if name.endswith(LOG):  # an index has zeros behind its entries as long as a broker has it open
+            if name.endswith(LOG):  # a running broker keeps zeros behind the entries of an open index
                 yield Problem(partition=folder, file=name, position=position, text=text)
 
 
 @dataclass
-class _ChangesSeen:
+class _ObservedState:
     """State of a plan's changes: which are not applied, and where the originals of the others are.
 
     Attributes:
@@ -352,21 +369,21 @@ class _ChangesSeen:
             directory itself counts as one.
         gone: partitions whose originals are nowhere.
         not_applied: states of changes that are not applied.
-        rows: problems that only say so.
+        rows_not_applied: number of problems that only report such states.
         half_done: the command to type where an apply or undo was interrupted, as purge says it; else empty.
         has_journal: true if there is anything for purge to remove.
-        gone_on: true if a broker has run since the plan was applied.
-        own: (folder, change id) -> files that such a broker has written anew, or removed.
+        broker_has_run: True if a broker has run since the plan was applied.
+        by_broker: (folder, change id) -> files that a broker has rewritten or removed since.
     """
 
     kept: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     not_applied: set[ChangeState] = field(default_factory=set)
-    rows: int = 0
+    rows_not_applied: int = 0
     half_done: Next = NOTHING
     has_journal: bool = False
-    gone_on: bool = False
-    own: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    broker_has_run: bool = False
+    by_broker: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     def look(self, folder: PartitionFolder, journal: Journal) -> None:
         """Read what the journal of a folder says about the next command.
@@ -395,35 +412,35 @@ class _ChangesSeen:
         return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
 
 
-def _next(plan: Plan, problems: list[Problem], seen: _ChangesSeen, beside: Sequence[Problem]) -> Next:
+def _next(plan: Plan, problems: list[Problem], observed: _ObservedState, beside: Sequence[Problem]) -> Next:
     """Return the command to type: first for problems in what the plan made, then for problems beside it."""
     if problems:
-        return _back(problems, seen)
-    return Next.of("check", plan.log_dir) if beside else seen.half_done or _after(plan, seen)
+        return _back(problems, observed)
+    return Next.of("check", plan.log_dir) if beside else observed.half_done or _after(plan, observed)
 
 
-def _back(problems: list[Problem], seen: _ChangesSeen) -> Next:
+def _back(problems: list[Problem], observed: _ObservedState) -> Next:
     """Return the command to type about problems: a damaged journal first, then an interrupted run to finish."""
-    if len(problems) == seen.rows and seen.half_done:
-        return seen.half_done
-    if len(problems) == seen.rows and seen.not_applied == {ChangeState.PLANNED}:
+    if len(problems) == observed.rows_not_applied and observed.half_done:
+        return observed.half_done
+    if len(problems) == observed.rows_not_applied and observed.not_applied == {ChangeState.PLANNED}:
         return Next.of("apply", PLAN)
-    if all(one.forbidden for one in problems):
+    if all(problem.forbidden for problem in problems):
         # No check failed, the files just could not be read: undo would give up a good result.
         return Next.of("verify", PLAN, when=AS_A_READER)
-    return next((one.next_command for one in problems if one.next_command), Next.of("undo", PLAN))
+    return next((problem.next_command for problem in problems if problem.next_command), Next.of("undo", PLAN))
 
 
-def _after(plan: Plan, seen: _ChangesSeen) -> Next:
+def _after(plan: Plan, observed: _ObservedState) -> Next:
     """Return the command to type once all is right: purge, only if there are backups that may go."""
     check = Next.of("check", plan.log_dir)
     changes = [change for target in targets_of(plan) for change in target.changes]
     if changes and all(map(is_freed_by_apply, changes)):
         return check
-    return Next.of("purge", PLAN, when="when the brokers are well") if seen.has_journal else check
+    return Next.of("purge", PLAN, when="when the brokers are well") if observed.has_journal else check
 
 
-def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[Staging]:
+def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Iterator[Staging]:
     """Yield a target with its applied changes; the others become problems."""
     partition = listed(work.view, target)
     folder = journal_folder(work.disk, work.plan, target)
@@ -437,11 +454,13 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
             )
         with folder.tree.keeping_folders():
             journal = folder.journal()
-            seen.look(folder, journal)
+            observed.look(folder, journal)
             states = status_in(folder, target, journal)
-            if seen.gone_on:
-                own = names_written_since(folder, journal)
-                seen.own |= {(target.folder, change_id): names for change_id, names in own.items()}
+            if observed.broker_has_run:
+                by_broker = names_written_since(folder, journal)
+                observed.by_broker |= {
+                    (target.folder, change_id): names for change_id, names in by_broker.items()
+                }
             staging.staged |= staged_groups(journal)
     except (KrepairError, OSError) as error:
         work.found_all(staging, error)
@@ -451,17 +470,17 @@ def _applied(work: Work, target: PartitionPlan, seen: _ChangesSeen) -> Iterator[
     for change in target.changes:
         state = states[change.change_id]
         if state in FINISHED:
-            # A start has read the recovery points, and what was recovered in advance is the broker's.
-            if not (seen.gone_on and isinstance(change, ChangeLines) and change.trusts):
+            # A start since then has read the recovery points and may have advanced them: the entries are the broker's.
+            if not (observed.broker_has_run and isinstance(change, ChangeLines) and change.trusts):
                 applied.append(change)
-            seen.take(target, change, state)
+            observed.take(target, change, state)
             if state is ChangeState.FREED:
                 staging.freed.update(change.touches)
         else:
             missing.setdefault(state, []).append(change.change_id)
     for state, changes in missing.items():
-        seen.not_applied.add(state)
-        seen.rows += 1
+        observed.not_applied.add(state)
+        observed.rows_not_applied += 1
         work.wrong.append(_not_applied(target, state, changes))
     yield staging.only(*applied)
 
