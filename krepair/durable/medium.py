@@ -147,6 +147,7 @@ def make_sure_it_is_written(descriptor: int, *, barrier: bool) -> None:
     if barrier or _SYNC_FILE_RANGE is None:
         os.fsync(descriptor)
         return
+    # Before 5.8 syncfs reports no write error, so each file is asked. There is nothing left to write: this only waits.
     if _SYNC_FILE_RANGE(descriptor, 0, 0, _ALL) != 0:
         number = ctypes.get_errno()
         if number not in {errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE}:

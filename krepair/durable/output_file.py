@@ -103,6 +103,7 @@ def check_place(kind: OutputKind, path: str, log_dirs: Iterable[str]) -> str:
 
 def _replaceable(kind: OutputKind, target: str) -> bool:
     try:
+        # A FIFO of that name would block without O_NONBLOCK; behind a link could be a file of a log directory.
         descriptor = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     except FileNotFoundError:
         return True
@@ -144,7 +145,7 @@ def write_streamed(
         _filled(disk, new, fill)
         made = os.stat(new)
         disk.set_attributes(new, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
-        # checked again: a file, even a plan of this run, may have appeared since the run began
+        # Checked again: during a run of hours another file may have taken the name, even a plan with its only undo.
         if not _replaceable(kind, target):
             raise FileExistsError(
                 errno.EEXIST, f"a file is there that krepair did not write as {kind.what}", target

@@ -39,7 +39,10 @@ _SYNC_FILE_RANGE = _find()
 
 
 def begin_writeback(descriptor: int, position: int, count: int) -> None:
-    """Start writing ``count`` bytes from ``position`` of an open file to the disk, ignoring errors."""
+    """Start writing ``count`` bytes from ``position`` of an open file to the disk, ignoring errors.
+
+    This only spreads the load; ``fsync`` or ``check_written`` later reports the errors.
+    """
     if _SYNC_FILE_RANGE is not None and count > 0:
         _SYNC_FILE_RANGE(descriptor, position, count, _SYNC_FILE_RANGE_WRITE)
 
@@ -135,6 +138,8 @@ class RealDisk:
                 _write_all(target, size, [memoryview(data)])
                 os.fsync(target)
             except BaseException:
+                # The journal lives here: half a record followed by a later whole one would read as damage, and a
+                # record whose fsync failed must not be believed after a power cut.
                 with contextlib.suppress(OSError):
                     os.ftruncate(target, size)
                 raise
@@ -185,6 +190,7 @@ class RealDisk:
         """Rename a file or folder; a file or symlink with the name ``target`` is replaced."""
         with self.tree.place(source) as (old, old_name), self.tree.place(target) as (new, new_name):
             os.rename(old_name, new_name, src_dir_fd=old, dst_dir_fd=new)
+        # A descriptor kept for the old name would lead later calls into the folder that was renamed away.
         for path in (source, target):
             self.tree.let_go(path)
 
@@ -201,7 +207,7 @@ class RealDisk:
             attributes = attributes_of(reader)
             with _said_of_copy(target), self._new_file(target) as writer:
                 _copy_content(reader, writer)
-                give_attributes(writer, attributes)
+                give_attributes(writer, attributes)  # after the content, as each write sets the mtime
                 os.fsync(writer)
 
     @writes
@@ -257,6 +263,7 @@ class RealDisk:
         with self.tree.opened_with_status(path, flags) as (descriptor, status):
             if status.st_dev != device:
                 raise OSError(errno.EXDEV, "is on another file system than its folder")
+            # A second name may be a backup in ``keep/``: a write through this one would change the backup as well.
             if status.st_nlink != 1:
                 raise OSError(errno.EINVAL, f"has {status.st_nlink} names (hard links), expected one")
             if inode and status.st_ino != inode:

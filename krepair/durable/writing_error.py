@@ -43,8 +43,6 @@ def file_system_of(path: str) -> FileSystem:
     """Return the file system that holds a path, or would hold it, without raising.
 
     Source: ``/proc/self/mountinfo`` (``proc(5)``).
-
-    Source: ``/proc/self/mountinfo`` (``proc(5)``).
     """
     # If several are mounted at one place, the last one hides the others.
     nowhere = FileSystem(os.path.dirname(path))

@@ -1,4 +1,4 @@
-"""Runs the table for ``apply`` and ``verify``: each fix makes, and verifies, the changes that are its own."""
+"""Run the table of fixes for ``apply`` and ``verify``: each fix makes and verifies its own changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from krepair.plan.model import Change
 
 
 def stage_all(work: Work, stagings: Sequence[Staging]) -> None:
-    """Make the bytes of all changes again, verified and synced; a partition's problem is put into its staging."""
+    """Build the bytes of all changes again, verified and durable; a partition's problem goes into its staging."""
     with work.engine.writing(work.view.path, partial(_private_folder, stagings)):
         _stage_all(work, stagings)
 
 
 def _private_folder(stagings: Sequence[Staging]) -> str:
-    """Makes krepair's own sub-folder of a partition; gives its path, empty if it could be made in none."""
+    """Create the work folder of the first partition in which that works; return its path, empty if there is none."""
     for staging in stagings:
         if staging.problem is None:
             with staging.taking_problems():
@@ -42,6 +42,8 @@ def _stage_all(work: Work, stagings: Sequence[Staging]) -> None:
         if staging.problem is None:
             with staging.taking_problems():
                 if staging.folder.has_private_folders():
+                    # The copy of the plan has to be durable before the first intent record: an intent without its
+                    # plan could not be undone once the plan file is lost.
                     work.keep_plan(staging.folder)
     able = [staging for staging in stagings if staging.problem is None]
     if work.together:
@@ -63,7 +65,7 @@ def _paths_of(stagings: Sequence[Staging]) -> list[str]:
 
 
 def _make_durable(work: Work, staging: Staging) -> None:
-    """One barrier for the names of all small files of a partition, and those of a new private sub-folder."""
+    """Make the names of all small files of a partition durable with one sync, and those of a new work folder."""
     folder = staging.folder
     if staging.unsynced and not folder.is_unsynced:
         work.disk.sync_dir(staging.stage_folder)
@@ -71,7 +73,10 @@ def _make_durable(work: Work, staging: Staging) -> None:
 
 
 def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
-    """One barrier for the files and names of all partitions; a file that was not written stops its partition."""
+    """Make the files and names of all partitions durable with one barrier; a write error fails its partition.
+
+    Nothing is renamed into place before this: a power cut would leave a name with an empty or partial file.
+    """
     new = [staging for staging in stagings if staging.unsynced or staging.folder.is_unsynced]
     if not new:
         return
@@ -97,13 +102,13 @@ def _make_all_durable(work: Work, stagings: Sequence[Staging]) -> None:
 
 
 def verify_all(work: Work, stagings: Sequence[Staging]) -> None:
-    """Read what was made once more; problems are put into ``work``."""
+    """Read the new files again, by code that shares nothing with the writer; problems go into ``work``."""
     owned = _by_owner(stagings)
     read_again(work, ((part, fix.second_readings) for fix, parts in owned.items() for _, part in parts))
 
 
 def _by_owner(stagings: Sequence[Staging]) -> dict[Fix, list[tuple[Staging, Staging]]]:
-    """Fix, in the order of the table -> each staging that holds changes of it, and the same with these alone."""
+    """Return fix, in the order of the table -> (staging, the same staging with this fix's changes only)."""
     parts: dict[Fix, list[tuple[Staging, Staging]]] = {fix: [] for fix in FIXES}
     for staging in stagings:
         owned: dict[Fix, list[Change]] = {}

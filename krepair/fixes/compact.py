@@ -11,7 +11,7 @@ from krepair.checks.catalogue import Finding, Severity
 from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.dead_cleaner import has_a_line, keys_wait
+from krepair.fixes.dead_cleaner import has_cleaner_entry, waiting_segments
 from krepair.fixes.evidence import (
     OTHERS,
     NotKnownError,
@@ -143,10 +143,10 @@ def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
     partition, view = survey.partition, context.view
     if partition.unreadable or _why_left(survey) is not None:
         return
-    waiting = keys_wait(view, survey, context.options.now_ms)
+    waiting = waiting_segments(view, survey, context.options.now_ms)
     size = sum(segment.log.size for segment in waiting)
     if size:
-        never = "" if has_a_line(view, survey) else "; cleaner-offset-checkpoint has no line for it"
+        never = "" if has_cleaner_entry(view, survey) else "; cleaner-offset-checkpoint has no line for it"
         yield Finding(
             rule="KR108",
             partition=partition.folder,

@@ -9,32 +9,35 @@ from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.values import LogDir, Segment
 from krepair.rules.producers import all_ids, states_by_scan
 
-STANDS_STILL_SEGMENTS: Final = 10
+STALLED_SEGMENTS: Final = 10
 NEVER_CLEANED_SEGMENTS: Final = 4
-"""A log without a line in the cleaner's checkpoint is dirty from its begin to its end, so the next pass takes it, with
-any ``min.cleanable.dirty.ratio`` (``LogCleanerManager.grabFilthiestCompactedLog``, 2.2.1 to 4.3). If so many closed
-segments are there and no line is, no pass came."""
+"""Number of closed segments without a cleaner checkpoint entry that proves a stalled cleaner.
+
+Such a log is dirty from start to end, so the next pass takes it with any ``min.cleanable.dirty.ratio``
+(``LogCleanerManager.grabFilthiestCompactedLog``, 2.2.1 to 4.3). With this many segments a working cleaner would have
+made a pass.
+"""
 
 
-def cleaner_stands_still(view: LogDir, survey: Survey) -> bool:
+def cleaner_is_stalled(view: LogDir, survey: Survey) -> bool:
     """Return whether many closed segments lie behind the cleaner's checkpoint, or all because it has no entry."""
-    if not survey.settings.compacts or len(survey.partition.segments) <= STANDS_STILL_SEGMENTS:
+    if not survey.settings.compacts or len(survey.partition.segments) <= STALLED_SEGMENTS:
         return False
-    return len(segments_behind_the_cleaner(view, survey)) > STANDS_STILL_SEGMENTS
+    return len(segments_behind_the_cleaner(view, survey)) > STALLED_SEGMENTS
 
 
-def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
+def waiting_segments(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
     """Return the segments that a working cleaner would have compacted; none if it may be working.
 
-    Segments that are too young for it (``min.compaction.lag.ms``) do not count, nor those that an open transaction, or
-    the high watermark, keeps from any compaction.
+    Segments too young for ``min.compaction.lag.ms`` do not count, nor those that an open transaction or the high
+    watermark keeps from any compaction.
     """
     if not survey.settings.compacts:
         return []
     youngest_ns = (now_ms - survey.settings.min_compaction_lag_ms) * 1_000_000
     behind = segments_behind_the_cleaner(view, survey)
     waiting = [segment for segment in behind if segment.log.mtime_ns <= youngest_ns]
-    most = STANDS_STILL_SEGMENTS if has_a_line(view, survey) else NEVER_CLEANED_SEGMENTS - 1
+    most = STALLED_SEGMENTS if has_cleaner_entry(view, survey) else NEVER_CLEANED_SEGMENTS - 1
     if len(waiting) > most:
         limit, _ = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX).first_open()
         limit = min(limit, survey.high_watermark) if survey.high_watermark >= 0 else limit
@@ -43,7 +46,7 @@ def keys_wait(view: LogDir, survey: Survey, now_ms: int) -> list[Segment]:
     return waiting if len(waiting) > most else []
 
 
-def has_a_line(view: LogDir, survey: Survey) -> bool:
+def has_cleaner_entry(view: LogDir, survey: Survey) -> bool:
     """Return whether ``cleaner-offset-checkpoint`` has an entry for the partition."""
     return survey.partition.key in view.cleaner.offsets
 

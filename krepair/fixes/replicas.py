@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from krepair.replicas.facts import FactsFile, FactsLog
 
 TRIES: Final = 3
-"""So often a replica is read whose files change."""
+"""Number of readings of a replica whose files change while it is read."""
 _SWAP_S: Final = 0.3
-"""A running broker has mostly put its new segments in their places by then."""
+"""Pause in seconds after which a running broker has mostly put its new segments in place."""
 _FORM: Final = "expected ID=LOGDIR, ID=LOGDIR,LOGDIR or ID=FACTS, as 1=/mnt/b1/kafka or 3=b3.facts"
 _LARGEST_ID: Final = 2**31 - 1
 _SECRET_BYTES: Final = 16

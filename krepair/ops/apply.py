@@ -116,6 +116,7 @@ def apply(
         guards = Guards(lock, safe_points, watch, number=number, judge=untrue_index, keep_plan=keep_plan)
         folders = [journal_folder(writes, plan, target) for target in targets]
         measured = Measured(writes.tree, folders)
+        # What an earlier run renamed may not be durable yet, and this run builds on it: flush it before any change.
         guards.settle(folders)
         report = _Apply(plan, engine, writes, guards, scratch, options, moved, view).report(targets)
         report = replace(report, notes=notes_of_fences(guards.not_given_back))
@@ -229,7 +230,9 @@ class _Apply:
         """
         plan = self.plan
         harm = self._ask_first(targets)
+        # Partitions before the root: its entries advance recovery points, which a start trusts, over their files.
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, harm)]
+        # Finished changes have replaced files: a listing from before them would make every later check stale.
         view = read_log_dir(plan.log_dir) if self.was_begun else self.view
         self.work = Work(
             plan,
@@ -246,6 +249,7 @@ class _Apply:
         stagings = [staging for staging in parts if staging is not None]
         self._prove_purged(stagings)
         check_fits(plan, [_left(staging) for staging in stagings if staging.changes], self.options)
+        # A broker may have run since the plan was made: under the fence its next start could now cut a log.
         self._check_order(stagings)
         if plan.policy.keep == INPLACE:
             self._stage_ahead(stagings)

@@ -18,7 +18,7 @@ from krepair.checks.retention import Deletions
 from krepair.engine.items import Failed
 from krepair.fixes.checkpoints import GONE_SEEN, absent_partitions, absent_text
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.dead_cleaner import cleaner_stands_still
+from krepair.fixes.dead_cleaner import cleaner_is_stalled
 from krepair.fixes.epochs import log_start_of
 from krepair.fixes.gone_ends import kept_names
 from krepair.fixes.index import deletion_findings
@@ -495,7 +495,7 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
     skipped = left_alone(survey)
     if skipped is not None:
         yield from _left_alone(partition, skipped)
-    if cleaner_stands_still(view, survey):
+    if cleaner_is_stalled(view, survey):
         yield _stands_still(view, survey)
     if mtimes_look_copied(survey.segments, survey.partition.topic):
         yield Finding(

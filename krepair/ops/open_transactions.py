@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from krepair.look.coordinators.transactions import TransactionsItem, TransactionState
 
 COORDINATOR_SLACK_MS: Final = 5 * 60 * 1000
-"""Beyond ``transaction.max.timeout.ms`` kafka-transactions.sh find-hanging waits as long (KIP-664)."""
+"""Time beyond ``transaction.max.timeout.ms`` before a transaction hangs, as kafka-transactions.sh has it (KIP-664)."""
 
 Verdict = Literal["hangs", "goes on", "not known"]
 Owners = Mapping[int, Sequence["TransactionState"]]

@@ -22,7 +22,7 @@ from krepair.engine.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.engine.progress import Progress
 from krepair.errors import LockedError, RefusedError, UnreadableError, UsageError
 from krepair.fixes.context import Context, OtherDirs
-from krepair.fixes.dead_cleaner import cleaner_stands_still
+from krepair.fixes.dead_cleaner import cleaner_is_stalled
 from krepair.fixes.evidence import others_of, read_clusters
 from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
 from krepair.fixes.gate import why_not_to_end
@@ -440,7 +440,7 @@ def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
 def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
     """Return folders whose modification times look copied (KR106), and folders with a stalled cleaner (KR104)."""
     copied = [survey for survey in surveys if mtimes_look_copied(survey.segments, survey.partition.topic)]
-    still = [survey for survey in surveys if cleaner_stands_still(view, survey)]
+    still = [survey for survey in surveys if cleaner_is_stalled(view, survey)]
     return [survey.partition.folder for survey in copied], [survey.partition.folder for survey in still]
 
 

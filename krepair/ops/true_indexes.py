@@ -22,7 +22,7 @@ from krepair.rewrite.indexes.segment import InspectItem, inspect
 from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
 _INTERVAL_BYTES = 1 << 30
-"""A broker's own entries may be far apart: here they have to be true, not close."""
+"""Index interval in bytes for a check of entries that a broker wrote: they must be true, but may be far apart."""
 
 
 def untrue_index(folder: PartitionFolder, names: Sequence[str]) -> str:
