@@ -1,7 +1,7 @@
-"""Transactions without a marker: which of them nobody will end (KR103), and of which that is not known (KR107).
+"""Find transactions without a marker: those that nobody will end (KR103), and those of which that is unknown (KR107).
 
-Only the clocks of brokers tell since when one is open: its coordinator's log, if that is here, or a marker behind it.
-The times of its own batches come from the producer, and a copy changes those of files.
+Only a broker's clock tells how long a transaction has been open: its coordinator's log, if that is here, or a marker
+behind it. The times of its own batches come from the producer, and a copy changes the times of files.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _KNOWN: Final = frozenset(state_name(status) for status in TransactionStatus)
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction of one partition that has no marker.
+    """Transaction of one partition that has no marker.
 
     Attributes:
-        survey: the partition.
-        producer_id: of its producer.
-        epoch: of its producer.
-        first_offset: of its first batch.
-        begun_by_ms: epoch milliseconds of the earliest marker behind it, a very large number if there is none.
+        survey: analysis of the partition.
+        epoch: epoch of the producer in the transaction.
+        first_offset: offset of the transaction's first batch.
+        begun_by_ms: time by which the transaction had begun: that of the earliest marker behind it, in epoch
+            milliseconds; a very large number if there is none.
     """
 
     survey: Survey
@@ -68,20 +68,20 @@ class OpenTransaction(NamedTuple):
 def transaction_findings(
     views: Sequence[LogDir], surveys: Sequence[Survey], now_ms: int, most_ms: int, engine: Engine
 ) -> Iterator[Finding]:
-    """KR103 for each partition with transactions that nobody will end, KR107 once for those that may be such.
+    """Yield KR103 per partition with transactions that nobody will end, and KR107 once for those that may be such.
 
     Args:
-        views: all log directories that were given, for what the coordinator's log says. Of it a file that cannot be
-            read says nothing here but that (KR308).
-        surveys: the partitions of one of them. One that was not read whole is not judged, nor one with damage before
-            its tail, behind which a marker may lie.
-        now_ms: the clock.
-        most_ms: ``transaction.max.timeout.ms``.
-        engine: where ``__transaction_state`` is read.
+        views: all log directories that were given, any of which may hold the coordinator's log; a file of that log that
+            cannot be read is reported as KR308.
+        surveys: partitions of one of these directories. A partition that was not read whole is not judged, nor one
+            with damage before its tail, behind which a marker may lie.
+        now_ms: current time, epoch milliseconds.
+        most_ms: value of ``transaction.max.timeout.ms``.
+        engine: engine that reads ``__transaction_state``.
     """
     judging = Judging({}, last_write_of(surveys, now_ms), most_ms + COORDINATOR_SLACK_MS)
-    found = [one for survey in surveys for one in open_in(survey)]
-    if found:
+    transactions = [transaction for survey in surveys for transaction in open_in(survey)]
+    if transactions:
         from krepair.look.coordinators.transactions import read_transactions
 
         items = [
@@ -96,24 +96,26 @@ def transaction_findings(
         for folder, failed in results:
             if isinstance(failed, Failed):
                 yield Finding(rule="KR308", partition=folder, evidence=failed.why)
-        read = (one for _, one in results if not isinstance(one, Failed))
-        judging = judging.with_states([state for one in read for state in one.states], views)
-    judged = [(one, *judging.verdict(one)[:2]) for one in found]
-    yield from hanging_findings((one, why) for one, verdict, why in judged if verdict == "hangs")
-    unknown = [one for one, verdict, _ in judged if verdict == "not known"]
+        read = (result for _, result in results if not isinstance(result, Failed))
+        judging = judging.with_states([state for result in read for state in result.states], views)
+    judged = [(transaction, *judging.verdict(transaction)[:2]) for transaction in transactions]
+    yield from hanging_findings(
+        (transaction, why) for transaction, verdict, why in judged if verdict == "hangs"
+    )
+    unknown = [transaction for transaction, verdict, _ in judged if verdict == "not known"]
     if unknown:
         yield _not_known(unknown)
 
 
 def last_write_of(surveys: Iterable[Survey], now_ms: int) -> int:
-    """When the broker of these partitions last wrote."""
+    """Return the time at which the broker of these partitions last wrote, epoch milliseconds."""
     return last_write(
         ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
     )
 
 
 def state_item(view: LogDir, partition: Partition, now_ms: int) -> TransactionsItem:
-    """What reads one partition of ``__transaction_state``."""
+    """Return the work item that reads one partition of ``__transaction_state``."""
     from krepair.look.coordinators.transactions import TransactionsItem
 
     return TransactionsItem(
@@ -126,7 +128,7 @@ def state_item(view: LogDir, partition: Partition, now_ms: int) -> TransactionsI
 
 
 def owners_of(states: Iterable[TransactionState]) -> Owners:
-    """The states of the transactional ids that have, or had, each producer id."""
+    """Return producer id -> states of the transactional ids that have, or had, this producer id."""
     owners: dict[int, list[TransactionState]] = {}
     for state in states:
         for producer_id in {state.producer_id, *state.earlier_producer_ids} - {-1}:
@@ -135,13 +137,13 @@ def owners_of(states: Iterable[TransactionState]) -> Owners:
 
 
 def is_known(survey: Survey) -> bool:
-    """Whether a partition was read whole, and no marker can lie behind damage before its tail."""
+    """Return whether a partition was read whole, without damage before its tail that could hide a marker."""
     known = survey.segments and len(survey.segments) == len(survey.partition.segments)
     return bool(known) and all(facts.summary.is_whole for facts in survey.segments[:-1])
 
 
 def open_in(survey: Survey) -> Iterator[OpenTransaction]:
-    """Every transaction without a marker, by first offset; none of a partition of which too little is known."""
+    """Yield every transaction without a marker, by first offset; nothing if ``is_known`` denies the partition."""
     if not is_known(survey) or not any(len(facts.summary.rows) for facts in survey.segments):
         return
     states = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX)
@@ -156,10 +158,10 @@ def open_in(survey: Survey) -> Iterator[OpenTransaction]:
 
 
 def _begun_by(segments: Sequence[SegmentFacts], firsts: Int64s) -> Int64s:
-    """The earliest time of a marker behind each offset; a very large number if there is none."""
+    """Return the earliest time of a marker behind each offset; a very large number if there is none."""
     markers = [markers_in(facts) for facts in segments]
-    offsets = np.concatenate([one.first_offset for one in markers])
-    times = np.concatenate([one.time_ms for one in markers])
+    offsets = np.concatenate([times_of_segment.first_offset for times_of_segment in markers])
+    times = np.concatenate([times_of_segment.time_ms for times_of_segment in markers])
     order = np.argsort(offsets, kind="stable")
     dated = np.where(times < 0, INT64_MAX, times)[order]
     earliest = np.append(np.minimum.accumulate(dated[::-1])[::-1], INT64_MAX)
@@ -167,14 +169,14 @@ def _begun_by(segments: Sequence[SegmentFacts], firsts: Int64s) -> Int64s:
 
 
 class Judging(NamedTuple):
-    """What tells whether somebody will end an open transaction.
+    """Inputs of the verdict on open transactions: will anybody end them?
 
     Attributes:
-        owners: see ``owners_of``.
-        last_write_ms: time in epoch milliseconds at which a broker last wrote, -1 if not known.
-        limit_ms: how long the cluster lets a transaction be open.
-        partitions: of ``__transaction_state``; 0 if nothing tells.
-        recorded: whether the metadata log tells it.
+        owners: producer id -> states of transactional ids, see ``owners_of``.
+        last_write_ms: time at which a broker last wrote, epoch milliseconds; -1 if unknown.
+        limit_ms: longest time in ms for which the cluster lets a transaction be open.
+        partitions: number of partitions of ``__transaction_state``; 0 if unknown.
+        recorded: True if that number comes from the metadata log.
     """
 
     owners: Owners
@@ -184,33 +186,33 @@ class Judging(NamedTuple):
     recorded: bool = False
 
     def with_states(self, states: Sequence[TransactionState], views: Sequence[LogDir]) -> Judging:
-        """Return the same with what the coordinators' log says, and how many partitions it has."""
-        places = [(one.transactional_id, number_of(one.coordinator)) for one in states]
+        """Return a copy with the states in the coordinators' log, and the number of its partitions."""
+        places = [(state.transactional_id, number_of(state.coordinator)) for state in states]
         partitions, recorded = partitions_of_topic(views, TRANSACTIONS_TOPIC, places)
         return self._replace(owners=owners_of(states), partitions=partitions, recorded=recorded)
 
     def belongs_to(self, state: TransactionState) -> int:
-        """Return the partition in which the coordinator of an id looks, where that is another one; else -1.
+        """Return the partition in which the coordinator of an id looks, if the id's record is in another one; else -1.
 
-        Nobody ends a transaction that is open in another partition: the number of partitions was raised, and its
-        coordinator has the id in the old one (``TransactionStateManager.partitionFor`` 3.9.0; seen on 3.9.2).
+        Nobody ends such a transaction. The number of partitions was raised: the id's record is in the old partition,
+        and its coordinator looks in the new one (``TransactionStateManager.partitionFor`` 3.9.0; seen on 3.9.2).
         """
         if not self.partitions:
             return -1
         there = partition_of_name(state.transactional_id, self.partitions)
         return -1 if there == number_of(state.coordinator) else there
 
-    def verdict(self, one: OpenTransaction) -> tuple[Verdict, str, int]:
-        """Whether nobody will end a transaction, how that is known, and for how many milliseconds it was open."""
-        owners = self.owners.get(one.producer_id, ())
+    def verdict(self, transaction: OpenTransaction) -> tuple[Verdict, str, int]:
+        """Return the verdict on a transaction, its reason, and the milliseconds for which the transaction was open."""
+        owners = self.owners.get(transaction.producer_id, ())
         owner = owners[0] if len(owners) == 1 else None
-        since, told = one.begun_by_ms, "a marker behind it"
-        if owner is not None and _begins_no_more(owner, one) and 0 <= owner.last_update_ms < since:
-            since, told = owner.last_update_ms, owner.coordinator
+        since, source = transaction.begun_by_ms, "a marker behind it"
+        if owner is not None and _begins_no_more(owner, transaction) and 0 <= owner.last_update_ms < since:
+            since, source = owner.last_update_ms, owner.coordinator
         age = max(self.last_write_ms - since, 0)
         for state in owners:
             there = self.belongs_to(state)
-            if there >= 0 and _is_going(state, one):
+            if there >= 0 and _is_going(state, transaction):
                 name = f"{TRANSACTIONS_TOPIC}-{there}"
                 many = count_text(self.partitions, "partition")
                 text = f"in {state.coordinator}, and of {many} {state.transactional_id} belongs"
@@ -218,17 +220,18 @@ class Judging(NamedTuple):
                     "no coordinator ends it" if self.recorded else "if that is their number, nobody ends it"
                 )
                 return "hangs" if self.recorded else "not known", f"{text} to {name}: {whose}", age
-        if owner is not None and _is_going(owner, one):
+        if owner is not None and _is_going(owner, transaction):
             age = max(self.last_write_ms - owner.start_ms, 0) if owner.start_ms >= 0 else 0
             begun = f"begun at {time_text(owner.start_ms)}, by {owner.coordinator}"
             overdue = age > owner.timeout_ms + COORDINATOR_SLACK_MS
             return "hangs" if overdue else "goes on", f"{begun}; its timeout is {owner.timeout_ms} ms", age
         text = (
-            f"begun before {time_text(since)}, by {told}"
+            f"begun before {time_text(since)}, by {source}"
             if since < INT64_MAX
             else "nothing here says since when"
         )
-        # A coordinator notes a partition before its first batch is written; but the end of its log may not be here.
+        # A coordinator records a partition before its first batch is written, so a state without the partition means
+        # that the transaction is over, unless the end of the coordinator's log is missing here: hence the slack.
         over = owner is not None and owner.state in _KNOWN
         if owner is not None and over:
             text += f"; {owner.coordinator} has no such transaction"
@@ -236,15 +239,15 @@ class Judging(NamedTuple):
         return "hangs" if hangs else "not known", text, age
 
 
-def _is_going(state: TransactionState, one: OpenTransaction) -> bool:
-    """Whether the coordinator has yet to end a transaction; an id with a new producer id says nothing of the old."""
-    going = state.state in GOING and state.producer_id == one.producer_id
-    return going and one.survey.partition.key in state.partitions
+def _is_going(state: TransactionState, transaction: OpenTransaction) -> bool:
+    """Return whether the coordinator has yet to end a transaction; after a change of producer id it cannot tell."""
+    going = state.state in GOING and state.producer_id == transaction.producer_id
+    return going and transaction.survey.partition.key in state.partitions
 
 
-def _begins_no_more(state: TransactionState, one: OpenTransaction) -> bool:
-    """Whether its coordinator is done with the epoch of a transaction, or with its producer id."""
-    taken = state.producer_id != one.producer_id or state.producer_epoch > one.epoch
+def _begins_no_more(state: TransactionState, transaction: OpenTransaction) -> bool:
+    """Return whether the coordinator is done with the transaction's epoch, or with its producer id."""
+    taken = state.producer_id != transaction.producer_id or state.producer_epoch > transaction.epoch
     return state.state == state_name(TransactionStatus.DEAD) or (state.state in OVER and taken)
 
 
@@ -254,11 +257,11 @@ def number_of(folder: str) -> int:
 
 
 class WaitingBytes:
-    """Bytes of ``.log`` from the segment of an offset to the end; made once for many offsets.
+    """Bytes of ``.log`` files from the segment of an offset to the end, prepared once for many offsets.
 
     Args:
-        survey: the partition, read whole.
-        active: whether the active segment counts.
+        survey: partition that was read whole.
+        active: True to count the active segment.
     """
 
     def __init__(self, survey: Survey, *, active: bool = True) -> None:
@@ -268,23 +271,24 @@ class WaitingBytes:
             for segment, facts in (rows if active else rows[:-1])
         )
         self._ends = [end for end, _ in ends]
-        # how many bytes are in the segments from each on
+        # bytes from each segment to the end
         self._bytes = [*accumulate((size for _, size in reversed(ends)), initial=0)][::-1]
 
     def since(self, offset: int) -> int:
-        """Of the segments whose last offset is this one or behind it."""
+        """Return the bytes of the segments whose last offset is this one or behind it."""
         return self._bytes[bisect_left(self._ends, offset)]
 
 
 def hanging_findings(hanging: Iterable[tuple[OpenTransaction, str]]) -> Iterator[Finding]:
-    """KR103 of each partition with transactions that nobody will end, each with how that is known."""
+    """Yield KR103 for each partition with transactions that nobody will end, each with the reason for the verdict."""
     by_folder: dict[str, list[tuple[OpenTransaction, str]]] = {}
-    for one, why in hanging:
-        by_folder.setdefault(one.survey.partition.folder, []).append((one, why))
+    for transaction, why in hanging:
+        by_folder.setdefault(transaction.survey.partition.folder, []).append((transaction, why))
     for folder, some in by_folder.items():
         shown = "; ".join(
-            f"producer {one.producer_id}, epoch {one.epoch}, open since offset {one.first_offset}, {text}"
-            for one, text in some[:_SHOWN_AT_MOST]
+            f"producer {transaction.producer_id}, epoch {transaction.epoch}, open since offset "
+            f"{transaction.first_offset}, {text}"
+            for transaction, text in some[:_SHOWN_AT_MOST]
         )
         yield Finding(
             rule="KR103",
@@ -294,15 +298,18 @@ def hanging_findings(hanging: Iterable[tuple[OpenTransaction, str]]) -> Iterator
                 f"{shown}; first ask the running "
                 "cluster: kafka-transactions.sh find-hanging, then describe"
             ),
-            bytes=WaitingBytes(some[0][0].survey).since(min(one.first_offset for one, _ in some)),
+            bytes=WaitingBytes(some[0][0].survey).since(
+                min(transaction.first_offset for transaction, _ in some)
+            ),
         )
 
 
 def _not_known(some: Sequence[OpenTransaction]) -> Finding:
-    folders = len({one.survey.partition.folder for one in some})
+    folders = len({transaction.survey.partition.folder for transaction in some})
     shown = ", ".join(
-        f"{one.survey.partition.folder} since offset {one.first_offset} (producer {one.producer_id})"
-        for one in some[:_SHOWN_AT_MOST]
+        f"{transaction.survey.partition.folder} since offset {transaction.first_offset} "
+        f"(producer {transaction.producer_id})"
+        for transaction in some[:_SHOWN_AT_MOST]
     )
     more = f" and {len(some) - _SHOWN_AT_MOST} more" if len(some) > _SHOWN_AT_MOST else ""
     return Finding(
@@ -317,10 +324,12 @@ def _not_known(some: Sequence[OpenTransaction]) -> Finding:
     )
 
 
-# -- when an open transaction may be aborted by hand, and what is typed for that on a live cluster
+# -- conditions for aborting an open transaction by hand, and the command for a live cluster
 
 BY_START_OFFSET_SINCE: Final = (3, 0, 0)
-"""KIP-664. The tool of 3.0 to 3.9 writes markers to older brokers, too; that of 4.x does not (KIP-896)."""
+"""Version of ``abort --start-offset`` (KIP-664). The tool of 3.0 to 3.9 also works with older brokers, that of 4.x does
+not (KIP-896).
+"""
 
 TOOL: Final = "kafka-transactions.sh --bootstrap-server HOST:PORT"
 OVER: Final = frozenset(
@@ -339,8 +348,8 @@ class CoordinatorLog(NamedTuple):
     """One partition of ``__transaction_state``.
 
     Attributes:
-        high_watermark: from the checkpoint, -1 if none.
-        newest_ms: newest time of a batch below it, -1 if none.
+        high_watermark: high watermark in the checkpoint, -1 if none.
+        newest_ms: newest time of a batch below the high watermark, -1 if none.
         gaps: damaged parts and records that could not be read.
     """
 
@@ -350,20 +359,21 @@ class CoordinatorLog(NamedTuple):
 
 
 def why_not_proven(
-    one: OpenTransaction, owners: Sequence[TransactionState], logs: Mapping[str, CoordinatorLog]
+    transaction: OpenTransaction, owners: Sequence[TransactionState], logs: Mapping[str, CoordinatorLog]
 ) -> str:
-    """Why the coordinator's log does not prove that a transaction is over; empty if it does.
+    """Return why the coordinator's log does not prove that a transaction is over; empty if it does.
+
+    An abort of a transaction that is not over would discard records that its producer may still commit.
 
     Args:
-        one: the transaction.
-        owners: states of all transactional ids that had its producer id.
-        logs: by folder of ``__transaction_state``.
+        owners: states of all transactional ids that had the transaction's producer id.
+        logs: folder of ``__transaction_state`` -> what its log covers.
     """
-    if not one.survey.segments[-1].summary.is_whole:
-        return f"the tail of {one.survey.partition.folder} is damaged; a marker may be in it"
+    if not transaction.survey.segments[-1].summary.is_whole:
+        return f"the tail of {transaction.survey.partition.folder} is damaged; a marker may be in it"
     if len(owners) != 1:
         count = "no transactional id" if not owners else f"{len(owners)} transactional ids"
-        return f"__transaction_state here names {count} for producer {one.producer_id}"
+        return f"__transaction_state here names {count} for producer {transaction.producer_id}"
     state = owners[0]
     log = logs[state.coordinator]
     if log.gaps:
@@ -378,43 +388,43 @@ def why_not_proven(
             f"the record that says {state.state} is at offset {state.record_offset} of {state.coordinator}, and "
             f"{known if log.high_watermark >= 0 else 'no high watermark is recorded'}"
         )
-    return _why_maybe_later(one, state, log)
+    return _why_maybe_later(transaction, state, log)
 
 
-def _why_maybe_later(one: OpenTransaction, state: TransactionState, log: CoordinatorLog) -> str:
-    """Whether the transaction may have begun after the coordinator's log ends, as it is here."""
-    if _begins_no_more(state, one):
+def _why_maybe_later(transaction: OpenTransaction, state: TransactionState, log: CoordinatorLog) -> str:
+    """Return why the transaction may have begun after the end of the coordinator's log here; empty if it cannot."""
+    if _begins_no_more(state, transaction):
         return ""
-    if state.producer_epoch < one.epoch:
+    if state.producer_epoch < transaction.epoch:
         newer = f"{state.coordinator} ends at epoch {state.producer_epoch} of the producer"
-        return f"{newer}, the transaction is of epoch {one.epoch}"
-    if log.newest_ms - COORDINATOR_SLACK_MS > one.begun_by_ms:
+        return f"{newer}, the transaction is of epoch {transaction.epoch}"
+    if log.newest_ms - COORDINATOR_SLACK_MS > transaction.begun_by_ms:
         return ""
     return f"{state.coordinator} may end before the transaction began"
 
 
-def abort_command(one: OpenTransaction, coordinator_epoch: int, version: Version) -> str:
-    """What is typed to abort it; empty if the broker's version is not known.
+def abort_command(transaction: OpenTransaction, coordinator_epoch: int, version: Version) -> str:
+    """Return the command that aborts a transaction; empty if the broker's version is unknown.
 
     Args:
-        one: the transaction.
-        coordinator_epoch: of the last marker of its producer in the partition, -1 if there is none.
-        version: of the broker.
+        coordinator_epoch: coordinator epoch of the producer's last marker in the partition, -1 if there is none.
+        version: version of the broker that gets the marker.
     """
     if version is None:
         return ""
-    where = f"--topic {shlex.quote(one.survey.partition.topic)} --partition {one.survey.partition.number}"
+    partition = transaction.survey.partition
+    where = f"--topic {shlex.quote(partition.topic)} --partition {partition.number}"
     if version >= BY_START_OFFSET_SINCE:
-        return f"{TOOL} abort {where} --start-offset {one.first_offset}"
+        return f"{TOOL} abort {where} --start-offset {transaction.first_offset}"
     return (
-        f"{TOOL} abort {where} --producer-id {one.producer_id} --producer-epoch {one.epoch} "
+        f"{TOOL} abort {where} --producer-id {transaction.producer_id} --producer-epoch {transaction.epoch} "
         f"--coordinator-epoch {max(coordinator_epoch, 0)}"
     )
 
 
 def coordinator_epochs(survey: Survey) -> dict[int, int]:
-    """Producer id -> coordinator epoch of its last marker in a partition; only of those that have one."""
-    found: dict[int, int] = {}
+    """Return producer id -> coordinator epoch of its last marker in a partition, for the producers that have one."""
+    epochs: dict[int, int] = {}
     for facts in reversed(survey.segments):
         rows = facts.summary.rows
         ended = rows[rows[:, c.P_MARKERS] > 0]
@@ -422,34 +432,34 @@ def coordinator_epochs(survey: Survey) -> dict[int, int]:
         for producer_id, epoch in zip(
             ids.tolist(), ended[firsts, c.P_COORDINATOR_EPOCH].tolist(), strict=True
         ):
-            found.setdefault(producer_id, epoch)
-    return found
+            epochs.setdefault(producer_id, epoch)
+    return epochs
 
 
 def live_commands(
     broker_id: str, max_timeout_ms: int, hanging: Sequence[tuple[OpenTransaction, str]]
 ) -> tuple[str, ...]:
-    """What asks a running cluster, before anything is aborted.
+    """Return the commands that ask a running cluster before anything is aborted.
 
     Args:
-        broker_id: of the log directory, may be empty.
-        max_timeout_ms: ``transaction.max.timeout.ms``.
-        hanging: transactions that nobody will end, each with its transactional id, empty if that is not known.
+        broker_id: broker id of the log directory, may be empty.
+        max_timeout_ms: value of ``transaction.max.timeout.ms``.
+        hanging: transactions that nobody will end, each with its transactional id, empty if that is unknown.
     """
     if not hanging:
         return ()
     minutes = max(-(-max_timeout_ms // 60_000), 1)
     find = f"{TOOL} find-hanging --max-transaction-timeout {minutes}"
     partitions = dict.fromkeys(
-        f"--topic {shlex.quote(one.survey.partition.topic)} --partition {one.survey.partition.number}"
-        for one, _ in hanging
+        f"--topic {shlex.quote(transaction.survey.partition.topic)} --partition {transaction.survey.partition.number}"
+        for transaction, _ in hanging
     )
     commands = [f"{find} --broker-id {broker_id}"] if broker_id.isdigit() else []
     commands = commands or [f"{find} {where}" for where in partitions]
     commands += [f"{TOOL} describe --transactional-id {shlex.quote(name)}" for name in _ids(hanging)]
     nameless = dict.fromkeys(
-        f"--topic {shlex.quote(one.survey.partition.topic)} --partition {one.survey.partition.number}"
-        for one, name in hanging
+        f"--topic {shlex.quote(transaction.survey.partition.topic)} --partition {transaction.survey.partition.number}"
+        for transaction, name in hanging
         if not name
     )
     return (*commands, *(f"{TOOL} describe-producers {where}" for where in nameless))

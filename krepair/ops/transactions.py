@@ -63,7 +63,7 @@ class OpenInLog(Struct, frozen=True, kw_only=True):
         coordinator_epoch: epoch in the producer's last marker in this log; -1 if there is none.
         transactional_id: transactional id that owns the producer id; empty if unknown.
         state: state of the transactional id in the coordinator's log; empty if it says nothing.
-        at_least_ms: shortest time that the transaction was open when a broker last wrote; 0 if unknown.
+        at_least_ms: time in ms for which the transaction was open at least when a broker last wrote; 0 if unknown.
         at_most_ms: always -1; 1.0.0 had an estimate here.
         verdict: answer to the question whether somebody will end the transaction.
         why: reason for the verdict.
@@ -172,10 +172,10 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     Args:
         options: configuration, broker version, engine, clock, the partitions whose logs are looked at, and the
             transactional ids to show.
-        progress: told how far it is.
+        progress: receiver of the bytes done so far.
 
     Raises:
-        NotALogDirError: it is none, or a partition that was named is not in it.
+        NotALogDirError: the path is no log directory, or a named partition is not in it.
         UnreadableError: a partition of ``__transaction_state`` could not be read.
         UsageError: a configuration file or value is wrong.
     """
