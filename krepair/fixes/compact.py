@@ -1,4 +1,4 @@
-"""Key compaction: of each key the last record stays, whatever the number of keys; the rules of markers are included."""
+"""Fix ``compact``: key compaction, which keeps the last record of each key, and applies the rules of markers, too."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SCRATCH_COMMAND = Next.of("plan", LOG_DIR, "--fix", "compact", "--scratch", "DI
 
 
 class Compact(Fix):
-    """Segments are written anew with the last record of each key."""
+    """Fix ``compact``, which rewrites segments with the last record of each key."""
 
     name = "compact"
     reads_logs = True
@@ -300,7 +300,7 @@ def _changed(compaction: Compaction) -> list[GroupDecision]:
 
 
 def _with_advice(reason: LeftAlone, needs: int) -> LeftAlone:
-    """Add to keys that do not fit the command to type and the space that they need."""
+    """Add the command to type and the space needed, if the keys do not fit into memory."""
     if reason.code != "disk":
         return reason
     room = f"in a scratch folder its keys take at most {needs} bytes"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 TRANSACTION_INDEXES_SEEN: Sight[TxnResult | Failed] = Sight("transaction indexes")
 _REPLAYED = -1
-"""In place of a base offset: transaction indexes are all made in one replay of the partition."""
+"""Stands for a base offset, as one replay of the partition builds all of its transaction indexes."""
 INDEXES: Final = Kind(
     "indexes", "size, digest and attributes against the plan, and its entries against the log"
 )
@@ -202,7 +202,7 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
 
     Raises:
         StalePlanError: a segment is gone.
-        OSError: the file whose owner and mode one takes over cannot be looked at.
+        OSError: the file whose owner and mode a new file takes over cannot be read.
     """
     from krepair.rewrite.indexes.segment import MendItem
 
@@ -394,7 +394,7 @@ def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
 
 
 def index_findings(survey: Survey) -> Iterator[Finding]:
-    """Yield what is wrong with the index files of one partition."""
+    """Yield the findings on the index files of one partition."""
     time_indexes = {segment.base_offset: segment.time_index for segment in survey.partition.segments}
     for base_offset, inspected in sorted(indexes_of(survey).items()):
         if isinstance(inspected, Failed):
@@ -491,7 +491,7 @@ _IF_DELETE: Final = "if its cleanup.policy is delete, which is not known here, "
 
 
 def deletions_of(survey: Survey, options: Options) -> Deletions:
-    """Return what retention by time deletes of one partition at the next start, and what it should delete."""
+    """Return which segments time-based retention deletes at the next start, and which it should delete."""
     settings = survey.settings
     version = version_of(options.broker_version)
     clocks = clocks_of(survey, version) if "delete" in settings.cleanup_policy else []
@@ -500,7 +500,7 @@ def deletions_of(survey: Survey, options: Options) -> Deletions:
 
 
 def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
-    """Return what gives each segment its age, ascending; empty if that is not known."""
+    """Return the values that give each segment its age, ascending; empty if they are unknown."""
     settings, partition = survey.settings, survey.partition
     if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
         return []

@@ -160,7 +160,7 @@ class Scanned:
             self._problems.setdefault(folder, problem)
         if isinstance(result, Failed):
             return
-        # What the log says is known, whatever its transaction index is worth.
+        # A damaged transaction index does not matter here: the facts come from the log alone.
         if not result.txn_damage:
             self._entries.setdefault(folder, {})[segment.base_offset] = result.entries
         self.facts[folder, segment.base_offset] = facts_of(segment, result)
@@ -216,7 +216,7 @@ def scan_item(
         check_crc=check_crc,
         without=without,
         next_base=next_base_of(context.view, survey.partition, segment.base_offset),
-        # what is there under that name and is no file is for the scan to refuse
+        # anything else under that name is no file, and the scan refuses it
         has_txn_index=segment.txn_index is not None or bool(survey.partition.specials),
     )
 
@@ -234,12 +234,12 @@ def next_base_of(view: LogDir, partition: Partition, base_offset: int) -> int:
 
 
 def facts_of(segment: Segment, result: ScanResult) -> SegmentFacts:
-    """Return what the rules need to know of a scanned segment."""
+    """Return the facts of a scanned segment, as the rules take them."""
     return facts_at(segment.base_offset, segment.log.mtime_ns, result)
 
 
 def facts_at(base_offset: int, mtime_ns: int, result: ScanResult) -> SegmentFacts:
-    """Return what the rules need to know of a scanned log with this base offset and time."""
+    """Return the facts of a scanned log with this base offset and time, as the rules take them."""
     return SegmentFacts(
         base_offset=base_offset,
         mtime_ms=mtime_ns // 1_000_000,

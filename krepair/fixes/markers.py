@@ -1,4 +1,4 @@
-"""Marker-only spans: transaction markers and emptied batches that no reader needs any more go (KAFKA-8335)."""
+"""Fix ``markers``: remove transaction markers and retained empty batches that no reader needs any more (KAFKA-8335)."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ COMPACT_SEEN: Sight[SeenKeys | LeftAlone] = Sight("keys")
 
 
 class Markers(Fix):
-    """Segments are written anew without the markers and emptied batches that go, neighbours merged."""
+    """Fix ``markers``, which rewrites segments without obsolete markers and empty batches, and merges neighbours."""
 
     name = "markers"
     reads_logs = True
@@ -238,9 +238,9 @@ def _decide(context: Context, survey: Survey) -> PartitionDecision | LeftAlone:
 
 
 def _hold_transaction_indexes(context: Context, surveys: Sequence[Survey]) -> None:
-    """Leave a partition alone if an entry that would be carried over is not true.
+    """Skip a partition if an index entry that would be carried over is not true.
 
-    Where markers are gone, less can be told of an entry: nobody would find it any more.
+    Once its markers are removed, nothing could prove such an entry wrong any more.
     """
     carrying = [(survey, logs) for survey in surveys if (logs := _replayed(context, survey))]
     if not carrying:
@@ -443,7 +443,7 @@ def _with_evidence(context: Context, *, later: bool) -> Next:
     """Return the command for a plan that may remove markers; without evidence it would change nothing.
 
     Args:
-        later: true if the command must also name a later horizon.
+        later: True if the command must also name a later horizon.
     """
     words = ["--delete-horizon", time_text(context.options.now_ms)] if later else []
     return Next.of("plan", context.view.path, *words, *WITH_CLUSTER, out=PLAN)
@@ -610,7 +610,7 @@ def _stage_items(
         items.append(
             StageItem(
                 place=work.place(staging),
-                change=replace(group, sources=(source,)),  # the others need not travel with it
+                change=replace(group, sources=(source,)),  # the other groups need not travel with the item
                 source=0,
                 target=target,
                 out_position=position,
@@ -627,7 +627,7 @@ def _stage_items(
 
 
 def _recheck(work: Work, staging: Staging) -> None:
-    """Work out from fresh scans what the rewrites were told, and compare with the plan.
+    """Decide again from fresh scans, and compare with the plan.
 
     Raises:
         StalePlanError: the decisions differ.
@@ -736,7 +736,7 @@ def policy_now(
 
 
 def finish_groups(work: Work, stagings: Sequence[Staging]) -> None:
-    """Make the indexes of staged logs, and read all that was staged once more."""
+    """Build the indexes of staged logs, and read all staged files again."""
     from krepair.rewrite.segments.stage import finish
 
     jobs: list[tuple[tuple[Staging, str], FinishItem]] = []
@@ -761,7 +761,7 @@ def finish_item(
     """Return the item that finishes a group in a folder, or with ``make=False`` only verifies it there.
 
     Raises:
-        OSError: the file whose owner and mode the new ones take over cannot be looked at.
+        OSError: the file whose owner and mode the new files take over cannot be read.
     """
     known = staging.staged.get(group.change_id, StagedGroup())
     like = read_attributes(_like(staging.folder, group), staging.folder.tree)
@@ -779,7 +779,7 @@ def finish_item(
 
 
 def _ends_in_records(staging: Staging, group: RewriteSegments) -> bool:
-    """Return whether a new segment has to end with records: where the log of a coordinator goes on behind it."""
+    """Return whether a new segment has to end with records: if more segments of a coordinator's log follow it."""
     if staging.plan.topic != TRANSACTIONS_TOPIC:
         return False
     last = log_name(group.sources[-1].base_offset)

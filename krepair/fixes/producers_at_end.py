@@ -61,7 +61,7 @@ def read_snapshot_file(snapshot: Snapshot) -> SnapshotFile:
     """Check one snapshot, piece by piece.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the snapshot cannot be read.
     """
     with opened_with_status(snapshot.file.path) as (descriptor, status):
         size = status.st_size

@@ -1,7 +1,7 @@
-"""Replicas of partitions: what was typed of a broker, its log directories, and the logs in them.
+"""Replicas of partitions: the brokers named on the command line, their log directories, and the logs in them.
 
 ``compare``, ``facts`` and the evidence of ``plan`` all read replicas here. A log that changes while it is read is read
-again; of a running broker only what cannot change any more counts.
+again; of a running broker's log only the part counts that cannot change any more.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SECRET_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
 
 
-# -- what was typed
+# -- brokers as typed
 
 
 class Side(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ def refuse_if_in_use(path: str) -> None:
     """Check that nobody holds the lock of a log directory beside the one at hand.
 
     Raises:
-        LockedError: somebody does.
+        LockedError: a broker holds a lock.
     """
     holder = is_locked(path)
     if holder is not None:
@@ -221,9 +221,9 @@ class OpenSide:
         typed: value of ``--replicas`` as typed.
         broker: figures of the broker; its replicas are in ``logs``.
         secret: 16 bytes, the key of the hashes.
-        logs: its replicas, by topic, number and folder.
-        views: its log directories; empty of a facts file.
-        facts: its facts file, or None.
+        logs: replicas of the broker, by topic, number and folder.
+        views: log directories of the broker; empty for a facts file.
+        facts: facts file of the broker, or None.
         running: log directories of which a broker held the lock at some time.
     """
 
@@ -337,18 +337,18 @@ def open_facts(side: Side) -> OpenSide:
 
 
 class ReplicaLog(NamedTuple):
-    """The log of one replica: in a partition folder, as it was listed, or in a facts file.
+    """Log of one replica: in a partition folder, as it was listed, or in a facts file.
 
     Attributes:
         broker: id of the broker.
         state: figures that the log directory records for the replica.
         segments: (base offset, bytes of the log) of those that are read, ascending.
-        view: its log directory; None in a facts file.
+        view: log directory that holds the log; None in a facts file.
         listing: the folder as it was listed; None in a facts file.
-        facts: its place in a facts file, or None.
-        bound: offset where the segments at rest of a running broker end; -1 if all is read.
-        side: the side that it was found on; None of evidence, where the brokers are stopped.
-        twice: true if the broker has the replica in two log directories.
+        facts: place of the log in a facts file, or None.
+        bound: offset where the unchanging segments of a running broker end; -1 if all is read.
+        side: the broker on the command line that has the log; None for evidence, where brokers are stopped.
+        twice: True if the broker has the replica in two log directories.
     """
 
     broker: int
@@ -480,11 +480,11 @@ def _files(partition: Partition, bases: set[int] | None = None) -> list[tuple[st
     return [(log.name, log.inode, log.size) for log in logs]
 
 
-# -- read until they rest
+# -- reading until nothing changes
 
 
 class ReadReplica(NamedTuple):
-    """One replica that was read, or of which is known why it could not be.
+    """One replica that was read, or the reason why it could not be.
 
     Attributes:
         log: log that was read.
@@ -623,7 +623,7 @@ def _below(epochs: Int64s, bound: int) -> Int64s:
 
 
 def _unread(log: ReplicaLog, text: str, *, at_rest: bool = True) -> ReadReplica:
-    """Return a replica of which only the failure is known."""
+    """Return a replica that could not be read, with the reason."""
     headers = ReplicaHeaders(failure="unreadable", why=text)
     return ReadReplica(log, Replica.of(log.broker, log.state, headers, at_rest=at_rest))
 

@@ -1,6 +1,6 @@
 """Verification of applied changes, shared by ``verify`` and by ``apply --keep until-verified``.
 
-A fix describes as ``SecondReading`` what is read of its changes and what must come of it: data and small functions.
+A fix describes as ``SecondReading`` which of its files are read and which results they must give: data and functions.
 ``read_again`` carries out the readings of all fixes. Logs and their offset and time indexes are read by code that
 did not write them. A small file that follows from the logs is compared with the plan and with the form that a
 broker writes, a ``.txnindex`` also with a replay.
@@ -43,9 +43,9 @@ class InTurn(NamedTuple):
 Way = Callable[[Any], Any] | InTurn
 """Function that the engine maps over the items, or ``InTurn`` for several functions in turn."""
 Says = Callable[[Sequence[Any]], Iterable[str | Wrong]]
-"""Gets the results in the order of the items, and tells what is wrong.
+"""Function that gets the results in the order of the items, and yields the problems that they show.
 
-A line is about the change itself; a ``Wrong`` is about anything else.
+A text is about the change itself; a ``Wrong`` is about anything else.
 """
 
 
@@ -63,7 +63,7 @@ class SecondReading(NamedTuple):
         kind: the kind of its files.
         way: function that reads the items; None without items, where the driver has read the files itself.
         items: arguments of the mapped function.
-        says: yields what is wrong according to the results; empty lines are ignored.
+        says: function that yields the problems that the results show; empty texts are ignored.
         files: number of files that the reading verifies.
     """
 
@@ -156,7 +156,7 @@ def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
 
 
 def _was_damaged(staging: Staging, name: str) -> bool:
-    """Return True if a log is as the plan found it: its damage is none of the plan's, which left it alone.
+    """Return whether a log is unchanged since the plan: its damage is then not the plan's, which skipped it.
 
     No replay goes past that damage, so of a later ``.txnindex`` only size and digest are compared with the plan.
     """

@@ -24,11 +24,11 @@ FIXES: Final[tuple[Fix, ...]] = (
     LEFTOVERS, COMPACT, MARKERS, TAIL, EPOCHS, SNAPSHOTS, INDEX, RECOVERY, CHECKPOINTS,
 )  # fmt: skip
 
-# After each change a killed run leaves a log that every later change of the plan was decided for: a torn tail goes
-# first, since only then does a start find the log end up to which keys were compacted. Small derived files follow: a
-# broker mends each state in between. A .txnindex is made of all logs of its partition, so before any of them loses a
-# batch. What a broker left behind goes late, since a removal may be what keeps a swap void; and last comes the new
-# segment at the log end, which needs all of it.
+# The order protects a run that is killed between two changes: the log must always be one that every later change of the
+# plan was decided for. A torn tail is cut first, since only then does a start find the log end up to which keys were
+# compacted. Small derived files follow, as a broker repairs each state in between. A .txnindex is built from all logs
+# of its partition, so it comes before any of them loses a batch. Leftovers of a broker go late, since one of them may
+# be what keeps a swap from being completed. The new segment at the log end comes last, as it depends on all the others.
 COMMIT_ORDER: Final[tuple[Fix, ...]] = (
     TAIL,
     INDEX,
@@ -65,7 +65,7 @@ def parse_fixes(text: str) -> tuple[str, ...]:
         The names, sorted, each once.
 
     Raises:
-        UsageError: an unknown name, or two ways of one fix.
+        UsageError: a name is unknown, or a fix is named with two modes.
     """
     names = sorted({name.strip() for name in text.split(",") if name.strip()})
     known = [word for fix in sorted(FIXES, key=lambda fix: fix.name) for word in words_of(fix)]
@@ -87,7 +87,7 @@ def command_for(findings: Iterable[Finding], best_ways: dict[str, str]) -> str:
 
     Args:
         findings: findings of one log directory.
-        best_ways: name of a fix -> the way that is advised, see ``Fix.best_way``.
+        best_ways: name of a fix -> recommended mode of the fix, see ``Fix.best_way``.
     """
     repairable = [finding for finding in findings if counts(finding) and finding.fix != "none"]
     wanted = [fix for fix in FIXES if any(fix.answers(finding) for finding in repairable)]
