@@ -46,7 +46,7 @@ def run_and_finish(
     options: Options,
     *,
     browser: Callable[[Made], View] | None = None,
-    fill: Filling | None = None,
+    fill: CommandFiller | None = None,
     same: Next | None = None,
     incident: Incident | None = None,
 ) -> NoReturn:
@@ -67,7 +67,7 @@ def run_and_finish(
         typer.Exit: always, unless there is an error.
     """
     metrics_file, page_file = _places(options, log_dirs)
-    fill = fill or Filling(config=options.config or "")
+    fill = fill or CommandFiller(config=options.config or "")
     made: Made | None = None
     code, began = int(ExitCode.DONE), time.monotonic()
     failure: BaseException | None = None
@@ -144,7 +144,7 @@ def _write_page(target: str, view: View) -> None:
 
 
 @dataclass(frozen=True)
-class Filling:
+class CommandFiller:
     """Filler of one run's commands: PLAN and LOGDIR become paths, and the typed options are added.
 
     Attributes:
@@ -171,14 +171,14 @@ class Filling:
         )
         return filled.carrying(self.options)
 
-    def without_names(self) -> Filling:
+    def without_names(self) -> CommandFiller:
         """Return the same filling for any topic and partition."""
         return with_fields(self, options=with_fields(self.options, topics=(), partitions=()))
 
 
 def as_typed(report: CheckReport, options: Options) -> CheckReport:
     """Add the options to each finding's command: without the topic's settings it might find nothing to do."""
-    fill = Filling(options=options)
+    fill = CommandFiller(options=options)
     log_dirs = (
         replace(
             log_dir,
@@ -191,7 +191,7 @@ def as_typed(report: CheckReport, options: Options) -> CheckReport:
 
 
 @contextmanager
-def _exact_errors(fill: Filling, same: Next | None) -> Iterator[None]:
+def _exact_errors(fill: CommandFiller, same: Next | None) -> Iterator[None]:
     """Fill in the next command of any error that passes through."""
     try:
         yield
@@ -283,7 +283,7 @@ def run_on_plan(
         from krepair.cli.incident import Incident
 
         incident = Incident(plan, path)
-    fill = Filling(plan=path, log_dir=plan.log_dir, options=options_of(plan))
+    fill = CommandFiller(plan=path, log_dir=plan.log_dir, options=options_of(plan))
     same = Next.of(verb, PLAN)
     run_and_finish(verb, (plan.log_dir,), run, page, options, fill=fill, same=same, incident=incident)
 
@@ -351,7 +351,7 @@ def carry_out_by_id(
         partial(run, log_dir, plan_id, options),
         apply_view,
         options,
-        fill=Filling(log_dir=path, plan_id=plan_id),
+        fill=CommandFiller(log_dir=path, plan_id=plan_id),
         same=by_id(verb, path, plan_id),
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from krepair.cli.one_run import (
-    Filling,
+    CommandFiller,
     as_typed,
     carry_out,
     carry_out_by_id,
@@ -69,7 +69,7 @@ def check(
         lambda report: check_view(report, options, terminal_width()),
         options,
         browser=partial(check_view, options=Options(every=True), browser=True),
-        fill=Filling(log_dir=only, options=options),
+        fill=CommandFiller(log_dir=only, options=options),
         same=Next.of("check", *(log_dirs or ())).carrying(options),
     )
 
@@ -119,7 +119,7 @@ def plan(
         partial(_made_and_saved, log_dir, options),
         lambda made: _view_of(made, options.out or "PLAN", options),
         options,
-        fill=Filling(log_dir=log_dir, options=options),
+        fill=CommandFiller(log_dir=log_dir, options=options),
     )
 
 
@@ -239,8 +239,8 @@ def verify(
         run_on_plan("verify", read, plan, partial(ops.verify_plan, read, options), verify_view, options)
     if len(targets) > 1:
         run = partial(ops.verify_log_dirs, targets, options)
-        run_and_finish("verify", targets, run, verify_each_view, options, fill=Filling(options=options))
-    fill = Filling(log_dir=targets[0], options=options)
+        run_and_finish("verify", targets, run, verify_each_view, options, fill=CommandFiller(options=options))
+    fill = CommandFiller(log_dir=targets[0], options=options)
     run_and_finish(
         "verify", targets, partial(ops.verify_log_dir, targets[0], options), verify_view, options, fill=fill
     )
@@ -364,7 +364,7 @@ def transactions(log_dir: LogDirArgument, *, options: Options) -> None:
         partial(ops.transactions, log_dir, options),
         partial(transactions_view, wanted=options.transactional_id),
         options,
-        fill=Filling(log_dir=log_dir, options=options),
+        fill=CommandFiller(log_dir=log_dir, options=options),
     )
 
 
@@ -436,7 +436,7 @@ def facts(
         lambda progress: ops.facts(paths, options.facts_file, options, progress),
         facts_view,
         options,
-        fill=Filling(options=options),
+        fill=CommandFiller(options=options),
     )
 
 

@@ -25,7 +25,7 @@ EPOCH_COLUMNS: Final = 3
 _NO_EPOCH: Final = -1
 
 
-class Rise(NamedTuple):
+class EpochStart(NamedTuple):
     """Start of a leader epoch: a batch whose epoch is greater than that of every batch before it.
 
     Attributes:
@@ -48,7 +48,7 @@ class DoubtedEpoch(NamedTuple):
     """A batch whose leader epoch the batches around it contradict.
 
     Attributes:
-        rise: its leader epoch and offsets.
+        epoch_start: its leader epoch and offsets.
         base_offset: base offset of its segment.
         position: its position in the log.
         before: leader epoch of the batch before it, -1 if there is none.
@@ -56,7 +56,7 @@ class DoubtedEpoch(NamedTuple):
         recorded: another leader epoch that ``leader-epoch-checkpoint`` begins at its base offset, -1 if it does not.
     """
 
-    rise: Rise
+    epoch_start: EpochStart
     base_offset: int
     position: int
     before: int
@@ -68,7 +68,7 @@ class LogEpochs(NamedTuple):
     """The leader epochs of a log.
 
     Attributes:
-        rises: epoch starts, ascending in epoch and offset; none that is doubted.
+        epoch_starts: epoch starts, ascending in epoch and offset; none that is doubted.
         last_offset: last offset of the last batch that is not doubted, -1 if there is none.
         start: log start offset.
         end: log end offset, None if damage hides it.
@@ -76,7 +76,7 @@ class LogEpochs(NamedTuple):
         doubted: batches from which no epoch is derived, ascending.
     """
 
-    rises: tuple[Rise, ...]
+    epoch_starts: tuple[EpochStart, ...]
     last_offset: int
     start: int
     end: int | None
@@ -106,9 +106,9 @@ def epochs_of_log(
     last, end, batches = -1, 0, 0
     for segment in segments:
         for epoch, first, before, number, position in segment.epochs.tolist():
-            if not runs or runs[-1].rise.epoch != epoch:
-                rise = Rise(epoch, first, last if before < segment.base_offset else before)
-                runs.append(EpochRun(rise, segment.base_offset, position, batches + number))
+            if not runs or runs[-1].epoch_start.epoch != epoch:
+                epoch_start = EpochStart(epoch, first, last if before < segment.base_offset else before)
+                runs.append(EpochRun(epoch_start, segment.base_offset, position, batches + number))
         if segment.batches:
             compacted = compacted or 0 <= last < segment.base_offset - 1
             last = segment.last_offset
@@ -117,27 +117,27 @@ def epochs_of_log(
         end = max(segment.base_offset, last + 1)
     hidden = bool(segments) and segments[-1].damage != 0
     doubted = tuple(_doubted(runs, batches, recorded)) if doubts else ()
-    doubtful = {doubt.rise for doubt in doubted}
-    rises = _rises((run.rise for run in runs), doubtful)
+    doubtful = {doubt.epoch_start for doubt in doubted}
+    epoch_starts = _epoch_starts((run.epoch_start for run in runs), doubtful)
     believed = last
     for run in reversed(runs):
-        if run.rise not in doubtful:
+        if run.epoch_start not in doubtful:
             break
-        believed = run.rise.before
-    return LogEpochs(rises, believed, log_start, None if hidden else end, compacted, doubted)
+        believed = run.epoch_start.before
+    return LogEpochs(epoch_starts, believed, log_start, None if hidden else end, compacted, doubted)
 
 
 class EpochRun(NamedTuple):
     """Neighbouring batches of one leader epoch.
 
     Attributes:
-        rise: epoch and offsets of the first batch; the epoch may also be lower than the one before.
+        epoch_start: epoch and offsets of the first batch; the epoch may also be lower than the one before.
         base_offset: base offset of the segment in which the run begins.
         position: position of the first batch in the log.
         number: number of the first batch in the partition.
     """
 
-    rise: Rise
+    epoch_start: EpochStart
     base_offset: int
     position: int
     number: int
@@ -158,30 +158,30 @@ def _doubted(
     for at, (run, end) in enumerate(zip(runs, ends, strict=True)):
         if end - run.number > 1:
             continue  # batches that agree; a log that diverged has such stretches
-        before = runs[at - 1].rise.epoch if at else _NO_EPOCH
-        after = runs[at + 1].rise.epoch if at + 1 < len(runs) else _NO_EPOCH
-        epoch = run.rise.epoch
+        before = runs[at - 1].epoch_start.epoch if at else _NO_EPOCH
+        after = runs[at + 1].epoch_start.epoch if at + 1 < len(runs) else _NO_EPOCH
+        epoch = run.epoch_start.epoch
         too_high = epoch > after and after != _NO_EPOCH and epoch > before
         too_low = epoch < before and (after == _NO_EPOCH or epoch < after)
-        begun = epochs_from.get(run.rise.first_offset, {epoch})
+        begun = epochs_from.get(run.epoch_start.first_offset, {epoch})
         if too_high or too_low or epoch not in begun:
             other = -1 if epoch in begun else max(begun)
-            yield DoubtedEpoch(run.rise, run.base_offset, run.position, before, after, other)
+            yield DoubtedEpoch(run.epoch_start, run.base_offset, run.position, before, after, other)
 
 
-def _rises(runs: Iterable[Rise], doubted: Collection[Rise]) -> tuple[Rise, ...]:
+def _epoch_starts(runs: Iterable[EpochStart], doubted: Collection[EpochStart]) -> tuple[EpochStart, ...]:
     """Return the rises of the runs that are believed. A doubted batch before one may be of its epoch."""
-    rises: list[Rise] = []
+    epoch_starts: list[EpochStart] = []
     highest, before = _NO_EPOCH, None
     for run in runs:
         if run in doubted:
             before = run.before if before is None else before
             continue
         if run.epoch > highest:
-            rises.append(run if before is None else run._replace(before=before))
+            epoch_starts.append(run if before is None else run._replace(before=before))
             highest = run.epoch
         before = None
-    return tuple(rises)
+    return tuple(epoch_starts)
 
 
 def clears_history(segments: Sequence[SegmentSummary]) -> bool:

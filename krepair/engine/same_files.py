@@ -54,7 +54,7 @@ class Nonce(NamedTuple):
     data: bytes
 
 
-class SeenFiles(NamedTuple):
+class DriverFiles(NamedTuple):
     """Files that the driver sees, and that a worker has to see too.
 
     Attributes:
@@ -94,12 +94,12 @@ def versions() -> str:
     return f"krepair {version('krepair')}, Python {sys.version_info.major}.{sys.version_info.minor}"
 
 
-def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> SeenFiles:
+def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> DriverFiles:
     """Record what this process sees of the items' files.
 
     Args:
         items: work items of any function.
-        nonce: see ``SeenFiles``.
+        nonce: see ``DriverFiles``.
         listed: digests of folders that were listed a moment ago and are not listed again; new ones are added.
     """
     places = dict[Place, None]()
@@ -110,7 +110,7 @@ def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> Seen
     for place in places:
         if place not in listed:
             listed[place] = _listing(place)
-    return SeenFiles(
+    return DriverFiles(
         socket.gethostname(),
         versions(),
         tuple((place, listed[place]) for place in places),
@@ -132,7 +132,7 @@ def places_of(item: Any, depth: int = _DEEPEST) -> Iterator[Place]:
                 yield from places_of(element, depth - 1)
 
 
-def other_than(expected: SeenFiles) -> Failed | None:
+def other_than(expected: DriverFiles) -> Failed | None:
     """Return a failure if this process does not see the same files."""
     try:
         return _other_files(expected) or _other_lock(expected)
@@ -140,7 +140,7 @@ def other_than(expected: SeenFiles) -> Failed | None:
         return _failed("sees other files", error.message if isinstance(error, KrepairError) else _said(error))
 
 
-def _other_files(expected: SeenFiles) -> Failed | None:
+def _other_files(expected: DriverFiles) -> Failed | None:
     text = ""
     if versions() != expected.versions:
         text = f"it has {versions()}, {expected.host} has {expected.versions}"
@@ -155,7 +155,7 @@ def _other_files(expected: SeenFiles) -> Failed | None:
     return _failed("sees other files", text) if text else None
 
 
-def _other_lock(expected: SeenFiles) -> Failed | None:
+def _other_lock(expected: DriverFiles) -> Failed | None:
     if expected.nonce is None or is_locked(expected.nonce.log_dir) is not None:
         return None
     return _failed(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from krepair.durable.written import noted
 from krepair.engine.place import kept_open
-from krepair.engine.same_files import SeenFiles, WrittenFile, left_by, other_than
+from krepair.engine.same_files import DriverFiles, WrittenFile, left_by, other_than
 
 RESULT_SCHEMA: Final = "index long, done binary"
 _ARROW: Final = pa.schema([("index", pa.int64()), ("done", pa.binary())])
@@ -30,7 +30,7 @@ class Bundle(NamedTuple):
 
     function: Callable[[Any], Any]
     items: Sequence[tuple[int, Any]]
-    seen: SeenFiles | None
+    seen: DriverFiles | None
 
 
 class ItemDone(NamedTuple):
@@ -61,7 +61,7 @@ def _mapped(bundle: Bundle) -> Iterator[tuple[int, ItemDone]]:
             yield index, ItemDone(result, left_by(paths))
 
 
-def _mapped_if_seen(bundle: Bundle, expected: SeenFiles) -> list[tuple[int, ItemDone]]:
+def _mapped_if_seen(bundle: Bundle, expected: DriverFiles) -> list[tuple[int, ItemDone]]:
     """Map the items if the worker sees the same files before and after; else return the difference."""
     failed = other_than(expected)
     if failed is None:

@@ -13,12 +13,13 @@ from krepair.durable.attributes import read_attributes
 from krepair.engine.engine import Engine
 from krepair.engine.items import ScanItem, ScanResult
 from krepair.errors import StalePlanError, UsageError
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.evidence import is_only_replica, read_metadata, recorded_as_only_replica
 from krepair.fixes.files import Made, made_anew, put_staged
-from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
-from krepair.fixes.gone_ends import end_now, gone_ends
+from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
 from krepair.fixes.logs import LogPart, facts_of, parts_after
+from krepair.fixes.missing_tails import end_now, missing_tails
 from krepair.fixes.second_readings import (
     LINES,
     SecondReading,
@@ -26,7 +27,6 @@ from krepair.fixes.second_readings import (
     seen_here,
 )
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Sight, Survey
 from krepair.formats.checkpoint import decode_offsets
 from krepair.formats.damage import UnknownVersion, shown
 from krepair.formats.filenames import METADATA_TOPIC
@@ -48,14 +48,14 @@ from krepair.rules.checkpoints import (
     PastEnd,
     mend_offsets,
 )
-from krepair.rules.gone_ends import RULE, GoneEnd, wrong_consent
+from krepair.rules.missing_tails import RULE, MissingTail, wrong_consent
 from krepair.rules.model import SegmentFacts
 
 _SHOWN_AT_MOST = 20
 _FEW = 3
 
 
-class SeenCheckpoint(NamedTuple):
+class CheckpointFacts(NamedTuple):
     """One checkpoint file of the root and what it should contain.
 
     Attributes:
@@ -69,8 +69,8 @@ class SeenCheckpoint(NamedTuple):
 
 
 LINES_AND_ORIGINAL: Final = LINES._replace(how="its lines against the plan and its original")
-GONE_SEEN: Sight[tuple[GoneEnd, ...]] = Sight("ends that are gone")
-CHECKPOINTS_SEEN: Sight[tuple[SeenCheckpoint, ...]] = Sight("checkpoints of the root")
+MISSING_TAILS_RESULT: ResultKey[tuple[MissingTail, ...]] = ResultKey("ends that are gone")
+CHECKPOINTS_RESULT: ResultKey[tuple[CheckpointFacts, ...]] = ResultKey("checkpoints of the root")
 
 
 class Checkpoints(Fix):
@@ -80,38 +80,41 @@ class Checkpoints(Fix):
     after = ("tail",)
     of_root = True
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Compare the files with the log end offsets that the changes of earlier fixes lead to.
 
         Raises:
             UsageError: a consent does not name an end that is gone.
         """
-        ends = log_ends(context.view, context.engine, context.surveys)
+        ends = log_ends(context.view, context.engine, context.analyses)
         now = {
-            survey.partition.key: end_now(context.view, survey)
-            for survey in context.surveys.values()
-            if survey.segments
+            analysis.partition.key: end_now(context.view, analysis)
+            for analysis in context.analyses.values()
+            if analysis.segments
         }
-        gone = gone_ends(context.view, ends | now, partial(is_only_replica, context))
+        gone = missing_tails(context.view, ends | now, partial(is_only_replica, context))
         accepted = context.options.accepted_losses if purpose == "plan" else ()
         for text in consents_of(self.name, accepted):
             if wrong := wrong_consent(text, gone):
                 raise UsageError(wrong, next_command=Next.of("check", context.view.path))
         held = held_lines(gone, accepted)
-        context.root.put(GONE_SEEN, gone)
-        context.root.put(CHECKPOINTS_SEEN, see_checkpoints(context.view, ends, held))
+        context.root.put(MISSING_TAILS_RESULT, gone)
+        context.root.put(CHECKPOINTS_RESULT, see_checkpoints(context.view, ends, held))
 
-    def look(self, context: Context, survey: Survey) -> Seen:
-        return Seen()
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+        return Proposal()
 
-    def look_root(self, context: Context) -> SeenRoot:
+    def look_root(self, context: Context) -> RootProposal:
         """Return findings KR312 (missing log tails), KR403 to KR406 and KR410, and the changes to the files."""
-        gone, checkpoints = context.root.seen(GONE_SEEN) or (), context.root.seen(CHECKPOINTS_SEEN) or ()
+        gone, checkpoints = (
+            context.root.result(MISSING_TAILS_RESULT) or (),
+            context.root.result(CHECKPOINTS_RESULT) or (),
+        )
         mends = sorted(
             (checkpoint for checkpoint in checkpoints if checkpoint.mended.needed and not checkpoint.left),
             key=lambda checkpoint: checkpoint.file.name,
         )
-        return SeenRoot(
+        return RootProposal(
             chain(_gone_findings(gone), checkpoint_findings(context.view, checkpoints)),
             changes=tuple(_change(checkpoint) for checkpoint in mends),
             notes=tuple(
@@ -129,7 +132,7 @@ class Checkpoints(Fix):
         """
         planned = {partition.folder: partition.changes for partition in work.plan.partitions}
         ends = log_ends(work.view, work.engine, changes=planned)
-        gone = gone_ends(work.view._replace(clean_shutdown=True), ends)
+        gone = missing_tails(work.view._replace(clean_shutdown=True), ends)
         others, accepted = work.plan.policy.others, work.plan.policy.accepted_losses
         metadata = read_metadata(work.view, others.own_metadata)
         alone = [
@@ -171,7 +174,7 @@ class Checkpoints(Fix):
                 yield as_planned(staging, change)
 
 
-def held_lines(gone: Iterable[GoneEnd], accepted: Collection[str]) -> frozenset[str]:
+def held_lines(gone: Iterable[MissingTail], accepted: Collection[str]) -> frozenset[str]:
     """Return the folders whose recovery point and high watermark stay as they are.
 
     These entries are the only evidence of a lost log tail, so they stay until a person consents to the loss.
@@ -215,7 +218,7 @@ CHECKPOINTS = Checkpoints()
 def log_ends(
     view: LogDir,
     engine: Engine,
-    surveys: Mapping[str, Survey] = {},
+    analyses: Mapping[str, PartitionAnalysis] = {},
     *,
     changes: Mapping[str, Sequence[Change]] = {},
     of: Sequence[Partition] | None = None,
@@ -225,7 +228,7 @@ def log_ends(
 
     Args:
         engine: scans the last segments that are not known yet.
-        surveys: folder -> analysis of a partition: its logs are known, and so are the changes to them.
+        analyses: folder -> analysis of a partition: its logs are known, and so are the changes to them.
         changes: folder -> changes after which the log end is wanted.
         of: the partitions whose log end is wanted; all by default.
         unread: receives folder -> why the last segment could not be read.
@@ -238,7 +241,7 @@ def log_ends(
     for partition in partitions:
         if not partition.has_an_end or partition.topic == METADATA_TOPIC:
             continue
-        known = surveys.get(partition.folder)
+        known = analyses.get(partition.folder)
         parts = parts_after(partition, changes.get(partition.folder, () if known is None else known.changes))
         facts = known.segments_after[-1] if known is not None and known.segments_after else None
         if facts is not None and parts and facts.base_offset == parts[-1].base_offset:
@@ -275,7 +278,7 @@ def _files_of(view: LogDir) -> tuple[tuple[CheckpointKind, OffsetCheckpoint], ..
 
 def see_checkpoints(
     view: LogDir, ends: Mapping[Key, int | None], held: Collection[str] = ()
-) -> tuple[SeenCheckpoint, ...]:
+) -> tuple[CheckpointFacts, ...]:
     """Compare those of the four files that exist with the logs.
 
     Args:
@@ -294,11 +297,11 @@ def see_checkpoints(
             mended = mended._replace(damage=checkpoint.damage, needed=True)
         unknown = next((damage.text for damage in mended.damage if isinstance(damage, UnknownVersion)), "")
         reason = "too large to be read" if too_large else unknown
-        checkpoints.append(SeenCheckpoint(checkpoint.file, mended, reason))
+        checkpoints.append(CheckpointFacts(checkpoint.file, mended, reason))
     return tuple(checkpoints)
 
 
-def _gone_findings(gone: Iterable[GoneEnd]) -> Iterator[Finding]:
+def _gone_findings(gone: Iterable[MissingTail]) -> Iterator[Finding]:
     """Yield KR312 for each partition whose log tail is missing."""
     for end in gone:
         keeps = f"; --fix checkpoints keeps these lines without --accept-data-loss {end.consent}"
@@ -313,7 +316,7 @@ def _gone_findings(gone: Iterable[GoneEnd]) -> Iterator[Finding]:
         )
 
 
-def checkpoint_findings(view: LogDir, checkpoints: Sequence[SeenCheckpoint]) -> Iterator[Finding]:
+def checkpoint_findings(view: LogDir, checkpoints: Sequence[CheckpointFacts]) -> Iterator[Finding]:
     """Yield what is wrong with the checkpoints of the root."""
     for checked in checkpoints:
         kind, mended = checked.mended.kind, checked.mended
@@ -353,7 +356,7 @@ def checkpoint_findings(view: LogDir, checkpoints: Sequence[SeenCheckpoint]) -> 
         )
 
 
-def absent_partitions(checkpoints: Sequence[SeenCheckpoint]) -> dict[Key, int]:
+def absent_partitions(checkpoints: Sequence[CheckpointFacts]) -> dict[Key, int]:
     """Return the partitions that are not here -> the highest offset that an entry names for each."""
     absent: dict[Key, int] = {}
     for checkpoint in checkpoints:
@@ -376,7 +379,7 @@ def absent_text(absent: Mapping[Key, int]) -> str:
     )
 
 
-def moved_away(checkpoints: Sequence[SeenCheckpoint]) -> str:
+def moved_away(checkpoints: Sequence[CheckpointFacts]) -> str:
     """Return a warning where entries name partitions that are not here; empty where none does."""
     absent = absent_partitions(checkpoints)
     if not absent:
@@ -407,7 +410,7 @@ def _lost(mended: MendedOffsets) -> str:
     )
 
 
-def _change(checked: SeenCheckpoint) -> ReplaceFile | ChangeLines:
+def _change(checked: CheckpointFacts) -> ReplaceFile | ChangeLines:
     """Return the change to a file: a damaged file is rebuilt, in an intact one only the wrong entries change."""
     mended = checked.mended
     lines = () if mended.damage else lines_between(mended.before, mended.entries)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding, Severity
 from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import has_cleaner_entry, waiting_segments
 from krepair.fixes.evidence import (
@@ -21,11 +22,11 @@ from krepair.fixes.evidence import (
     rows_elsewhere,
     with_bytes,
 )
-from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
+from krepair.fixes.fix import Compacted, Fix, Proposal, Purpose
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import (
-    COMPACT_SEEN,
-    SeenKeys,
+    COMPACT_RESULT,
+    KeyFacts,
     left_by_a_start,
     notes_of,
     policy_or_left,
@@ -33,7 +34,6 @@ from krepair.fixes.markers import (
 )
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.formats.words import count_text
@@ -75,44 +75,45 @@ class Compact(Fix):
             return True
         return not _not_asked_for(partition, context.settings.topic(partition.topic))
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Decide on each partition; one failure never stops the others. ``check`` reads no keys."""
         if purpose == "check":
             return
-        left_alone = {survey.partition.folder: _why_left(survey) for survey in surveys}
+        left_alone = {analysis.partition.folder: _why_left(analysis) for analysis in analyses}
         keys = _read_logs_and_keys(
-            context, [survey for survey in surveys if left_alone[survey.partition.folder] is None]
+            context, [analysis for analysis in analyses if left_alone[analysis.partition.folder] is None]
         )
         find_evidence(
-            context, [survey.partition for survey in surveys if left_alone[survey.partition.folder] is None]
+            context,
+            [analysis.partition for analysis in analyses if left_alone[analysis.partition.folder] is None],
         )
-        able: list[tuple[Survey, CompactionInput]] = []
-        for survey in surveys:
-            reason = left_alone[survey.partition.folder]
-            job = reason or _input(context, survey, keys.get(survey.partition.folder, {}))
+        able: list[tuple[PartitionAnalysis, CompactionInput]] = []
+        for analysis in analyses:
+            reason = left_alone[analysis.partition.folder]
+            job = reason or _input(context, analysis, keys.get(analysis.partition.folder, {}))
             if isinstance(job, LeftAlone):
-                survey.put(COMPACT_SEEN, job)
+                analysis.put(COMPACT_RESULT, job)
             else:
-                able.append((survey, job))
+                able.append((analysis, job))
         _decide(context, able)
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR108, KR109, and the segments that are rewritten."""
-        findings = (*_waiting(context, survey), *_load_stops(context, survey))
-        decided = survey.seen(COMPACT_SEEN)
+        findings = (*_waiting(context, analysis), *_load_stops(context, analysis))
+        decided = analysis.result(COMPACT_RESULT)
         if decided is None:
-            return Seen(findings)
+            return Proposal(findings)
         if isinstance(decided, LeftAlone):
-            return Seen(
+            return Proposal(
                 findings, left=decided, left_note=f"its keys are left alone ({decided.code}): {decided.why}"
             )
         decision, sources = decided.compaction.decision, decided.compaction.sources
         before = sum(source.file_bytes for source in sources.values())
-        evidence = evidence_of(context, survey.partition)
-        return Seen(
+        evidence = evidence_of(context, analysis.partition)
+        return Proposal(
             findings,
             changes=tuple(
-                rewrite_of(survey, _with_keys(group, sources)) for group in _changed(decided.compaction)
+                rewrite_of(analysis, _with_keys(group, sources)) for group in _changed(decided.compaction)
             ),
             notes=notes_of(decision),
             compacted=Compacted(
@@ -138,15 +139,15 @@ class Compact(Fix):
 COMPACT = Compact()
 
 
-def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
+def _waiting(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield KR108 where a cleaner makes no progress and the topic's own configuration lets keys go."""
-    partition, view = survey.partition, context.view
-    if partition.unreadable or _why_left(survey) is not None:
+    partition, view = analysis.partition, context.view
+    if partition.unreadable or _why_left(analysis) is not None:
         return
-    waiting = waiting_segments(view, survey, context.options.now_ms)
+    waiting = waiting_segments(view, analysis, context.options.now_ms)
     size = sum(segment.log.size for segment in waiting)
     if size:
-        never = "" if has_cleaner_entry(view, survey) else "; cleaner-offset-checkpoint has no line for it"
+        never = "" if has_cleaner_entry(view, analysis) else "; cleaner-offset-checkpoint has no line for it"
         yield Finding(
             rule="KR108",
             partition=partition.folder,
@@ -158,11 +159,11 @@ def _waiting(context: Context, survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _load_stops(context: Context, survey: Survey) -> Iterator[Finding]:
+def _load_stops(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield KR109 where a transaction coordinator does not reach the end of its log."""
-    if survey.partition.topic != TRANSACTIONS_TOPIC or survey.is_read_only:
+    if analysis.partition.topic != TRANSACTIONS_TOPIC or analysis.is_read_only:
         return
-    stops = load_stops(survey.segments, survey.log_start, context.version)
+    stops = load_stops(analysis.segments, analysis.log_start, context.version)
     for stop in stops:
         where = (
             f"offset {stop.offset}, the last one of this segment, has an emptied batch"
@@ -176,7 +177,7 @@ def _load_stops(context: Context, survey: Survey) -> Iterator[Finding]:
         )
         yield Finding(
             rule="KR109",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=log_name(stop.base_offset),
             position=stop.position,
             evidence=f"{where}: a broker before {stop.fixed_in} reads it forever; {way}",
@@ -190,14 +191,16 @@ def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     return not_asked_for(partition.topic, policy.value, policy.source)
 
 
-def _why_left(survey: Survey) -> LeftAlone | None:
+def _why_left(analysis: PartitionAnalysis) -> LeftAlone | None:
     """Return why a partition is not compacted by key, whatever its log holds; None if nothing forbids it."""
-    partition, settings = survey.partition, survey.settings
+    partition, settings = analysis.partition, analysis.settings
     why = "" if partition.unreadable else _not_asked_for(partition, settings)
     return LeftAlone("not-asked", why) if why else cannot_compact(partition, settings)
 
 
-def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str, dict[int, KeysResult]]:
+def _read_logs_and_keys(
+    context: Context, analyses: Sequence[PartitionAnalysis]
+) -> dict[str, dict[int, KeysResult]]:
     """Scan the logs that were not read yet, and find the keys of all but the active ones in the same reading.
 
     Returns:
@@ -209,30 +212,32 @@ def _read_logs_and_keys(context: Context, surveys: Sequence[Survey]) -> dict[str
     from krepair.rewrite.compaction.tasks import find_keys
     from krepair.scan.scan import scan
 
-    unread = [survey for survey in surveys if survey.log is None]
-    closed = [(survey, segment) for survey in unread for segment in survey.partition.segments[:-1]]
-    active = [(survey, survey.partition.segments[-1]) for survey in unread if survey.partition.segments]
+    unread = [analysis for analysis in analyses if analysis.log is None]
+    closed = [(analysis, segment) for analysis in unread for segment in analysis.partition.segments[:-1]]
+    active = [
+        (analysis, analysis.partition.segments[-1]) for analysis in unread if analysis.partition.segments
+    ]
     items = [
         KeysItem(
-            place=place_of(context.view, survey.partition),
+            place=place_of(context.view, analysis.partition),
             base_offset=segment.base_offset,
             size=segment.log.size,
             aborted=b"",
-            secret=_secret(survey.partition),
+            secret=_secret(analysis.partition),
             rows_inline=rows_inline_of(len(closed)),
             scratch=context.scratch.path,
-            scan=scan_item(context, survey, segment),
+            scan=scan_item(context, analysis, segment),
             note_bytes=note_bytes_of(len(closed)),
         )
-        for survey, segment in closed
+        for analysis, segment in closed
     ]
     scans = [scan_item(context, *job) for job in active]
     scanned = Scanned(beside_broker=context.beside_broker)
     keys: dict[str, dict[int, KeysResult]] = {}
     for index, result in context.engine.map(find_keys, items):
-        survey, segment = closed[index]
-        keys.setdefault(survey.partition.folder, {})[segment.base_offset] = result
-        scanned.take(survey, segment, result.scan or Failed(result.failure, result.why))
+        analysis, segment = closed[index]
+        keys.setdefault(analysis.partition.folder, {})[segment.base_offset] = result
+        scanned.take(analysis, segment, result.scan or Failed(result.failure, result.why))
     for index, scan_result in context.engine.map(scan, scans):
         scanned.take(*active[index], scan_result)
     scanned.put_into(unread)
@@ -247,26 +252,28 @@ def _secret(partition: Partition) -> bytes:
     return secret_of(f"{log.name} {log.size} {log.mtime_ns}" for log in logs)
 
 
-def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> CompactionInput | LeftAlone:
+def _input(
+    context: Context, analysis: PartitionAnalysis, keys: Mapping[int, KeysResult]
+) -> CompactionInput | LeftAlone:
     from krepair.rewrite.compaction.partitions import CompactionInput
 
-    if survey.log is not None and survey.log.problem is not None:
-        return survey.log.problem
-    policy = policy_or_left(context, survey)
+    if analysis.log is not None and analysis.log.problem is not None:
+        return analysis.log.problem
+    policy = policy_or_left(context, analysis)
     if isinstance(policy, LeftAlone):
         return policy
-    place, secret = place_of(context.view, survey.partition), _secret(survey.partition)
+    place, secret = place_of(context.view, analysis.partition), _secret(analysis.partition)
     elsewhere: tuple[RowFile, ...] = ()
-    others = survey.seen(OTHERS)
+    others = analysis.result(OTHERS)
     if others is not None:
         try:
             elsewhere = rows_elsewhere(context.engine, others, secret, context.scratch.path)
         except NotKnownError as error:
-            forget_logs(context, survey.partition, str(error))
-            return _input(context, survey, keys)
+            forget_logs(context, analysis.partition, str(error))
+            return _input(context, analysis, keys)
     return CompactionInput(
         place,
-        survey.segments,
+        analysis.segments,
         policy,
         secret,
         keys,
@@ -274,22 +281,22 @@ def _input(context: Context, survey: Survey, keys: Mapping[int, KeysResult]) -> 
     )
 
 
-def _decide(context: Context, able: Sequence[tuple[Survey, CompactionInput]]) -> None:
+def _decide(context: Context, able: Sequence[tuple[PartitionAnalysis, CompactionInput]]) -> None:
     if not able:
         return
     from krepair.rewrite.compaction.partitions import decide_compaction, prepare, scratch_bytes_at_most
 
     prepared = prepare(context.engine, [job for _, job in able], context.scratch.path)
     outcomes = decide_compaction(context.engine, prepared)
-    for (survey, job), outcome in zip(able, outcomes, strict=True):
+    for (analysis, job), outcome in zip(able, outcomes, strict=True):
         needs = scratch_bytes_at_most([job])
         if not isinstance(outcome, LeftAlone):
             changed = _changed(outcome)
-            outcome = left_by_a_start(context, survey, job.policy, outcome.decision, changed) or outcome
+            outcome = left_by_a_start(context, analysis, job.policy, outcome.decision, changed) or outcome
         if isinstance(outcome, LeftAlone):
-            survey.put(COMPACT_SEEN, _with_advice(outcome, needs))
+            analysis.put(COMPACT_RESULT, _with_advice(outcome, needs))
         else:
-            survey.put(COMPACT_SEEN, SeenKeys(outcome, needs))
+            analysis.put(COMPACT_RESULT, KeyFacts(outcome, needs))
 
 
 def _changed(compaction: Compaction) -> list[GroupDecision]:
@@ -312,7 +319,7 @@ def _with_keys(group: GroupDecision, keys: Mapping[int, CompactedSource]) -> Gro
     return GroupDecision(tuple(sources), group.last_offset)
 
 
-def _keys(decided: SeenKeys, bytes_before: int) -> KeyCompaction:
+def _keys(decided: KeyFacts, bytes_before: int) -> KeyCompaction:
     """Return the figures of a partition's key compaction."""
     compaction = decided.compaction
     total = compaction.total

@@ -220,7 +220,7 @@ def readings_by_plan(
         StalePlanError: the plan's list of kept records of a source is no set of offsets.
     """
     following = dict(pairwise(originals.logs))
-    high_watermark = high_watermark_of(work.context, work.survey(staging, facts.values()))
+    high_watermark = high_watermark_of(work.context, work.analysis(staging, facts.values()))
     readings: dict[int, CompactItem] = {}
     for source in (source for group in compacted_groups(staging.plan) for source in group.sources):
         keys, base = source.by_key, source.base_offset

@@ -10,7 +10,7 @@ from typing import Final
 from krepair.durable.scratch import Scratch
 from krepair.engine.engine import Engine
 from krepair.engine.items import Place
-from krepair.fixes.survey import Sights, Survey
+from krepair.fixes.analysis import AnalysisResults, PartitionAnalysis
 from krepair.formats.broker_version import Version, VersionNumber, version_of
 from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import Settings
@@ -48,7 +48,7 @@ class Context:
     Attributes:
         scratch: scratch folder for data that does not fit into memory.
         beside_broker: True if a broker may be running; then active segments are read up to the last whole batch.
-        surveys: folder -> survey of every partition that any analysis step asked for.
+        analyses: folder -> analysis of every partition that any analysis step asked for.
         root: results of steps that analyze the root.
         cluster: cluster state that ``--cluster`` names, None if the option is not given.
         sides: broker -> its log directories, for the other brokers that ``--replicas`` names.
@@ -64,8 +64,8 @@ class Context:
     engine: Engine
     scratch: Scratch
     beside_broker: bool = False
-    surveys: dict[str, Survey] = field(default_factory=dict)
-    root: Sights = field(default_factory=Sights)
+    analyses: dict[str, PartitionAnalysis] = field(default_factory=dict)
+    root: AnalysisResults = field(default_factory=AnalysisResults)
     cluster: ClusterView | None = None
     own_metadata: tuple[ClusterView, ...] = ()
     sides: Mapping[int, tuple[LogDir, ...]] = field(default_factory=dict)
@@ -73,17 +73,17 @@ class Context:
     evidence: dict[str, Evidence] = field(default_factory=dict)
     readable_by: tuple[VersionNumber, ...] = ()
 
-    def survey(self, partition: Partition) -> Survey:
-        """Return the survey of a partition; every caller gets the same object."""
-        known = self.surveys.get(partition.folder)
+    def analysis(self, partition: Partition) -> PartitionAnalysis:
+        """Return the analysis of a partition; every caller gets the same object."""
+        known = self.analyses.get(partition.folder)
         if known is None:
-            known = Survey(
+            known = PartitionAnalysis(
                 partition,
                 self.settings.topic(partition.topic, begins_elsewhere=self._begins_elsewhere(partition)),
                 high_watermark=watermark_of(self.view, partition),
                 log_start=self.view.log_start.offsets.get(partition.key, 0),
             )
-            self.surveys[partition.folder] = known
+            self.analyses[partition.folder] = known
         return known
 
     def _begins_elsewhere(self, partition: Partition) -> bool:
@@ -93,9 +93,9 @@ class Context:
             return False
         return self.version is None or self.version >= TIERED_SINCE
 
-    def survey_all(self, partitions: Iterable[Partition]) -> list[Survey]:
-        """Return one survey per partition."""
-        return [self.survey(partition) for partition in partitions]
+    def analyze_all(self, partitions: Iterable[Partition]) -> list[PartitionAnalysis]:
+        """Return one analysis per partition."""
+        return [self.analysis(partition) for partition in partitions]
 
     @cached_property
     def _volume(self) -> VolumeSpace:
@@ -160,9 +160,9 @@ def watermark_of(view: LogDir, partition: Partition) -> int:
 
 def next_version(view: LogDir, options: Options) -> Version:
     """Return the version of the broker that will start: as given, else the oldest possible one, else None."""
-    return version_of(options.broker_version or told_version(view))
+    return version_of(options.broker_version or oldest_writer_version(view))
 
 
-def told_version(view: LogDir) -> str:
+def oldest_writer_version(view: LogDir) -> str:
     """Return the oldest version that can have written the directory, or empty (KIP-858: ``directory.id``)."""
     return DIRECTORY_ID_SINCE if view.directory_id else ""

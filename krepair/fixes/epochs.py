@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity, of_version
 from krepair.derive.epochs import clears_history, epochs_of_log
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, made_anew
-from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, looked_at, waits
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Sight, Survey
 from krepair.fixes.untouched import (
     beside,
     waits_for_swap,
@@ -31,16 +31,16 @@ from krepair.plan.model import ReplaceFile
 from krepair.rules.epochs import (
     MOST_BYTES,
     EpochDecision,
+    EpochFacts,
     EpochReason,
     MergedEpochs,
     Recorded,
-    SeenEpochs,
     merge_epochs,
     read_recorded,
 )
 from krepair.rules.model import SegmentFacts
 
-EPOCHS_SEEN: Sight[SeenEpochs] = Sight("leader epochs")
+EPOCHS_RESULT: ResultKey[EpochFacts] = ResultKey("leader epochs")
 _SHOWN_AT_MOST = 20
 _FEW = 3
 
@@ -52,34 +52,34 @@ class Epochs(Fix):
     reads_logs = True
     after = ("tail",)
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
-        looked = looked_at(surveys, purpose)
-        for survey in looked:
-            if waits_for_swap(survey.partition, survey.settings):
-                survey.put(EPOCHS_SEEN, see_epochs_file(survey.partition))
+        looked = looked_at(analyses, purpose)
+        for analysis in looked:
+            if waits_for_swap(analysis.partition, analysis.settings):
+                analysis.put(EPOCHS_RESULT, see_epochs_file(analysis.partition))
         touched = [one for one in looked if not why_not_looked_at(one.partition, one.settings)]
         read_logs(context, touched)
-        for survey in touched:
-            seen = see_epochs(context, survey)
-            survey.put(EPOCHS_SEEN, seen)
+        for analysis in touched:
+            seen = see_epochs(context, analysis)
+            analysis.put(EPOCHS_RESULT, seen)
             if seen.digest:
-                survey.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
+                analysis.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR401, KR402 and KR411, and the checkpoint to replace."""
-        apart = beside(survey)
-        waiting = None if apart is None else apart.seen(EPOCHS_SEEN)
+        apart = beside(analysis)
+        waiting = None if apart is None else apart.result(EPOCHS_RESULT)
         if waiting is not None and waiting.merged.needed:
-            return waits(survey, "leader epochs")
-        seen = survey.seen(EPOCHS_SEEN)
-        return Seen() if seen is None else Seen(_findings(survey, seen), *_changes(survey, seen))
+            return waits(analysis, "leader epochs")
+        seen = analysis.result(EPOCHS_RESULT)
+        return Proposal() if seen is None else Proposal(_findings(analysis, seen), *_changes(analysis, seen))
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
-        survey = work.survey(staging, work.all_facts(staging))
-        seen = see_epochs(work.context, survey)
+        analysis = work.analysis(staging, work.all_facts(staging))
+        seen = see_epochs(work.context, analysis)
         if digest_bytes(seen.merged.data) != change.digest_after:  # a plan of 1.0.0 that was begun goes on
-            seen = see_epochs(work.context, survey, doubts=False)
+            seen = see_epochs(work.context, analysis, doubts=False)
         return Made(seen.merged.data, seen.left)
 
 
@@ -130,15 +130,15 @@ def read_epochs_file(partition: Partition) -> EpochsFile:
     return EpochsFile(recorded, digest_bytes(data))
 
 
-def see_epochs(context: Context, survey: Survey, *, doubts: bool = True) -> SeenEpochs:
+def see_epochs(context: Context, analysis: PartitionAnalysis, *, doubts: bool = True) -> EpochFacts:
     """Merge what is on disk with what the log shows, as it will be after the changes proposed so far."""
-    partition, segments = survey.partition, survey.segments_after
+    partition, segments = analysis.partition, analysis.segments_after
     summaries = [one.summary for one in segments]
     file = read_epochs_file(partition)
     left = file.wrong or next(
         (one.text for one in file.recorded.damage if isinstance(one, UnknownVersion)), ""
     )
-    if not segments or len(segments) != len(parts_after(partition, survey.changes)):
+    if not segments or len(segments) != len(parts_after(partition, analysis.changes)):
         left = left or "not all of its segments could be read"
     elif _offsets_go_back(segments):
         left = left or "the offsets of its log go back, so no start of an epoch is certain (--fix tail)"
@@ -148,22 +148,22 @@ def see_epochs(context: Context, survey: Survey, *, doubts: bool = True) -> Seen
     log = epochs_of_log(
         summaries,
         log_start,
-        compacted=survey.settings.compacts,
+        compacted=analysis.settings.compacts,
         recorded=file.recorded.entries,
         doubts=doubts,
     )
     merged = merge_epochs(file.recorded, log, version_of(context.options.broker_version))
-    return SeenEpochs(file.recorded, merged, file.digest, left, file.wrong, log.doubted)
+    return EpochFacts(file.recorded, merged, file.digest, left, file.wrong, log.doubted)
 
 
-def see_epochs_file(partition: Partition) -> SeenEpochs:
+def see_epochs_file(partition: Partition) -> EpochFacts:
     """Return whether a broker reads the file, where a swap has yet to become a segment."""
     file = read_epochs_file(partition)
     judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
     negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
     merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
     waits = "a .swap in its folder has to become a segment first (--fix leftovers)"
-    return SeenEpochs(file.recorded, merged, file.digest, file.wrong or waits, file.wrong)
+    return EpochFacts(file.recorded, merged, file.digest, file.wrong or waits, file.wrong)
 
 
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
@@ -173,17 +173,17 @@ def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:
     )
 
 
-def rule_of(seen: SeenEpochs) -> str:
+def rule_of(seen: EpochFacts) -> str:
     """Return KR401 for a file that is damaged, empty or missing, KR402 for one that the log contradicts."""
     return "KR402" if seen.recorded.intact else "KR401"
 
 
-def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
+def _findings(analysis: PartitionAnalysis, seen: EpochFacts) -> Iterator[Finding]:
     recorded, merged = seen.recorded, seen.merged
-    yield from _doubted_findings(survey, seen)
+    yield from _doubted_findings(analysis, seen)
     if seen.unread:
-        if survey.partition.leader_epoch_checkpoint is not None:  # else something else has its name: KR606
-            yield Finding(rule="KR308", partition=survey.partition.folder, evidence=seen.unread)
+        if analysis.partition.leader_epoch_checkpoint is not None:  # else something else has its name: KR606
+            yield Finding(rule="KR308", partition=analysis.partition.folder, evidence=seen.unread)
         return
     if merged.needed and not recorded.intact:
         first = recorded.damage[0] if recorded.damage else None
@@ -191,7 +191,7 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         texts = [_state_of(seen)] if unknown else [_state_of(seen), _summary(seen) + _left(seen)]
         damaged = Finding(
             rule="KR401",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             position=first.position if first else -1,
             # Without the file, or with an empty one, a broker starts (seen on 3.9.2).
@@ -207,7 +207,7 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         text = "; ".join(one.text for one in [*told, *missing, *trivial][:_FEW]) or _summary(seen)
         yield Finding(
             rule="KR402",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=LEADER_EPOCH_CHECKPOINT,
             # The rest a broker does by itself when it loads the file, and followers get the same answers.
             severity=None if told or missing else Severity.INFORMATION,
@@ -216,7 +216,7 @@ def _findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
         )
 
 
-def _doubted_findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
+def _doubted_findings(analysis: PartitionAnalysis, seen: EpochFacts) -> Iterator[Finding]:
     if not seen.doubted:
         return
     first, others = seen.doubted[0], len(seen.doubted) - 1
@@ -232,16 +232,16 @@ def _doubted_findings(survey: Survey, seen: SeenEpochs) -> Iterator[Finding]:
     more = f"; {count_text(others, 'more batch', 'more batches')} like it" if others else ""
     yield Finding(
         rule="KR411",
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         file=log_name(first.base_offset),
         position=first.position,
-        evidence=f"the batch at offset {first.rise.first_offset} has leader epoch {first.rise.epoch}, "
+        evidence=f"the batch at offset {first.epoch_start.first_offset} has leader epoch {first.epoch_start.epoch}, "
         f"{', '.join(around)}; no epoch is derived from it{more}",
-        first_offset=first.rise.first_offset,
+        first_offset=first.epoch_start.first_offset,
     )
 
 
-def _left(seen: SeenEpochs) -> str:
+def _left(seen: EpochFacts) -> str:
     return f"; left as it is: {seen.left}" if seen.left else ""
 
 
@@ -249,7 +249,7 @@ def _added(one: EpochDecision) -> bool:
     return one.reason in {EpochReason.LOG, EpochReason.LOG_LATE}
 
 
-def _state_of(seen: SeenEpochs) -> str:
+def _state_of(seen: EpochFacts) -> str:
     recorded = seen.recorded
     if not recorded.exists:
         return "the file is missing"
@@ -260,7 +260,7 @@ def _state_of(seen: SeenEpochs) -> str:
     return f"{first.text}{reads}"
 
 
-def _summary(seen: SeenEpochs) -> str:
+def _summary(seen: EpochFacts) -> str:
     """Return what the new file is built from, in one line."""
     merged = seen.merged
     if not merged.entries:
@@ -278,19 +278,25 @@ def _summary(seen: SeenEpochs) -> str:
     return text
 
 
-def _changes(survey: Survey, seen: SeenEpochs) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+def _changes(
+    analysis: PartitionAnalysis, seen: EpochFacts
+) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
     """Return the checkpoint to replace, if necessary, and what the reviewer must know of each entry."""
     notes = tuple(f"leader epochs: {text}" for text in _notes(seen))
     if not seen.mends:
         return (), (*notes, f"its leader epochs are left alone: {seen.left}") if seen.left else notes
-    folder, file, data = survey.partition.folder, survey.partition.leader_epoch_checkpoint, seen.merged.data
+    folder, file, data = (
+        analysis.partition.folder,
+        analysis.partition.leader_epoch_checkpoint,
+        seen.merged.data,
+    )
     state = "the log says otherwise" if seen.recorded.intact else _state_of(seen)
     reason = f"{state}; {_summary(seen)}"
     change = made_anew(folder, LEADER_EPOCH_CHECKPOINT, file, data, rule_of(seen), reason)
     return (change,), notes
 
 
-def _notes(seen: SeenEpochs) -> list[str]:
+def _notes(seen: EpochFacts) -> list[str]:
     told = [one for one in seen.merged.decisions if one.reason not in {EpochReason.RECORDED, EpochReason.LOG}]
     lines = [
         f"{one.text}{'' if one.conflict else ', trivial' if one.trivial else ''}"

@@ -22,11 +22,11 @@ from krepair.derive.transactions import aborted_of
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, LogsItem, Place
 from krepair.errors import KrepairError, RefusedError, StalePlanError
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, id_of, place_of
 from krepair.fixes.epochs import read_epochs_file
 from krepair.fixes.replicas import ReadReplica, ReplicaLog, digest_of_files, log_of, read_replicas
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Sight, Survey
 from krepair.formats.arrays import Int64s
 from krepair.formats.checkpoint import EpochEntry
 from krepair.formats.filenames import log_name
@@ -167,13 +167,13 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
         if isinstance(others, NotKnownError):
             evidence = _unless_moving(context, partition, _without_logs(context, str(others)))
         else:
-            context.survey(partition).put(OTHERS, others)
+            context.analysis(partition).put(OTHERS, others)
         context.evidence[partition.folder] = evidence
 
 
 def forget_logs(context: Context, partition: Partition, why: str) -> None:
     """Drop the logs of other replicas that turned out to prove nothing: everything stays."""
-    context.survey(partition).put(OTHERS, None)
+    context.analysis(partition).put(OTHERS, None)
     context.evidence[partition.folder] = Evidence(kind="none", why=why)
 
 
@@ -450,7 +450,7 @@ class OtherReplicas:
     markers: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
 
 
-OTHERS: Final[Sight[OtherReplicas | None]] = Sight("other replicas")
+OTHERS: Final[ResultKey[OtherReplicas | None]] = ResultKey("other replicas")
 """Result of reading the logs of a partition's other replicas."""
 
 
@@ -762,25 +762,25 @@ def rows_elsewhere(engine: Engine, others: OtherReplicas, secret: bytes, scratch
 # -- replicas with a history of their own: one of the two logs will be truncated where they diverge
 
 
-def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlone | None:
+def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: int) -> LeftAlone | None:
     """Return why records behind the offset where two histories diverge supersede nothing, or None.
 
     A record there may supersede an older one here. If this log is truncated there, the older one is missing here alone.
 
     Args:
         context: context with the logs of the other replicas.
-        survey: facts of a partition that was read.
+        analysis: facts of a partition that was read.
         high_watermark: offset from which on nothing is compacted.
 
     Source: ``ReplicaFetcherThread``, ``AbstractFetcherThread.truncateOnFetchResponse`` (3.9.2); KIP-101, KIP-279.
     """
-    others = survey.seen(OTHERS)
+    others = analysis.result(OTHERS)
     if others is None:
         return None
-    epochs = read_epochs_file(survey.partition)
+    epochs = read_epochs_file(analysis.partition)
     if epochs.wrong:
-        return LeftAlone("unreadable", f"{survey.partition.folder}: {epochs.wrong}", damaged=True)
-    mine = _own(survey, epochs.recorded.entries)
+        return LeftAlone("unreadable", f"{analysis.partition.folder}: {epochs.wrong}", damaged=True)
+    mine = _own(analysis, epochs.recorded.entries)
     forks = [
         (fork, replica)
         for replica in others.replicas
@@ -795,22 +795,22 @@ def why_forked(context: Context, survey: Survey, high_watermark: int) -> LeftAlo
         "forked",
         f"from offset {fork.offset} on it has another history than {who}: leader epoch {here} here, {there} there. "
         "One of the two will be cut there",
-        _compare(context, survey),
+        _compare(context, analysis),
     )
 
 
-def _own(survey: Survey, recorded: Sequence[EpochEntry]) -> History:
+def _own(analysis: PartitionAnalysis, recorded: Sequence[EpochEntry]) -> History:
     starts = [tuple(entry) for entry in recorded]
-    runs = runs_of_segments([facts.summary for facts in survey.segments])
+    runs = runs_of_segments([facts.summary for facts in analysis.segments])
     return History(runs, np.array(starts, np.int64).reshape(-1, 2))
 
 
-def _compare(context: Context, survey: Survey) -> Next:
+def _compare(context: Context, analysis: PartitionAnalysis) -> Next:
     sides = [
         f"{broker if broker >= 0 else 'ID'}={','.join(view.path for view in views)}"
         for broker, views in sorted(context.brokers.items())
     ]
-    return Next.of("compare", *sides, "--partition", survey.partition.folder)
+    return Next.of("compare", *sides, "--partition", analysis.partition.folder)
 
 
 # -- the third reading: markers that the staged logs lack are compared with the transactions of the other replicas

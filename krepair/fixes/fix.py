@@ -16,11 +16,11 @@ from msgspec import UNSET, UnsetType
 from krepair.checks.catalogue import RULES, Finding
 from krepair.engine.choice import WorkKind
 from krepair.errors import UsageError
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, stage_again
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Survey
 from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
@@ -45,7 +45,7 @@ class Compacted(NamedTuple):
     keys: KeyCompaction | UnsetType = UNSET
 
 
-class Seen(NamedTuple):
+class Proposal(NamedTuple):
     """Findings and changes that one fix proposes for a partition.
 
     Attributes:
@@ -69,7 +69,7 @@ class Seen(NamedTuple):
     compacted: Compacted | None = None
 
 
-class SeenRoot(NamedTuple):
+class RootProposal(NamedTuple):
     """Findings and changes that one fix proposes for the root of the log directory."""
 
     findings: Iterable[Finding] = ()
@@ -120,7 +120,7 @@ class Fix(ABC):
         """Return whether the fix repairs a finding; by default, the catalogue decides."""
         return RULES[finding.rule].fix == self.name
 
-    def best_way(self, surveys: Sequence[Survey]) -> str:
+    def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
         """Return what ``check`` advises to type for the fix; empty if it would have nothing to do."""
         return self.name
 
@@ -147,19 +147,19 @@ class Fix(ABC):
         """Return whether ``plan`` has to read a partition's logs whole for the fix; the engine is chosen by that."""
         return self.reads_logs and bool(partition.segments)
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:  # noqa: B027
-        """Read what ``look`` needs to know of partitions, in as few jobs as possible, and store it in their surveys."""
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:  # noqa: B027
+        """Read what ``look`` needs to know of partitions, in as few jobs as possible; store it in their analyses."""
 
     @abstractmethod
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings and changes for one partition, without reading its logs.
 
-        ``survey.changes`` are those of the fixes before.
+        ``analysis.changes`` are those of the fixes before.
         """
 
-    def look_root(self, context: Context) -> SeenRoot:
+    def look_root(self, context: Context) -> RootProposal:
         """Return findings and changes for the root of the log directory, once for all partitions."""
-        return SeenRoot()
+        return RootProposal()
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         """Return the bytes of a small file that this fix rebuilds, by the code that computed them for the plan."""
@@ -191,22 +191,22 @@ class Fix(ABC):
                 yield as_planned(staging, change)
 
 
-def looked_at(surveys: Sequence[Survey], purpose: Purpose) -> list[Survey]:
+def looked_at(analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> list[PartitionAnalysis]:
     """Return the partitions to look at: ``check`` takes all, ``plan`` skips some and analyzes waiting ones apart."""
     if purpose == "check":
-        return list(surveys)
-    touched = [survey for survey in surveys if not why_untouched(survey.partition, survey.settings)]
-    return touched + beside_leftovers(surveys)
+        return list(analyses)
+    touched = [analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)]
+    return touched + beside_leftovers(analyses)
 
 
-def waits(survey: Survey, repairs: str) -> Seen:
+def waits(analysis: PartitionAnalysis, repairs: str) -> Proposal:
     """Return the skipped result of a partition that needs a repair once its leftovers are gone.
 
     Args:
         repairs: files that would be repaired, such as ``indexes``.
     """
-    reason = left_for_leftovers(survey.partition, repairs)
-    return Seen(left=reason, left_note=f"its {repairs} are left alone: {reason.why}")
+    reason = left_for_leftovers(analysis.partition, repairs)
+    return Proposal(left=reason, left_note=f"its {repairs} are left alone: {reason.why}")
 
 
 def named_or_all(view: LogDir, options: Options) -> list[Partition]:

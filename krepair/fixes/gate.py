@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from krepair.fixes.analysis import PartitionAnalysis, next_start_of
 from krepair.fixes.context import Context
 from krepair.fixes.logs import read_logs
-from krepair.fixes.survey import Survey, next_start_of
 from krepair.fixes.tail import damages_in, look_at_damage, maps_of
 from krepair.formats.filenames import log_name, parse_file_name
 from krepair.formats.java_numbers import INT64_MAX
@@ -44,39 +44,39 @@ class Unsound(NamedTuple):
     why: str
 
 
-def unsound_ranges(context: Context, surveys: Sequence[Survey]) -> dict[str, list[Unsound]]:
+def unsound_ranges(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Unsound]]:
     """Read logs, and return by partition folder where they are damaged, overlap, or could not be read."""
-    read_logs(context, surveys)
-    look_at_damage(context, surveys)
-    return {survey.partition.folder: list(_unsound(context.view, survey)) for survey in surveys}
+    read_logs(context, analyses)
+    look_at_damage(context, analyses)
+    return {analysis.partition.folder: list(_unsound(context.view, analysis)) for analysis in analyses}
 
 
-def _unsound(view: LogDir, survey: Survey) -> Iterator[Unsound]:
-    read = {facts.base_offset: facts for facts in survey.segments}
-    for segment, end in survey.partition.segments_with_ends():
+def _unsound(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Unsound]:
+    read = {facts.base_offset: facts for facts in analysis.segments}
+    for segment, end in analysis.partition.segments_with_ends():
         if segment.base_offset not in read:
             yield Unsound(segment.base_offset, end - 1, f"{segment.log.name} could not be read")
-    ends = {segment.base_offset: end for segment, end in survey.partition.segments_with_ends()}
-    for facts in survey.segments:
-        found = maps_of(survey).get(facts.base_offset)
+    ends = {segment.base_offset: end for segment, end in analysis.partition.segments_with_ends()}
+    for facts in analysis.segments:
+        found = maps_of(analysis).get(facts.base_offset)
         if facts.summary.damage and (found is None or found.why or not found.complete):
             where = f"{log_name(facts.base_offset)}, position {facts.summary.valid_bytes}"
             last = ends[facts.base_offset] - 1
             yield Unsound(facts.end_offset, last, f"the log is damaged: {where}: first --fix tail")
-    for one in damages_in(view, survey):
+    for one in damages_in(view, analysis):
         behind = one.range.next_offset if one.range.next_offset >= 0 else ends[one.base_offset]
         where = (
             f"{log_name(one.base_offset)}, position {one.range.start} ({one.range.text}): first --fix tail"
         )
         yield Unsound(one.range.first_lost, behind - 1, f"the log is damaged: {where}")
-    for before, after in pairwise(survey.segments):
+    for before, after in pairwise(analysis.segments):
         if before.end_offset > after.base_offset:
             last = before.summary.last_offset
             names = f"{log_name(before.base_offset)} and {log_name(after.base_offset)}"
             text = f"{names} overlap: krepair compare tells which is right"
             yield Unsound(after.base_offset, last, text)
-    gaps = gaps_of(view, survey.partition, (), survey.settings)
-    for before, after in pairwise(survey.segments):
+    gaps = gaps_of(view, analysis.partition, (), analysis.settings)
+    for before, after in pairwise(analysis.segments):
         if before.summary.is_whole and gaps.is_missing(before.end_offset, after.base_offset):
             text = f"a segment is missing below {log_name(after.base_offset)}"
             yield Unsound(before.end_offset, after.base_offset - 1, text)
@@ -99,17 +99,17 @@ def gaps_of(view: LogDir, partition: Partition, changes: Iterable[Change], setti
     )
 
 
-def missing_segment(view: LogDir, survey: Survey) -> LeftAlone | None:
+def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> LeftAlone | None:
     """Return why a log is not compacted in which a segment is missing, or None.
 
     Offsets that are gone tell of it only above the line of the cleaner. Without a line they are what it left.
     """
-    gaps = gaps_of(view, survey.partition, (), survey.settings)
-    if survey.partition.key not in view.cleaner.offsets:
+    gaps = gaps_of(view, analysis.partition, (), analysis.settings)
+    if analysis.partition.key not in view.cleaner.offsets:
         gaps = gaps._replace(cleaned=INT64_MAX)
-    whole = [one for one in survey.segments if one.summary.is_whole or one is survey.segments[-1]]
+    whole = [one for one in analysis.segments if one.summary.is_whole or one is analysis.segments[-1]]
     found = first_missing(gaps, ((one.base_offset, one.end_offset) for one in whole))
-    if found is None or len(whole) != len(survey.segments):
+    if found is None or len(whole) != len(analysis.segments):
         return None
     first, end = found
     text = f"a segment with offsets {first} to {end - 1} is missing, and the markers and records in it are not known"
@@ -118,21 +118,21 @@ def missing_segment(view: LogDir, survey: Survey) -> LeftAlone | None:
     )
 
 
-def why_not_to_end(survey: Survey, log_end: int, options: Options) -> LeftAlone | None:
+def why_not_to_end(analysis: PartitionAnalysis, log_end: int, options: Options) -> LeftAlone | None:
     """Return why a log must not be rewritten that was judged up to an end, or None.
 
     The start may take another log end: behind it markers and records are forgotten that were counted.
 
     Args:
-        survey: with the next start, as files will be after all changes of the plan.
+        analysis: with the next start, as files will be after all changes of the plan.
         log_end: log end offset for which was decided.
         options: as typed.
     """
-    start = next_start_of(survey)
+    start = next_start_of(analysis)
     ends = {version: one.log_end for version, one in start.by_version.items() if not one.failure}
     if not ends or set(ends.values()) == {log_end}:
         return None
-    active = survey.segments[-1].summary if survey.segments else None
+    active = analysis.segments[-1].summary if analysis.segments else None
     differs = start.differs(lambda one: one.log_end)
     if differs:
         again = Next.of(
@@ -140,7 +140,7 @@ def why_not_to_end(survey: Survey, log_end: int, options: Options) -> LeftAlone 
         )
         return LeftAlone("log-end", f"its log end is not certain: {differs}", again, damaged=True)
     first = "index=regenerate" if active is not None and active.is_whole else "tail"
-    first = "checkpoints" if survey.log_start > log_end else first
+    first = "checkpoints" if analysis.log_start > log_end else first
     text = (
         f"the next start takes {next(iter(ends.values()))} for the log end, and the valid batches end at {log_end}: "
         f"first --fix {first}"

@@ -12,15 +12,15 @@ from krepair.checks.retention import Deletions, SegmentClock, deletions
 from krepair.durable.attributes import read_attributes
 from krepair.engine.items import Failed
 from krepair.errors import StalePlanError
+from krepair.fixes.analysis import INDEXES_RESULT, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
-from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, looked_at, waits
 from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
 from krepair.fixes.second_readings import SecondReading, aborts_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
-from krepair.fixes.survey import INDEXES_SEEN, Sight, Survey, indexes_of, next_start_of
 from krepair.fixes.untouched import (
     beside,
     waits_for_swap,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
     from krepair.rewrite.indexes.transactions import TxnProblem, TxnResult
 
-TRANSACTION_INDEXES_SEEN: Sight[TxnResult | Failed] = Sight("transaction indexes")
+TRANSACTION_INDEXES_RESULT: ResultKey[TxnResult | Failed] = ResultKey("transaction indexes")
 _REPLAYED = -1
 """Stands for a base offset, as one replay of the partition builds all of its transaction indexes."""
 INDEXES: Final = Kind(
@@ -70,13 +70,13 @@ class Index(Fix):
         """Return whether the fix repairs a finding; the broker deletes an index without a log (KR205, no position)."""
         return super().answers(finding) and (finding.rule != "KR205" or finding.position >= 0)
 
-    def best_way(self, surveys: Sequence[Survey]) -> str:
+    def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
         """Return ``index=regenerate`` if some file cannot be repaired by cutting it."""
-        for survey in surveys:
-            replayed = transaction_indexes_of(survey)
+        for analysis in analyses:
+            replayed = transaction_indexes_of(analysis)
             if (not isinstance(replayed, Failed) and replayed.problems) or any(
                 not isinstance(inspected, Failed) and inspected.needs_reading
-                for inspected in indexes_of(survey).values()
+                for inspected in indexes_of(analysis).values()
             ):
                 return f"{self.name}=regenerate"
         return self.name
@@ -85,27 +85,27 @@ class Index(Fix):
         """Return whether the files are rebuilt, which takes a reading of the logs."""
         return way == "regenerate" and bool(partition.segments)
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
-        touched = looked_at(surveys, purpose)
+        touched = looked_at(analyses, purpose)
         if purpose == "plan":
             depth = cast("Depth", self.way(context.options.fixes))
             look_at_indexes(context, touched, depth)
         look_at_transaction_indexes(context, touched, depth)
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
-        apart = beside(survey)
+        apart = beside(analysis)
         if apart is not None and index_changes(apart, set())[0]:
-            return waits(survey, "indexes")
-        changes, notes = index_changes(survey, bases_touched(survey.changes))
-        why = why_untouched(survey.partition, survey.settings)
+            return waits(analysis, "indexes")
+        changes, notes = index_changes(analysis, bases_touched(analysis.changes))
+        why = why_untouched(analysis.partition, analysis.settings)
         if context.beside_broker:
             notes = (*notes, "the active segment's indexes are not looked at: a broker may be writing them")
         if why:
             notes = (*notes, f"its indexes are left alone: {why}")
-        return Seen(_findings(context, survey), changes, notes)
+        return Proposal(_findings(context, analysis), changes, notes)
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the files, one task per segment."""
@@ -120,10 +120,10 @@ class Index(Fix):
 INDEX = Index()
 
 
-def _findings(context: Context, survey: Survey) -> Iterator[Finding]:
+def _findings(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
     active = Next.of("plan", context.view.path, "--fix", "index=regenerate", out=PLAN)
-    last = survey.partition.segments[-1].base_offset if survey.partition.segments else -1
-    for finding in index_findings(survey):
+    last = analysis.partition.segments[-1].base_offset if analysis.partition.segments else -1
+    for finding in index_findings(analysis):
         is_active = finding.file in {segment_name(last, ".index"), segment_name(last, ".timeindex")}
         yield replace(finding, command=active) if is_active else finding
 
@@ -234,15 +234,15 @@ def mend_items(work: Work, staging: Staging, target: str, replayed_from: int = 0
     return items
 
 
-def transaction_indexes_of(survey: Survey) -> TxnResult | Failed:
+def transaction_indexes_of(analysis: PartitionAnalysis) -> TxnResult | Failed:
     """Return the result of checking the transaction indexes."""
     from krepair.rewrite.indexes.transactions import TxnResult
 
-    return survey.seen(TRANSACTION_INDEXES_SEEN) or TxnResult()
+    return analysis.result(TRANSACTION_INDEXES_RESULT) or TxnResult()
 
 
 def look_at_indexes(
-    context: Context, surveys: Sequence[Survey], depth: Depth, *, trim_active: bool = False
+    context: Context, analyses: Sequence[PartitionAnalysis], depth: Depth, *, trim_active: bool = False
 ) -> None:
     """Look at the offset and time indexes of partitions in one job.
 
@@ -253,70 +253,79 @@ def look_at_indexes(
 
     closes = "recovery" in context.options.fixes and not context.view.clean_shutdown and not trim_active
     work = [
-        (survey, segment)
-        for survey in surveys
-        if not survey.partition.unreadable
-        for segment in _judged(context, survey)
-        if not closes or segment is not survey.partition.segments[-1]
+        (analysis, segment)
+        for analysis in analyses
+        if not analysis.partition.unreadable
+        for segment in _judged(context, analysis)
+        if not closes or segment is not analysis.partition.segments[-1]
     ]
     items = ((job, _inspect_item(context, *job, depth, trim_active=trim_active)) for job in work)
     by_folder: dict[str, dict[int, InspectResult | Failed]] = {}
-    for (survey, segment), result in context.engine.each(inspect, items):
-        by_folder.setdefault(survey.partition.folder, {})[segment.base_offset] = result
-    for survey in surveys:
-        survey.put(INDEXES_SEEN, by_folder.get(survey.partition.folder, {}))
+    for (analysis, segment), result in context.engine.each(inspect, items):
+        by_folder.setdefault(analysis.partition.folder, {})[segment.base_offset] = result
+    for analysis in analyses:
+        analysis.put(INDEXES_RESULT, by_folder.get(analysis.partition.folder, {}))
 
 
-def _judged(context: Context, survey: Survey) -> tuple[Segment, ...]:
+def _judged(context: Context, analysis: PartitionAnalysis) -> tuple[Segment, ...]:
     """Return the segments whose indexes can be judged: a running broker still writes those of the active one."""
-    segments = survey.partition.segments
+    segments = analysis.partition.segments
     return segments[:-1] if context.beside_broker else segments
 
 
 def _inspect_item(
-    context: Context, survey: Survey, segment: Segment, depth: Depth, *, trim_active: bool = False
+    context: Context,
+    analysis: PartitionAnalysis,
+    segment: Segment,
+    depth: Depth,
+    *,
+    trim_active: bool = False,
 ) -> InspectItem:
     from krepair.rewrite.indexes.segment import InspectItem
 
     return InspectItem(
-        place=place_of(context.view, survey.partition),
+        place=place_of(context.view, analysis.partition),
         base_offset=segment.base_offset,
         log_bytes=segment.log.size,
-        interval_bytes=survey.settings.index_interval_bytes,
-        active=segment is survey.partition.segments[-1] and not trim_active,
+        interval_bytes=analysis.settings.index_interval_bytes,
+        active=segment is analysis.partition.segments[-1] and not trim_active,
         depth=depth,
         clean=context.view.clean_shutdown,
     )
 
 
 def rebuilt_by_a_load(
-    context: Context, surveys: Sequence[Survey]
-) -> Iterator[tuple[Survey, Segment, InspectResult | Failed]]:
+    context: Context, analyses: Sequence[PartitionAnalysis]
+) -> Iterator[tuple[PartitionAnalysis, Segment, InspectResult | Failed]]:
     """Yield the segments that a broker up to 2.2 recovers on loading, judged by their index files alone."""
     from krepair.rewrite.indexes.segment import inspect
 
     items = (
-        ((survey, segment), replace(_inspect_item(context, survey, segment, "truncate"), active=True))
-        for survey in surveys
-        for segment in survey.partition.segments
+        ((analysis, segment), replace(_inspect_item(context, analysis, segment, "truncate"), active=True))
+        for analysis in analyses
+        for segment in analysis.partition.segments
     )
-    for (survey, segment), inspected in context.engine.each(inspect, items):
+    for (analysis, segment), inspected in context.engine.each(inspect, items):
         if (
             isinstance(inspected, Failed)
             or inspected.torn
             or inspected.last_timestamp < inspected.first_timestamp
         ):
-            yield survey, segment, inspected
+            yield analysis, segment, inspected
 
 
 def read_logs_and_indexes(
-    context: Context, surveys: Sequence[Survey], depth: Depth = "check", *, trim_active: bool = False
+    context: Context,
+    analyses: Sequence[PartitionAnalysis],
+    depth: Depth = "check",
+    *,
+    trim_active: bool = False,
 ) -> None:
     """Scan every segment and look at its indexes in one go, so that a log larger than memory is read once."""
     from krepair.rewrite.indexes.segment import LookItem, look_at_segment
 
-    readable = [survey for survey in surveys if not survey.partition.unreadable]
-    work = [(survey, segment) for survey in readable for segment in survey.partition.segments]
+    readable = [analysis for analysis in analyses if not analysis.partition.unreadable]
+    work = [(analysis, segment) for analysis in readable for segment in analysis.partition.segments]
     items = (
         (
             job,
@@ -329,15 +338,17 @@ def read_logs_and_indexes(
     )
     scanned = Scanned()
     by_folder: dict[str, dict[int, InspectResult | Failed]] = {}
-    for (survey, segment), result in context.engine.each(look_at_segment, items):
-        scanned.take(survey, segment, result.scan)
-        by_folder.setdefault(survey.partition.folder, {})[segment.base_offset] = result.inspect
+    for (analysis, segment), result in context.engine.each(look_at_segment, items):
+        scanned.take(analysis, segment, result.scan)
+        by_folder.setdefault(analysis.partition.folder, {})[segment.base_offset] = result.inspect
     scanned.put_into(readable)
-    for survey in readable:
-        survey.put(INDEXES_SEEN, by_folder.get(survey.partition.folder, {}))
+    for analysis in readable:
+        analysis.put(INDEXES_RESULT, by_folder.get(analysis.partition.folder, {}))
 
 
-def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], depth: Depth) -> None:
+def look_at_transaction_indexes(
+    context: Context, analyses: Sequence[PartitionAnalysis], depth: Depth
+) -> None:
     """Compare transaction indexes with a replay of their logs, where a difference is possible.
 
     The comparison reads the whole partition. So ``auto`` makes it where the reading for ``markers`` contradicted the
@@ -347,22 +358,22 @@ def look_at_transaction_indexes(context: Context, surveys: Sequence[Survey], dep
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
     items = []
-    for survey in surveys:
-        judged = _judged(context, survey)
-        if judged and _replay_pays(context, survey, depth):
+    for analysis in analyses:
+        judged = _judged(context, analysis)
+        if judged and _replay_pays(context, analysis, depth):
             item = TxnItem(
-                place=place_of(context.view, survey.partition),
+                place=place_of(context.view, analysis.partition),
                 segments=tuple((segment.base_offset, segment.log.size) for segment in judged),
                 present=tuple(segment.base_offset for segment in judged if segment.txn_index),
             )
-            items.append((survey, item))
+            items.append((analysis, item))
     results = list(context.engine.each(inspect_txn, items))
-    doubted = [survey for survey, result in results if not isinstance(result, Failed) and result.problems]
+    doubted = [analysis for analysis, result in results if not isinstance(result, Failed) and result.problems]
     unsound = unsound_ranges(context, doubted) if doubted else {}
-    for survey, result in results:
-        ranges = unsound.get(survey.partition.folder)
-        survey.put(
-            TRANSACTION_INDEXES_SEEN,
+    for analysis, result in results:
+        ranges = unsound.get(analysis.partition.folder)
+        analysis.put(
+            TRANSACTION_INDEXES_RESULT,
             result if isinstance(result, Failed) or not ranges else _of_sound_logs(result, ranges),
         )
 
@@ -382,48 +393,48 @@ def _of_sound_logs(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
     return replace(result, problems=problems, left=result.left + unproven)
 
 
-def _replay_pays(context: Context, survey: Survey, depth: Depth) -> bool:
-    if survey.partition.unreadable or depth == "truncate":
+def _replay_pays(context: Context, analysis: PartitionAnalysis, depth: Depth) -> bool:
+    if analysis.partition.unreadable or depth == "truncate":
         return False
-    entries = any(segment.txn_index and segment.txn_index.size for segment in _judged(context, survey))
+    entries = any(segment.txn_index and segment.txn_index.size for segment in _judged(context, analysis))
     if depth == "auto":
-        return transaction_indexes_disagree(survey) or (entries and survey.settings.compacts)
+        return transaction_indexes_disagree(analysis) or (entries and analysis.settings.compacts)
     if depth == "regenerate":
         return True
-    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in survey.segments))
+    return may_be_untrue(entries=entries, summaries=(facts.summary for facts in analysis.segments))
 
 
-def index_findings(survey: Survey) -> Iterator[Finding]:
+def index_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield the findings on the index files of one partition."""
-    time_indexes = {segment.base_offset: segment.time_index for segment in survey.partition.segments}
-    for base_offset, inspected in sorted(indexes_of(survey).items()):
+    time_indexes = {segment.base_offset: segment.time_index for segment in analysis.partition.segments}
+    for base_offset, inspected in sorted(indexes_of(analysis).items()):
         if isinstance(inspected, Failed):
-            yield Finding(rule="KR308", partition=survey.partition.folder, evidence=inspected.why)
+            yield Finding(rule="KR308", partition=analysis.partition.folder, evidence=inspected.why)
             continue
         for suffix, rule, position, text in inspected.problems:
             yield Finding(
                 rule=rule,
-                partition=survey.partition.folder,
+                partition=analysis.partition.folder,
                 file=segment_name(base_offset, suffix),
                 position=position,
                 evidence=text,
                 bytes=_zeros(time_indexes[base_offset], position) if rule == "KR201" else 0,
             )
-    replayed = transaction_indexes_of(survey)
+    replayed = transaction_indexes_of(analysis)
     if isinstance(replayed, Failed):
-        yield Finding(rule="KR308", partition=survey.partition.folder, evidence=replayed.why)
+        yield Finding(rule="KR308", partition=analysis.partition.folder, evidence=replayed.why)
     for problem in () if isinstance(replayed, Failed) else replayed.problems:
         yield Finding(
             rule="KR204",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=segment_name(problem.base_offset, ".txnindex"),
             position=problem.position,
             evidence=f"{problem.text}; read_committed consumers see aborted records, or miss committed ones",
         )
-    for orphan in survey.partition.orphan_indexes:
+    for orphan in analysis.partition.orphan_indexes:
         yield Finding(
             rule="KR205",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=orphan.name,
             evidence=f"{orphan.size} bytes without a .log of that base offset; the next start deletes it",
             bytes=orphan.size,
@@ -435,16 +446,18 @@ def _zeros(file: FileRef | None, position: int) -> int:
     return file.size - position if file is not None and position >= 0 else 0
 
 
-def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+def index_changes(
+    analysis: PartitionAnalysis, rewritten: set[int]
+) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
     """Return the files of one partition to replace, and notes on files that stay as they are.
 
     Args:
         rewritten: base offsets of segments that get fresh indexes anyway.
     """
-    folder = survey.partition.folder
+    folder = analysis.partition.folder
     changes: list[ReplaceFile] = []
     notes: list[str] = []
-    for base_offset, inspected in sorted(indexes_of(survey).items()):
+    for base_offset, inspected in sorted(indexes_of(analysis).items()):
         if base_offset in rewritten:
             continue
         if isinstance(inspected, Failed):
@@ -455,7 +468,7 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
         if (
             inspected.padded
             and not inspected.mends
-            and survey.partition.segments[-1].base_offset == base_offset
+            and analysis.partition.segments[-1].base_offset == base_offset
         ):
             notes.append(
                 f"{offset_name(base_offset)} is the active segment (the last one): "
@@ -467,7 +480,7 @@ def index_changes(survey: Survey, rewritten: set[int]) -> tuple[tuple[ReplaceFil
             changes.append(
                 replaced(folder, name, mend.method, mend.rule, *sizes, mend.digest_after, mend.reason)
             )
-    replayed = transaction_indexes_of(survey)
+    replayed = transaction_indexes_of(analysis)
     if isinstance(replayed, Failed):
         notes.append(f"transaction indexes left as they are: {replayed.why}")
     else:
@@ -490,30 +503,30 @@ def transaction_index(folder: str, problem: TxnProblem, rule: str) -> ReplaceFil
 _IF_DELETE: Final = "if its cleanup.policy is delete, which is not known here, "
 
 
-def deletions_of(survey: Survey, options: Options) -> Deletions:
+def deletions_of(analysis: PartitionAnalysis, options: Options) -> Deletions:
     """Return which segments time-based retention deletes at the next start, and which it should delete."""
-    settings = survey.settings
+    settings = analysis.settings
     version = version_of(options.broker_version)
-    clocks = clocks_of(survey, version) if "delete" in settings.cleanup_policy else []
+    clocks = clocks_of(analysis, version) if "delete" in settings.cleanup_policy else []
     going = deletions(clocks, retention_ms=settings.retention_ms, now_ms=options.now_ms, version=version)
     return going if settings.policy_is_known else going._replace(if_delete=_IF_DELETE)
 
 
-def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
+def clocks_of(analysis: PartitionAnalysis, version: Version) -> list[SegmentClock]:
     """Return the values that give each segment its age, ascending; empty if they are unknown."""
-    settings, partition = survey.settings, survey.partition
+    settings, partition = analysis.settings, analysis.partition
     if bool(why_not_looked_at(partition, settings)) and not waits_for_swap(partition, settings):
         return []
     # Segments below the first swap stay as they are, whatever the swaps become.
     swaps = [leftover.base_offset for leftover in partition.leftovers if leftover.kind == "swap"]
     below = min(swaps, default=INT64_MAX)
-    loaded = next_start_of(survey).of(version)
+    loaded = next_start_of(analysis).of(version)
     recovered = () if loaded is None else loaded.recovered
     clocks = []
     for segment in partition.segments:
         if segment.base_offset >= below:
             break
-        inspected = indexes_of(survey).get(segment.base_offset)
+        inspected = indexes_of(analysis).get(segment.base_offset)
         if inspected is None or isinstance(inspected, Failed):
             return []
         clocks.append(
@@ -532,12 +545,12 @@ def clocks_of(survey: Survey, version: Version) -> list[SegmentClock]:
     return clocks
 
 
-def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Iterator[Finding]:
+def deletion_findings(analysis: PartitionAnalysis, going: Deletions, options: Options) -> Iterator[Finding]:
     """Yield segments that retention would delete before their time (KR802)."""
     who = f"broker {options.broker_version}" if options.broker_version else "a broker of 2.3 or later"
-    refs = {segment.base_offset: segment for segment in survey.partition.segments}
+    refs = {segment.base_offset: segment for segment in analysis.partition.segments}
     for base_offset in going.too_early:
-        inspected = indexes_of(survey)[base_offset]
+        inspected = indexes_of(analysis)[base_offset]
         assert not isinstance(inspected, Failed), "the age of a segment is not known then"
         read = (
             inspected.last_timestamp
@@ -547,11 +560,11 @@ def deletion_findings(survey: Survey, going: Deletions, options: Options) -> Ite
         size = refs[base_offset].log.size
         yield Finding(
             rule="KR802",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=log_name(base_offset),
             evidence=(
                 f"{who} reads {time_text(read)} as its largest timestamp, the log has {time_text(inspected.largest)}; "
-                f"{going.if_delete}retention.ms={survey.settings.retention_ms} deletes it at the next start"
+                f"{going.if_delete}retention.ms={analysis.settings.retention_ms} deletes it at the next start"
             ),
             bytes=size,
         )

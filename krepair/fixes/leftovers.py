@@ -9,13 +9,13 @@ from krepair.checks.catalogue import Finding, Severity
 from krepair.commit.status import half_done
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import Made, made_anew, removed
-from krepair.fixes.fix import Fix, Purpose, Seen
+from krepair.fixes.fix import Fix, Proposal, Purpose
 from krepair.fixes.logs import read_logs, scan_item
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Kind, Staging, Work
-from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.formats import txn_index
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import (
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from krepair.rewrite.swaps import SwapItem
 
 
-class SeenSwap(NamedTuple):
+class SwapFacts(NamedTuple):
     """One pending swap, which was read whole.
 
     Attributes:
@@ -66,7 +66,7 @@ class SeenSwap(NamedTuple):
     makes: tuple[NewFile, ...]
 
 
-class SeenLeftovers(NamedTuple):
+class LeftoverFacts(NamedTuple):
     """Leftovers of one partition, and what becomes of them.
 
     Attributes:
@@ -100,7 +100,7 @@ class IndexSwaps(NamedTuple):
     left: str = ""
 
 
-LEFTOVERS_SEEN: Sight[SeenLeftovers] = Sight("leftovers")
+LEFTOVERS_RESULT: ResultKey[LeftoverFacts] = ResultKey("leftovers")
 RULE = "KR601"
 _COMPARE: Final = Next.of("compare", "ID=LOGDIR", "ID=FACTS")
 """Where one replica cannot tell, another one can."""
@@ -124,13 +124,13 @@ class Leftovers(Fix):
         """Return whether a swap is pending."""
         return bool(log_swaps(partition))
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Look at what is left behind.
 
         The segments of partitions with a ``.log.swap`` are scanned where they are not yet. Each swap is read whole.
         So are those of one with a ``.log.deleted`` behind its last segment.
         """
-        touched = [one for one in surveys if holds_leftovers(one.partition) and not one.is_read_only]
+        touched = [one for one in analyses if holds_leftovers(one.partition) and not one.is_read_only]
         with_swaps = [one for one in touched if log_swaps(one.partition)]
         read_logs(context, [*with_swaps, *(one for one in touched if _deleted_behind(one))])
         items = [
@@ -142,21 +142,23 @@ class Leftovers(Fix):
         ]
         read = _look_at_swaps(items, context.engine)
         alone = _look_at_index_swaps(context, touched)
-        for survey in touched:
-            folder = survey.partition.folder
+        for analysis in touched:
+            folder = analysis.partition.folder
             swaps, indexes = read.get(folder, []), alone.get(folder, IndexSwaps())
-            survey.put(LEFTOVERS_SEEN, _see(survey, swaps, indexes, context.version))
+            analysis.put(LEFTOVERS_RESULT, _see(analysis, swaps, indexes, context.version))
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR601, the swaps to finish and the files to remove."""
-        findings, seen = leftover_findings(survey), survey.seen(LEFTOVERS_SEEN)
+        findings, seen = leftover_findings(analysis), analysis.result(LEFTOVERS_RESULT)
         if seen is None:
-            return Seen(findings)
+            return Proposal(findings)
         sides = tuple(f"leftovers: {name}: {side}" for name, side in seen.swaps.sides)
         if seen.left:
             notes = (*sides, f"its leftovers are left alone: {seen.left}")
-            return Seen(findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True))
-        folder = survey.partition.folder
+            return Proposal(
+                findings, notes=notes, left=LeftAlone("leftovers", seen.left, _COMPARE, damaged=True)
+            )
+        folder = analysis.partition.folder
         # Finishing a swap, and its undo, use the names .deleted and .cleaned of the segments that it replaces. Files of
         # a killed broker that have these names are taken out first, so undo puts them back last.
         before, behind = (
@@ -167,13 +169,13 @@ class Leftovers(Fix):
             ]
             for first in (True, False)
         )
-        completions = [_completion(survey, seen, one) for one in seen.swaps.completions]
+        completions = [_completion(analysis, seen, one) for one in seen.swaps.completions]
         try:
             renames = [_renamed(folder, swap) for swap in seen.renames]
         except OSError as error:
-            return Seen(findings, left=LeftAlone("unreadable", f"{folder}: {why(error)}", damaged=True))
+            return Proposal(findings, left=LeftAlone("unreadable", f"{folder}: {why(error)}", damaged=True))
         stays = (f"leftovers: {name} stays: {why}" for name, why in seen.copies.items())
-        return Seen(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
+        return Proposal(findings, (*before, *completions, *renames, *behind), (*sides, *stays))
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         return Made(read_whole(staging.folder.at(change.name + SWAP), change.size_after + 1, work.disk.tree))
@@ -235,28 +237,30 @@ def holds_leftovers(partition: Partition) -> bool:
     return not partition.unreadable and (left or bool(partition.orphan_indexes))
 
 
-def _see(survey: Survey, swaps: Sequence[SeenSwap], indexes: IndexSwaps, version: Version) -> SeenLeftovers:
-    partition = survey.partition
+def _see(
+    analysis: PartitionAnalysis, swaps: Sequence[SwapFacts], indexes: IndexSwaps, version: Version
+) -> LeftoverFacts:
+    partition = analysis.partition
     makes = {swap.pending.base_offset: swap.makes for swap in swaps}
     decision, damaged = SwapDecision(), frozenset[int]()
     if swaps:
-        live = _live(survey)
+        live = _live(analysis)
         damaged = frozenset(one.base_offset for one in live if one.damaged)
         decision = decide_swaps([swap.pending for swap in swaps], live, _cleaned_bases(partition), version)
         if not decision.left and len(live) != len(partition.segments):
             decision = SwapDecision(left="not all of its segments could be read", sides=decision.sides)
     left = _why_left_alone(partition) or decision.left or indexes.left
     if left:
-        return SeenLeftovers(decision, makes, (), left, damaged)
+        return LeftoverFacts(decision, makes, (), left, damaged)
     logs = frozenset(swap.base_offset for swap in log_swaps(partition))
     removals = decide_removals(partition.leftovers, partition.orphan_indexes, logs, decision, version)
-    copies = _only_copies(survey, decision)
+    copies = _only_copies(analysis, decision)
     goes = tuple(one for one in removals if one.file.name not in copies)
-    return SeenLeftovers(decision, makes, goes, damaged=damaged, renames=indexes.renames, copies=copies)
+    return LeftoverFacts(decision, makes, goes, damaged=damaged, renames=indexes.renames, copies=copies)
 
 
-def _live(survey: Survey) -> list[LiveSegment]:
-    sizes = {segment.base_offset: segment.log.size for segment in survey.partition.segments}
+def _live(analysis: PartitionAnalysis) -> list[LiveSegment]:
+    sizes = {segment.base_offset: segment.log.size for segment in analysis.partition.segments}
     return [
         LiveSegment(
             base_offset=facts.base_offset,
@@ -265,7 +269,7 @@ def _live(survey: Survey) -> list[LiveSegment]:
             batches=facts.summary.batches,
             damaged=facts.summary.damage != D_NONE,
         )
-        for facts in survey.segments
+        for facts in analysis.segments
     ]
 
 
@@ -297,14 +301,14 @@ def _item(place: Place, partition: Partition, swap: Leftover, interval_bytes: in
     )
 
 
-def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SeenSwap]]:
+def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[SwapFacts]]:
     """Return partition folder -> contents of its swaps, in the order of the items; each swap is read whole."""
     if not items:
         return {}
     from krepair.rewrite.swaps import look_at_swap
 
     results = dict(engine.map(look_at_swap, items))
-    seen: dict[str, list[SeenSwap]] = {}
+    seen: dict[str, list[SwapFacts]] = {}
     for index, item in enumerate(items):
         found = results[index]
         pending = PendingSwap(
@@ -315,7 +319,7 @@ def _look_at_swaps(items: Sequence[SwapItem], engine: Engine) -> dict[str, list[
             problem=found.problem,
             missing=found.missing,
         )
-        seen.setdefault(item.place.folder, []).append(SeenSwap(pending, found.makes))
+        seen.setdefault(item.place.folder, []).append(SwapFacts(pending, found.makes))
     return seen
 
 
@@ -337,34 +341,34 @@ def _index_swaps(partition: Partition) -> Iterator[tuple[Segment, Leftover, str]
             yield segment, leftover, suffix
 
 
-def _look_at_index_swaps(context: Context, surveys: Sequence[Survey]) -> dict[str, IndexSwaps]:
+def _look_at_index_swaps(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, IndexSwaps]:
     """Return partition folder -> what becomes of its index swaps; only their logs show whether they are right."""
-    work = [(survey, *one) for survey in surveys for one in _index_swaps(survey.partition)]
+    work = [(analysis, *one) for analysis in analyses for one in _index_swaps(analysis.partition)]
     if not work:
         return {}
     from krepair.rewrite.indexes.segment import InspectItem, LookItem, look_at_segment
 
     asked = (
         (
-            (survey, segment, swap, suffix),
+            (analysis, segment, swap, suffix),
             LookItem(
-                scan=scan_item(context, survey, segment),
+                scan=scan_item(context, analysis, segment),
                 inspect=InspectItem(
-                    place=place_of(context.view, survey.partition),
+                    place=place_of(context.view, analysis.partition),
                     base_offset=segment.base_offset,
                     log_bytes=segment.log.size,
-                    interval_bytes=survey.settings.index_interval_bytes,
-                    active=segment is survey.partition.segments[-1],
+                    interval_bytes=analysis.settings.index_interval_bytes,
+                    active=segment is analysis.partition.segments[-1],
                     depth="check",
                     swapped=(suffix,),
                 ),
             ),
         )
-        for survey, segment, swap, suffix in work
+        for analysis, segment, swap, suffix in work
     )
     found: dict[str, IndexSwaps] = {}
-    for (survey, segment, swap, suffix), result in context.engine.each(look_at_segment, asked):
-        folder = survey.partition.folder
+    for (analysis, segment, swap, suffix), result in context.engine.each(look_at_segment, asked):
+        folder = analysis.partition.folder
         known = found.get(folder, IndexSwaps())
         is_missing = not any(file.name == swap.file.name.removesuffix(SWAP) for file in segment.files())
         left = _why_index_swap_stays(result, swap.file.name, suffix, is_missing=is_missing)
@@ -412,31 +416,31 @@ def _why_left_alone(partition: Partition) -> str:
     )
 
 
-def _deleted_behind(survey: Survey) -> list[Leftover]:
+def _deleted_behind(analysis: PartitionAnalysis) -> list[Leftover]:
     """Return each ``.log.deleted`` behind the last segment and below the recorded high watermark."""
-    last = max((one.base_offset for one in survey.partition.segments), default=-1)
+    last = max((one.base_offset for one in analysis.partition.segments), default=-1)
     return [
         one
-        for one in survey.partition.leftovers
+        for one in analysis.partition.leftovers
         if one.kind == "deleted"
         and parse_file_name(one.file.name).kind is FileKind.LOG
-        and last < one.base_offset < survey.high_watermark
+        and last < one.base_offset < analysis.high_watermark
         and one.file.size
     ]
 
 
-def _only_copies(survey: Survey, decision: SwapDecision) -> dict[str, str]:
+def _only_copies(analysis: PartitionAnalysis, decision: SwapDecision) -> dict[str, str]:
     """Return name -> reason of each file that a start deletes, but that may hold the only copy of records.
 
     Retention deletes below the log start, a cleaner deletes what it has rewritten. A follower that truncates
     deletes behind its log end, but never a committed record.
     """
     swapped = (one.swap.end_offset for one in decision.completions)
-    end = max((log_end_of(survey.segments), *swapped))
+    end = max((log_end_of(analysis.segments), *swapped))
     return {
-        one.file.name: f"the log ends at {end} and the recorded high watermark is {survey.high_watermark}, so it may "
+        one.file.name: f"the log ends at {end} and the recorded high watermark is {analysis.high_watermark}, so it may "
         "hold the only copy of committed records: move it out of the log directory, or fetch the partition anew"
-        for one in _deleted_behind(survey)
+        for one in _deleted_behind(analysis)
         if one.base_offset >= end
     }
 
@@ -478,20 +482,20 @@ def _same_bytes(one: FileRef, other: FileRef | None) -> bool:
 # -- changes
 
 
-def _completion(survey: Survey, seen: SeenLeftovers, one: Completion) -> CompleteSwap:
+def _completion(analysis: PartitionAnalysis, seen: LeftoverFacts, one: Completion) -> CompleteSwap:
     swap, replaced = one
     bases = {swap.base_offset, *(segment.base_offset for segment in replaced)}
     goes = [
         file.name
-        for file in survey.partition.files()
+        for file in analysis.partition.files()
         if _stem_base(file.name) in bases
         and parse_file_name(file.name).kind in {FileKind.LOG, *INDEX_KINDS}
         and not parse_file_name(file.name).state
     ]
     own = {f"{offset_name(swap.base_offset)}{suffix}{SWAP}" for suffix in INDEX_SUFFIXES}
-    goes += [leftover.file.name for leftover in survey.partition.leftovers if leftover.file.name in own]
+    goes += [leftover.file.name for leftover in analysis.partition.leftovers if leftover.file.name in own]
     return CompleteSwap(
-        change_id=f"{survey.partition.folder}/{swap.name}",
+        change_id=f"{analysis.partition.folder}/{swap.name}",
         base_offset=swap.base_offset,
         rule=RULE,
         log_bytes=swap.log_bytes,
@@ -514,20 +518,20 @@ def _stem_base(name: str) -> int:
 # -- findings
 
 
-def leftover_findings(survey: Survey) -> Iterator[Finding]:
+def leftover_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield the leftovers of one partition, and what the next start does with them."""
-    for leftover in survey.partition.leftovers:
+    for leftover in analysis.partition.leftovers:
         if leftover.kind != "foreign":
             yield Finding(
                 rule=RULE,
-                partition=survey.partition.folder,
+                partition=analysis.partition.folder,
                 file=leftover.file.name,
-                evidence=_evidence(survey, leftover),
+                evidence=_evidence(analysis, leftover),
                 bytes=leftover.file.size,
-                severity=_severity(survey, leftover),
-                fix="none" if _is_left_alone(survey, leftover) else "",
+                severity=_severity(analysis, leftover),
+                fix="none" if _is_left_alone(analysis, leftover) else "",
             )
-    yield from _taken_for_logs(survey.partition)
+    yield from _taken_for_logs(analysis.partition)
 
 
 def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
@@ -549,29 +553,29 @@ def _taken_for_logs(partition: Partition) -> Iterator[Finding]:
             )
 
 
-def _severity(survey: Survey, leftover: Leftover) -> Severity | None:
+def _severity(analysis: PartitionAnalysis, leftover: Leftover) -> Severity | None:
     """Return CONFUSING for files that every start deletes, unless a swap or an only copy makes them matter."""
-    seen = survey.seen(LEFTOVERS_SEEN)
-    swaps = any(one.kind == "swap" for one in survey.partition.leftovers)
+    seen = analysis.result(LEFTOVERS_RESULT)
+    swaps = any(one.kind == "swap" for one in analysis.partition.leftovers)
     loses = swaps or (seen is not None and leftover.file.name in seen.copies)
     return Severity.CONFUSING if leftover.kind in {"deleted", "cleaned"} and not loses else None
 
 
-def _why_removed(seen: SeenLeftovers, leftover: Leftover) -> str:
+def _why_removed(seen: LeftoverFacts, leftover: Leftover) -> str:
     """Return why ``--fix leftovers`` removes a swap; empty if it does not."""
     return next((one.why for one in seen.removals if one.file == leftover.file), "")
 
 
-def _is_left_alone(survey: Survey, leftover: Leftover) -> bool:
-    seen = survey.seen(LEFTOVERS_SEEN)
+def _is_left_alone(analysis: PartitionAnalysis, leftover: Leftover) -> bool:
+    seen = analysis.result(LEFTOVERS_RESULT)
     if seen is None or leftover.file.name in seen.copies:
         return True
     return bool(seen.left) and not _why_removed(seen, leftover)
 
 
-def _evidence(survey: Survey, leftover: Leftover) -> str:
+def _evidence(analysis: PartitionAnalysis, leftover: Leftover) -> str:
     """Return the evidence line of a leftover, which begins with the file's size."""
-    seen = survey.seen(LEFTOVERS_SEEN)
+    seen = analysis.result(LEFTOVERS_RESULT)
     size = f"{leftover.file.size} bytes"
     if seen is None:
         return f"{size}; left alone: krepair never changes this topic"
@@ -588,16 +592,16 @@ def _evidence(survey: Survey, leftover: Leftover) -> str:
     alone = f"; left alone: {seen.left}" if seen.left else ""
     name = f"{log_name(max(leftover.base_offset, 0))}{SWAP}"
     if leftover.file.name != name:
-        has_log = any(swap.file.name == name for swap in log_swaps(survey.partition))
+        has_log = any(swap.file.name == name for swap in log_swaps(analysis.partition))
         return f"{size}; belongs to {name}{alone}" if has_log else f"{size}{alone}"
     side = dict(seen.swaps.sides).get(name, size)
     return f"{side}{alone or '; the next start finishes it, as --fix leftovers does'}"
 
 
-def swap_forecast(survey: Survey) -> str:
+def swap_forecast(analysis: PartitionAnalysis) -> str:
     """Return what the next start does with the swaps of a partition, or empty."""
-    seen = survey.seen(LEFTOVERS_SEEN)
-    if seen is None or not any(leftover.kind == "swap" for leftover in survey.partition.leftovers):
+    seen = analysis.result(LEFTOVERS_RESULT)
+    if seen is None or not any(leftover.kind == "swap" for leftover in analysis.partition.leftovers):
         return ""
     if seen.left:
         return f"a .swap is finished first, and versions differ or records are lost: {seen.left}"
@@ -612,7 +616,9 @@ def swap_forecast(survey: Survey) -> str:
     return "; ".join(texts)
 
 
-def freed_at_start(surveys: Iterable[Survey], deleted_folders: Iterable[Partition]) -> Finding | None:
+def freed_at_start(
+    analyses: Iterable[PartitionAnalysis], deleted_folders: Iterable[Partition]
+) -> Finding | None:
     """Return the space that the broker itself frees at its next start, if it gets that far (KR701)."""
     counts: dict[str, tuple[int, int]] = {}
 
@@ -622,10 +628,10 @@ def freed_at_start(surveys: Iterable[Survey], deleted_folders: Iterable[Partitio
             count, size = counts.get(what, (0, 0))
             counts[what] = (count + len(known), size + sum(known))
 
-    for survey in surveys:
+    for analysis in analyses:
         for kind in ("deleted", "cleaned"):
-            add(f".{kind}", (one.file.blocks for one in survey.partition.leftovers if one.kind == kind))
-        add("indexes without a log", (file.blocks for file in survey.partition.orphan_indexes))
+            add(f".{kind}", (one.file.blocks for one in analysis.partition.leftovers if one.kind == kind))
+        add("indexes without a log", (file.blocks for file in analysis.partition.orphan_indexes))
     for partition in deleted_folders:
         add("in -delete folders", (file.blocks for file in partition.files()))
     total = sum(size for _, size in counts.values())

@@ -11,8 +11,8 @@ import numpy as np
 from msgspec import structs
 
 from krepair.engine.items import Failed, ScanItem, ScanResult
+from krepair.fixes.analysis import LogFacts, PartitionAnalysis
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats import txn_index
 from krepair.formats.arrays import Int64s
 from krepair.formats.java_numbers import INT64_MAX
@@ -67,68 +67,70 @@ def parts_after(partition: Partition, changes: Iterable[Change]) -> tuple[LogPar
     )
 
 
-def read_logs(context: Context, surveys: Sequence[Survey]) -> None:
-    """Scan the logs of partitions that were not read yet, in one job; the results go to ``Survey.log``."""
+def read_logs(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
+    """Scan the logs of partitions that were not read yet, in one job; the results go to ``PartitionAnalysis.log``."""
     from krepair.scan.scan import scan
 
-    unread = [survey for survey in surveys if survey.log is None]
-    work = [(survey, segment) for survey in unread for segment in survey.partition.segments]
+    unread = [analysis for analysis in analyses if analysis.log is None]
+    work = [(analysis, segment) for analysis in unread for segment in analysis.partition.segments]
     scanned = Scanned(beside_broker=context.beside_broker)
     for item, result in context.engine.each(scan, ((item, scan_item(context, *item)) for item in work)):
         scanned.take(*item, result)
     scanned.put_into(unread)
 
 
-def read_last_logs(context: Context, surveys: Sequence[Survey]) -> list[tuple[Survey, SegmentFacts]]:
+def read_last_logs(
+    context: Context, analyses: Sequence[PartitionAnalysis]
+) -> list[tuple[PartitionAnalysis, SegmentFacts]]:
     """Return facts of each partition's active segment, without reading the other segments.
 
     A segment that cannot be read is missing in the result.
     """
     from krepair.scan.scan import scan
 
-    last = [(survey, survey.segments[-1]) for survey in surveys if _knows_last(survey)]
+    last = [(analysis, analysis.segments[-1]) for analysis in analyses if _knows_last(analysis)]
     work = [
-        (survey, survey.partition.segments[-1])
-        for survey in surveys
-        if survey.partition.segments and not _knows_last(survey)
+        (analysis, analysis.partition.segments[-1])
+        for analysis in analyses
+        if analysis.partition.segments and not _knows_last(analysis)
     ]
     items = ((pair, scan_item(context, *pair)) for pair in work)
-    for (survey, segment), result in context.engine.each(scan, items):
+    for (analysis, segment), result in context.engine.each(scan, items):
         if isinstance(result, ScanResult):
-            last.append((survey, facts_of(segment, result)))
+            last.append((analysis, facts_of(segment, result)))
     return last
 
 
-def _knows_last(survey: Survey) -> bool:
-    last = survey.partition.segments[-1].base_offset if survey.partition.segments else None
-    return bool(survey.segments) and survey.segments[-1].base_offset == last
+def _knows_last(analysis: PartitionAnalysis) -> bool:
+    last = analysis.partition.segments[-1].base_offset if analysis.partition.segments else None
+    return bool(analysis.segments) and analysis.segments[-1].base_offset == last
 
 
-def read_logs_after(context: Context, surveys: Sequence[Survey]) -> None:
-    """Scan the logs that the proposed changes alter, as they will be; the results go to ``Survey.log_after``."""
+def read_logs_after(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
+    """Scan the logs that the proposed changes alter, as they will be; store the results in ``log_after``."""
     from krepair.scan.scan import scan
 
-    read = [survey for survey in surveys if survey.log is not None]
-    parts = [parts_after(survey.partition, survey.changes) for survey in read]
+    read = [analysis for analysis in analyses if analysis.log is not None]
+    parts = [parts_after(analysis.partition, analysis.changes) for analysis in read]
     work = [
-        (survey, part)
-        for survey, kept_parts in zip(read, parts, strict=True)
+        (analysis, part)
+        for analysis, kept_parts in zip(read, parts, strict=True)
         for part in kept_parts
         if part.without
     ]
     items = (
-        ((survey, part.segment), scan_item(context, survey, part.segment, without=part.without))
-        for survey, part in work
+        ((analysis, part.segment), scan_item(context, analysis, part.segment, without=part.without))
+        for analysis, part in work
     )
     scanned = Scanned()
     for key, result in context.engine.each(scan, items):
         scanned.take(*key, result)
-    for survey, kept_parts in zip(read, parts, strict=True):
-        folder, bases = survey.partition.folder, {part.base_offset for part in kept_parts}
-        survey.log_after = LogFacts(
+    for analysis, kept_parts in zip(read, parts, strict=True):
+        folder, bases = analysis.partition.folder, {part.base_offset for part in kept_parts}
+        analysis.log_after = LogFacts(
             tuple(
                 scanned.facts.get((folder, facts.base_offset), facts)
-                for facts in survey.segments
+                for facts in analysis.segments
                 if facts.base_offset in bases
             )
         )
@@ -148,10 +150,10 @@ class Scanned:
         self._entries: dict[str, dict[int, bytes]] = {}
         self._problems: dict[str, LeftAlone] = {}
 
-    def take(self, survey: Survey, segment: Segment, result: ScanResult | Failed) -> None:
+    def take(self, analysis: PartitionAnalysis, segment: Segment, result: ScanResult | Failed) -> None:
         """Add the result of one scan."""
-        folder = survey.partition.folder
-        beside = self._beside_broker and segment is survey.partition.segments[-1]
+        folder = analysis.partition.folder
+        beside = self._beside_broker and segment is analysis.partition.segments[-1]
         if beside and isinstance(result, ScanResult):
             self.facts[folder, segment.base_offset] = _as_far_as_written(facts_of(segment, result))
             return
@@ -165,14 +167,14 @@ class Scanned:
             self._entries.setdefault(folder, {})[segment.base_offset] = result.entries
         self.facts[folder, segment.base_offset] = facts_of(segment, result)
 
-    def put_into(self, surveys: Sequence[Survey]) -> None:
-        """Store the facts of each partition in its survey, in ascending order of segments."""
-        for survey in surveys:
-            folder = survey.partition.folder
+    def put_into(self, analyses: Sequence[PartitionAnalysis]) -> None:
+        """Store the facts of each partition in its analysis, in ascending order of segments."""
+        for analysis in analyses:
+            folder = analysis.partition.folder
             in_order = (
-                self.facts.get((folder, segment.base_offset)) for segment in survey.partition.segments
+                self.facts.get((folder, segment.base_offset)) for segment in analysis.partition.segments
             )
-            survey.log = LogFacts(
+            analysis.log = LogFacts(
                 tuple(facts for facts in in_order if facts is not None),
                 self._entries.get(folder, {}),
                 self._problems.get(folder),
@@ -203,21 +205,26 @@ def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
 
 
 def scan_item(
-    context: Context, survey: Survey, segment: Segment, *, check_crc: bool = True, without: Ranges = ()
+    context: Context,
+    analysis: PartitionAnalysis,
+    segment: Segment,
+    *,
+    check_crc: bool = True,
+    without: Ranges = (),
 ) -> ScanItem:
     """Return the work item that scans one segment."""
-    assumed = context.options.assume_high_watermark or survey.high_watermark < 0
+    assumed = context.options.assume_high_watermark or analysis.high_watermark < 0
     return ScanItem(
-        place=place_of(context.view, survey.partition),
+        place=place_of(context.view, analysis.partition),
         base_offset=segment.base_offset,
         size=segment.log.size,
         now_ms=context.options.now_ms,
-        high_watermark=INT64_MAX if assumed else survey.high_watermark,
+        high_watermark=INT64_MAX if assumed else analysis.high_watermark,
         check_crc=check_crc,
         without=without,
-        next_base=next_base_of(context.view, survey.partition, segment.base_offset),
+        next_base=next_base_of(context.view, analysis.partition, segment.base_offset),
         # anything else under that name is no file, and the scan refuses it
-        has_txn_index=segment.txn_index is not None or bool(survey.partition.specials),
+        has_txn_index=segment.txn_index is not None or bool(analysis.partition.specials),
     )
 
 

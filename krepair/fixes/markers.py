@@ -15,6 +15,7 @@ from krepair.commit.folder import PartitionFolder
 from krepair.durable.attributes import read_attributes
 from krepair.engine.items import Failed, FinishItem, LogsItem, Place, ScanResult, StageItem
 from krepair.errors import StalePlanError, UnreadableError
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey, log_end_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.evidence import (
     OTHERS,
@@ -29,14 +30,13 @@ from krepair.fixes.evidence import (
     why_forked,
     with_bytes,
 )
-from krepair.fixes.fix import Compacted, Fix, Purpose, Seen
+from krepair.fixes.fix import Compacted, Fix, Proposal, Purpose
 from krepair.fixes.gate import missing_segment
 from krepair.fixes.logs import facts_of, read_logs, scan_item, scan_problem
 from krepair.fixes.producers_at_end import newest_snapshot
 from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.staging import Kind, Staging, Work
-from krepair.fixes.survey import Sight, Survey, log_end_of
 from krepair.fixes.untouched import cannot_compact
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import LOG, TRANSACTIONS_TOPIC, log_name, offset_name
@@ -95,10 +95,10 @@ NEW_SEGMENTS: Final = Kind(
 ORIGINALS: Final = Kind("new segments", "its batches against the kept originals")
 
 
-MARKERS_SEEN: Sight[PartitionDecision | LeftAlone] = Sight("markers")
+MARKERS_RESULT: ResultKey[PartitionDecision | LeftAlone] = ResultKey("markers")
 
 
-class SeenKeys(NamedTuple):
+class KeyFacts(NamedTuple):
     """Key compaction of one partition, whose decisions replace those of ``markers``.
 
     Attributes:
@@ -110,7 +110,7 @@ class SeenKeys(NamedTuple):
     scratch_bytes: int
 
 
-COMPACT_SEEN: Sight[SeenKeys | LeftAlone] = Sight("keys")
+COMPACT_RESULT: ResultKey[KeyFacts | LeftAlone] = ResultKey("keys")
 
 
 class Markers(Fix):
@@ -132,38 +132,40 @@ class Markers(Fix):
         named = bool(options.topics or options.partitions)
         return named or context.settings.topic(partition.topic).compacts or bool(partition.unreadable)
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Decide on each partition; one failure never stops the others (as KIP-346 asks of the cleaner)."""
-        left_to_us = [survey for survey in surveys if decided_by_key(survey) is None]
+        left_to_us = [analysis for analysis in analyses if decided_by_key(analysis) is None]
         left_alone = {
-            survey.partition.folder: cannot_compact(survey.partition, survey.settings)
-            for survey in left_to_us
+            analysis.partition.folder: cannot_compact(analysis.partition, analysis.settings)
+            for analysis in left_to_us
         }
-        read_logs(context, [survey for survey in left_to_us if left_alone[survey.partition.folder] is None])
+        read_logs(
+            context, [analysis for analysis in left_to_us if left_alone[analysis.partition.folder] is None]
+        )
         find_evidence(
             context,
-            [survey.partition for survey in left_to_us if left_alone[survey.partition.folder] is None],
+            [analysis.partition for analysis in left_to_us if left_alone[analysis.partition.folder] is None],
         )
-        for survey in left_to_us:
-            reason = left_alone[survey.partition.folder]
-            if reason is None and survey.log is not None:
-                reason = survey.log.problem
-            survey.put(MARKERS_SEEN, reason or _decide(context, survey))
+        for analysis in left_to_us:
+            reason = left_alone[analysis.partition.folder]
+            if reason is None and analysis.log is not None:
+                reason = analysis.log.problem
+            analysis.put(MARKERS_RESULT, reason or _decide(context, analysis))
         if purpose == "plan":  # check compares every .txnindex with its log anyway
             _hold_transaction_indexes(context, left_to_us)
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR101, and the segments that are rewritten."""
-        decision = survey.seen(MARKERS_SEEN)
+        decision = analysis.result(MARKERS_RESULT)
         if decision is None:
-            return Seen()
+            return Proposal()
         if isinstance(decision, LeftAlone):
             note = f"its markers are left alone ({decision.code}): {decision.why}"
-            return Seen(left=decision, left_note=note)
-        evidence = with_bytes(evidence_of(context, survey.partition), decision)
-        return Seen(
-            bloat_findings(context, survey, decision),
-            changes=tuple(rewrite_of(survey, group) for group in decision.groups if group.changes),
+            return Proposal(left=decision, left_note=note)
+        evidence = with_bytes(evidence_of(context, analysis.partition), decision)
+        return Proposal(
+            bloat_findings(context, analysis, decision),
+            changes=tuple(rewrite_of(analysis, group) for group in decision.groups if group.changes),
             notes=notes_of(decision),
             compacted=Compacted(decision, evidence),
         )
@@ -180,94 +182,96 @@ class Markers(Fix):
 MARKERS = Markers()
 
 
-def decided_by_key(survey: Survey) -> Compaction | None:
+def decided_by_key(analysis: PartitionAnalysis) -> Compaction | None:
     """Return the decisions of key compaction, which include the rules of markers; None if there are none."""
-    decided = survey.seen(COMPACT_SEEN)
-    return decided.compaction if isinstance(decided, SeenKeys) else None
+    decided = analysis.result(COMPACT_RESULT)
+    return decided.compaction if isinstance(decided, KeyFacts) else None
 
 
-def left_alone(survey: Survey) -> LeftAlone | None:
+def left_alone(analysis: PartitionAnalysis) -> LeftAlone | None:
     """Return why no decision on a partition is possible; None if one was made, or none was requested."""
-    if survey.log is not None and survey.log.problem is not None:
-        return survey.log.problem
-    decided = survey.seen(MARKERS_SEEN) or survey.seen(COMPACT_SEEN)
+    if analysis.log is not None and analysis.log.problem is not None:
+        return analysis.log.problem
+    decided = analysis.result(MARKERS_RESULT) or analysis.result(COMPACT_RESULT)
     return decided if isinstance(decided, LeftAlone) else None
 
 
-def transaction_indexes_disagree(survey: Survey) -> bool:
+def transaction_indexes_disagree(analysis: PartitionAnalysis) -> bool:
     """Return whether reading the logs met a transaction index that is damaged or contradicts the markers."""
-    reason = left_alone(survey)
+    reason = left_alone(analysis)
     return reason is not None and reason.code in TXN_CODES
 
 
 # -- decisions
 
 
-def policy_or_left(context: Context, survey: Survey) -> MarkerPolicy | LeftAlone:
+def policy_or_left(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy | LeftAlone:
     """Return the inputs of compaction for a partition that was read, or why they are missing."""
-    missing = missing_segment(context.view, survey)
+    missing = missing_segment(context.view, analysis)
     if missing is not None:
         return missing
-    if survey.high_watermark < 0 and not context.options.assume_high_watermark:
+    if analysis.high_watermark < 0 and not context.options.assume_high_watermark:
         return LeftAlone(
             "no-high-watermark",
             "replication-offset-checkpoint has no line for it, so it is not known what is replicated",
             Next.of("plan", LOG_DIR, "--assume-high-watermark", "log-end", out=PLAN),
         )
     try:
-        policy = marker_policy(context, survey)
+        policy = marker_policy(context, analysis)
     except OSError as error:
-        return LeftAlone("unreadable", f"{survey.partition.folder}: {why(error)}", damaged=True)
-    return why_forked(context, survey, policy.high_watermark) or policy
+        return LeftAlone("unreadable", f"{analysis.partition.folder}: {why(error)}", damaged=True)
+    return why_forked(context, analysis, policy.high_watermark) or policy
 
 
-def _decide(context: Context, survey: Survey) -> PartitionDecision | LeftAlone:
-    policy = policy_or_left(context, survey)
+def _decide(context: Context, analysis: PartitionAnalysis) -> PartitionDecision | LeftAlone:
+    policy = policy_or_left(context, analysis)
     if isinstance(policy, LeftAlone):
         return policy
-    problem = _scan_held(context, survey, policy)
+    problem = _scan_held(context, analysis, policy)
     if problem is not None:
         return problem
-    outcome = decide(survey.segments, policy)
+    outcome = decide(analysis.segments, policy)
     if isinstance(outcome, NeedsRescan):
-        outcome = _scan_again(context, survey, policy, outcome)
+        outcome = _scan_again(context, analysis, policy, outcome)
     if isinstance(outcome, LeftAlone):
         return outcome
     changed = [group for group in outcome.groups if group.changes]
-    return left_by_a_start(context, survey, policy, outcome, changed) or outcome
+    return left_by_a_start(context, analysis, policy, outcome, changed) or outcome
 
 
-def _hold_transaction_indexes(context: Context, surveys: Sequence[Survey]) -> None:
+def _hold_transaction_indexes(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
     """Skip a partition if an index entry that would be carried over is not true.
 
     Once its markers are removed, nothing could prove such an entry wrong any more.
     """
-    carrying = [(survey, logs) for survey in surveys if (logs := _replayed(context, survey))]
+    carrying = [(analysis, logs) for analysis in analyses if (logs := _replayed(context, analysis))]
     if not carrying:
         return
     from krepair.rewrite.indexes.transactions import TxnItem, inspect_txn
 
     items = (
-        (survey, TxnItem(place=place_of(context.view, survey.partition), segments=logs, present=()))
-        for survey, logs in carrying
+        (analysis, TxnItem(place=place_of(context.view, analysis.partition), segments=logs, present=()))
+        for analysis, logs in carrying
     )
-    for survey, result in context.engine.each(inspect_txn, items):
+    for analysis, result in context.engine.each(inspect_txn, items):
         if isinstance(result, Failed):
-            survey.put(MARKERS_SEEN, LeftAlone("unreadable", result.why, damaged=True))
+            analysis.put(MARKERS_RESULT, LeftAlone("unreadable", result.why, damaged=True))
         elif result.problems:
-            survey.put(MARKERS_SEEN, untrue_entry(result.problems[0].base_offset, result.problems[0].text))
+            analysis.put(
+                MARKERS_RESULT, untrue_entry(result.problems[0].base_offset, result.problems[0].text)
+            )
 
 
-def _replayed(context: Context, survey: Survey) -> tuple[tuple[int, int], ...]:
+def _replayed(context: Context, analysis: PartitionAnalysis) -> tuple[tuple[int, int], ...]:
     """Return (base offset, bytes) of the logs that prove the partition's index entries; none where nothing is lost.
 
     Entries behind damage, which only the active log may have, cannot be proven.
     """
-    decision = survey.seen(MARKERS_SEEN)
+    decision = analysis.result(MARKERS_RESULT)
     if not isinstance(decision, PartitionDecision) or not any(group.changes for group in decision.groups):
         return ()
-    active_tells = not context.beside_broker and survey.segments[-1].summary.is_whole
-    logs = survey.segments if active_tells else survey.segments[:-1]
+    active_tells = not context.beside_broker and analysis.segments[-1].summary.is_whole
+    logs = analysis.segments if active_tells else analysis.segments[:-1]
     if not any(len(facts.entries) for facts in logs):
         return ()
     return tuple((facts.base_offset, facts.summary.file_size) for facts in logs)
@@ -275,14 +279,14 @@ def _replayed(context: Context, survey: Survey) -> tuple[tuple[int, int], ...]:
 
 def left_by_a_start(
     context: Context,
-    survey: Survey,
+    analysis: PartitionAnalysis,
     policy: MarkerPolicy,
     decision: PartitionDecision,
     changed: Sequence[GroupDecision],
 ) -> LeftAlone | None:
     """Return why a start would fail once these groups are rewritten, or None."""
     return why_a_start_would_fail(
-        survey.partition.folder,
+        analysis.partition.folder,
         policy,
         decision.log_end_offset,
         changed,
@@ -291,46 +295,48 @@ def left_by_a_start(
     )
 
 
-def _scan_held(context: Context, survey: Survey, policy: MarkerPolicy) -> LeftAlone | None:
+def _scan_held(context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy) -> LeftAlone | None:
     """Scan segments with markers that stay for other replicas again, now that these are known."""
-    bases = [base for base, _ in _with_held(survey, policy)]
+    bases = [base for base, _ in _with_held(analysis, policy)]
     nobody = NeedsRescan(np.empty((0, 2), np.int64), tuple(bases))
-    return _scanned(context, survey, policy, nobody)
+    return _scanned(context, analysis, policy, nobody)
 
 
-def _with_held(survey: Survey, policy: MarkerPolicy) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _with_held(analysis: PartitionAnalysis, policy: MarkerPolicy) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield (base offset, markers that stay for other replicas) of the segments that have some."""
-    for facts in survey.segments:
+    for facts in analysis.segments:
         held = held_between(policy, facts.base_offset, facts.summary.last_offset + 1)
         if held:
             yield facts.base_offset, held
 
 
 def _scan_again(
-    context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan
+    context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
 ) -> PartitionDecision | LeftAlone:
     """Scan segments again, now that it is known whose markers stay."""
-    problem = _scanned(context, survey, policy, needed)
+    problem = _scanned(context, analysis, policy, needed)
     if problem is not None:
         return problem
-    outcome = decide(survey.segments, policy, needed.protected)
+    outcome = decide(analysis.segments, policy, needed.protected)
     if isinstance(outcome, NeedsRescan):
         why_left = "the partition changed while it was read"
         return LeftAlone("changed", why_left, Next.of("plan", LOG_DIR, out=PLAN))
     return outcome
 
 
-def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: NeedsRescan) -> LeftAlone | None:
+def _scanned(
+    context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy, needed: NeedsRescan
+) -> LeftAlone | None:
     """Scan some segments again; why that failed, or None."""
     from krepair.scan.scan import scan
 
-    assert survey.log is not None
-    segments = {segment.base_offset: segment for segment in survey.partition.segments}
-    held = dict(_with_held(survey, policy))
+    assert analysis.log is not None
+    segments = {segment.base_offset: segment for segment in analysis.partition.segments}
+    held = dict(_with_held(analysis, policy))
     protected = tuple((int(pid), int(epoch)) for pid, epoch in needed.protected)
     items = [
         replace(
-            scan_item(context, survey, segments[base], check_crc=False),
+            scan_item(context, analysis, segments[base], check_crc=False),
             high_watermark=policy.high_watermark,
             protected=protected,
             held_markers=np.array(held.get(base, ()), np.int64).tobytes(),
@@ -344,39 +350,39 @@ def _scanned(context: Context, survey: Survey, policy: MarkerPolicy, needed: Nee
             return problem
         base_offset = items[index].base_offset
         again[base_offset] = facts_of(segments[base_offset], result)
-    facts = tuple(again.get(segment.base_offset, segment) for segment in survey.segments)
-    survey.log = survey.log._replace(segments=facts)
+    facts = tuple(again.get(segment.base_offset, segment) for segment in analysis.segments)
+    analysis.log = analysis.log._replace(segments=facts)
     return None
 
 
-def marker_policy(context: Context, survey: Survey) -> MarkerPolicy:
+def marker_policy(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy:
     """Return the inputs of marker-only compaction for a partition that was read.
 
     Raises:
         OSError: a producer snapshot cannot be read.
     """
     now_ms, version = context.options.now_ms, version_of(context.options.broker_version)
-    stamped = any(facts.summary.stamped for facts in survey.segments)
-    kind = evidence_of(context, survey.partition).kind
-    others = survey.seen(OTHERS) or OtherReplicas()
+    stamped = any(facts.summary.stamped for facts in analysis.segments)
+    kind = evidence_of(context, analysis.partition).kind
+    others = analysis.result(OTHERS) or OtherReplicas()
     return dataclasses.replace(
-        _policy(context, survey, others),
-        first_dirty_offset=context.view.cleaner.offsets.get(survey.partition.key, -1),
+        _policy(context, analysis, others),
+        first_dirty_offset=context.view.cleaner.offsets.get(analysis.partition.key, -1),
         stamps=stamped or (version is not None and version >= STAMPS_SINCE),
         keeps_all=kind == NONE,
-        latest_horizon_ms=latest_horizon_ms(kind, now_ms, survey.settings.delete_retention_ms),
+        latest_horizon_ms=latest_horizon_ms(kind, now_ms, analysis.settings.delete_retention_ms),
         mixed_epochs=kind == "only-replica",
     )
 
 
-def _policy(context: Context, survey: Survey, others: OtherReplicas) -> MarkerPolicy:
+def _policy(context: Context, analysis: PartitionAnalysis, others: OtherReplicas) -> MarkerPolicy:
     """Return the inputs that ``plan`` and ``apply`` share, without those on evidence and time, which the plan holds.
 
     Raises:
         OSError: a producer snapshot cannot be read.
     """
-    topic, options = survey.settings, context.options
-    snapshot_offset, snapshot = newest_snapshot(survey.partition.snapshots, log_end_of(survey.segments))
+    topic, options = analysis.settings, context.options
+    snapshot_offset, snapshot = newest_snapshot(analysis.partition.snapshots, log_end_of(analysis.segments))
     return MarkerPolicy(
         now_ms=options.now_ms,
         horizon=options.delete_horizon,
@@ -386,28 +392,30 @@ def _policy(context: Context, survey: Survey, others: OtherReplicas) -> MarkerPo
         segment_index_bytes=topic.segment_index_bytes,
         index_interval_bytes=topic.index_interval_bytes,
         producer_expiry_ms=context.settings.producer_expiry_ms,
-        high_watermark=high_watermark_of(context, survey),
+        high_watermark=high_watermark_of(context, analysis),
         first_dirty_offset=-1,
         stamps=False,
         merge=options.merge,
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,
         held_markers=others.markers,
-        ends_in_records=survey.partition.topic == TRANSACTIONS_TOPIC,
+        ends_in_records=analysis.partition.topic == TRANSACTIONS_TOPIC,
     )
 
 
-def high_watermark_of(context: Context, survey: Survey) -> int:
+def high_watermark_of(context: Context, analysis: PartitionAnalysis) -> int:
     """Return the high watermark that decisions use: the log end if the user asked for it."""
     if context.options.assume_high_watermark == "log-end":
-        return max(survey.high_watermark, log_end_of(survey.segments))
-    return survey.high_watermark
+        return max(analysis.high_watermark, log_end_of(analysis.segments))
+    return analysis.high_watermark
 
 
 # -- findings
 
 
-def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision) -> Iterator[Finding]:
+def bloat_findings(
+    context: Context, analysis: PartitionAnalysis, decision: PartitionDecision
+) -> Iterator[Finding]:
     """Yield KR101: the bytes that compaction of markers would free."""
     unlimited = next((choice for choice in decision.horizons if choice.name == _LATEST), None)
     before = sum(outcome.log_bytes for outcome in decision.outcomes)
@@ -415,7 +423,7 @@ def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision
     most = before - unlimited.log_bytes_after if unlimited is not None else before - now
     if most <= 0:
         return
-    tallies = sum_tallies(survey.segments)
+    tallies = sum_tallies(analysis.segments)
     markers = sum(int(tallies[number, c.T_BATCHES]) for number in MARKER_CLASSES)
     emptied = int(tallies[c.EMPTIED, c.T_BATCHES])
     keeps_all = any(choice.chosen and choice.name == spans.NONE for choice in decision.horizons)
@@ -430,7 +438,7 @@ def bloat_findings(context: Context, survey: Survey, decision: PartitionDecision
     )
     yield Finding(
         rule="KR101",
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         evidence=(
             f"{count_text(markers, 'marker')} and {count_text(emptied, 'emptied batch', 'emptied batches')}; {goes}"
         ),
@@ -465,22 +473,22 @@ def notes_of(decision: PartitionDecision) -> tuple[str, ...]:
     return (*decision.notes, f"{count_text(decision.active_producers, 'active producer')} at the log end")
 
 
-def rewrite_of(survey: Survey, group: GroupDecision) -> RewriteSegments:
+def rewrite_of(analysis: PartitionAnalysis, group: GroupDecision) -> RewriteSegments:
     """Return the change that turns a group of segments into one."""
     sources = group.sources
-    refs = {segment.base_offset: segment for segment in survey.partition.segments}
+    refs = {segment.base_offset: segment for segment in analysis.partition.segments}
     aborted = sum(len(source.aborted_kept) for source in sources)
     log_bytes = group.kept_bytes
     return RewriteSegments(
-        change_id=f"{survey.partition.folder}/{offset_name(sources[0].base_offset)}",
+        change_id=f"{analysis.partition.folder}/{offset_name(sources[0].base_offset)}",
         base_offset=sources[0].base_offset,
         sources=sources,
         log_bytes=log_bytes,
-        index_bytes_at_most=index_bytes_at_most(log_bytes, survey.settings.index_interval_bytes, aborted),
+        index_bytes_at_most=index_bytes_at_most(log_bytes, analysis.settings.index_interval_bytes, aborted),
         batches=sum(source.kept_batches for source in sources),
         mtime_ns=refs[sources[-1].base_offset].log.mtime_ns,
         last_offset=group.last_offset,
-        removes_snapshots=_merged_away_snapshots(survey.partition, sources),
+        removes_snapshots=_merged_away_snapshots(analysis.partition, sources),
         undo=KeepOriginal(),
     )
 
@@ -725,7 +733,7 @@ def policy_now(
         if not work.plan.policy.assume_high_watermark:
             raise StalePlanError(f"{text}; the plan has {staging.plan.high_watermark}")
     try:
-        policy = _policy(work.context, work.survey(staging, facts), others)
+        policy = _policy(work.context, work.analysis(staging, facts), others)
     except OSError as error:
         raise UnreadableError(f"{staging.plan.folder}: {error}") from error
     planned = staging.plan

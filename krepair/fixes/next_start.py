@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from krepair.checks.index_judge import ENTRY_SIZES, LARGEST_INDEX_BYTES
 from krepair.engine.items import Failed
+from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.logs import LogPart, parts_after
 from krepair.fixes.producers_at_end import read_snapshot_file
-from krepair.fixes.survey import NEXT_START, Sight, Survey, indexes_of, next_start_of
 from krepair.formats import producer_snapshot
 from krepair.formats.batch_v2 import LOG_OVERHEAD, MAGIC
 from krepair.formats.broker_version import VersionNumber, version_text
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _ENTRY: Final = struct.Struct(">ii")
 
 
-def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool = False) -> None:
+def see_next_starts(context: Context, analyses: Sequence[PartitionAnalysis], *, whole: bool = False) -> None:
     """Put ``NEXT_START`` of each partition, as its files will be after the changes proposed so far.
 
     It is for the version of the broker, else for each of ``JUDGED_VERSIONS``. Asked again with nothing new, it does
@@ -45,26 +45,26 @@ def see_next_starts(context: Context, surveys: Sequence[Survey], *, whole: bool 
 
     Args:
         context: of the log directory.
-        surveys: of the partitions.
+        analyses: of the partitions.
         whole: whether the producers are followed up to the log end too: they may end a start.
     """
     versions = _versions(context)
-    chosen: list[tuple[Survey, _Files]] = []
-    for survey in surveys:
-        asked = _StartAsked(len(survey.changes), survey.log is not None, whole)
-        before = survey.seen(_ASKED)
+    chosen: list[tuple[PartitionAnalysis, _Files]] = []
+    for analysis in analyses:
+        asked = _StartAsked(len(analysis.changes), analysis.log is not None, whole)
+        before = analysis.result(_ASKED)
         if before is not None and before.covers(asked):
             continue
-        survey.put(_ASKED, asked)
-        if survey.partition.unreadable:
+        analysis.put(_ASKED, asked)
+        if analysis.partition.unreadable:
             continue
-        files = _Files(context, survey)
-        is_told = files.is_known and _can_be_simulated(survey)
+        files = _Files(context, analysis)
+        is_told = files.is_known and _can_be_simulated(analysis)
         loaded = files.as_found(versions, whole=whole) if is_told else files.not_read()
         if loaded is None:
-            chosen.append((survey, files))
+            chosen.append((analysis, files))
         else:
-            survey.put(NEXT_START, NextStart(dict.fromkeys(versions, loaded), is_simulated=False))
+            analysis.put(NEXT_START, NextStart(dict.fromkeys(versions, loaded), is_simulated=False))
     if not chosen:
         return
     from krepair.loading.simulate import simulate_start
@@ -97,14 +97,14 @@ def _brokers(context: Context, versions: Sequence[VersionNumber]) -> tuple[Broke
 def why_not_started(context: Context) -> dict[str, LeftAlone]:
     """Return by partition folder why its changes must not be made: with them a start fails that does not fail now."""
     chosen: list[tuple[str, bool, _Files]] = []
-    for folder, survey in context.surveys.items():
-        fails = any(one.failure for one in next_start_of(survey).by_version.values())
-        by_consent = any(one.consents for one in survey.changes)
-        if survey.changes and (fails or by_consent) and _can_be_simulated(survey):
-            as_found = Survey(survey.partition, survey.settings, log=survey.log)
+    for folder, analysis in context.analyses.items():
+        fails = any(one.failure for one in next_start_of(analysis).by_version.values())
+        by_consent = any(one.consents for one in analysis.changes)
+        if analysis.changes and (fails or by_consent) and _can_be_simulated(analysis):
+            as_found = PartitionAnalysis(analysis.partition, analysis.settings, log=analysis.log)
             chosen += [
                 (folder, False, _Files(context, as_found)),
-                (folder, True, _Files(context, survey)),
+                (folder, True, _Files(context, analysis)),
             ]
     if not chosen:
         return {}
@@ -139,27 +139,27 @@ class _StartAsked(NamedTuple):
         return self[:2] == asked[:2] and self.whole >= asked.whole
 
 
-_ASKED: Sight[_StartAsked] = Sight("what the next start was asked of")
+_ASKED: ResultKey[_StartAsked] = ResultKey("what the next start was asked of")
 
 
 class _Files:
     """The files of one partition as its next start finds them."""
 
-    def __init__(self, context: Context, survey: Survey) -> None:
+    def __init__(self, context: Context, analysis: PartitionAnalysis) -> None:
         view = self._view = context.view
-        self._survey = survey
+        self._analysis = analysis
         self._clean = view.clean_shutdown
-        self._parts = parts_after(survey.partition, survey.changes)
-        after = survey.segments_after
+        self._parts = parts_after(analysis.partition, analysis.changes)
+        after = analysis.segments_after
         self._facts = {one.base_offset: one for one in after}
         log_end = after[-1].end_offset if after and not after[-1].summary.damage else -1
-        self._log_start = log_start_left(context, survey.partition.key, log_end)
-        made = {name for change in survey.changes for name in change.leaves}
-        gone = names_removed(survey.changes)
+        self._log_start = log_start_left(context, analysis.partition.key, log_end)
+        made = {name for change in analysis.changes for name in change.leaves}
+        gone = names_removed(analysis.changes)
         self._made = made
-        self._snapshots = tuple(one for one in survey.partition.snapshots if one.file.name not in gone)
+        self._snapshots = tuple(one for one in analysis.partition.snapshots if one.file.name not in gone)
         bases = [one.base_offset for one in self._parts]
-        floor = floor_of(bases, view.recovery_point.offsets.get(survey.partition.key, 0))
+        floor = floor_of(bases, view.recovery_point.offsets.get(analysis.partition.key, 0))
         self._recovered = () if self._clean or floor is None else tuple(one for one in bases if one >= floor)
 
     @property
@@ -171,13 +171,13 @@ class _Files:
 
     def as_found(self, versions: Sequence[VersionNumber], *, whole: bool) -> LoadedLog | None:
         """Return the log as it is, where nothing is wrong that a start may come to; else None."""
-        partition, survey = self._survey.partition, self._survey
+        partition, analysis = self._analysis.partition, self._analysis
         if not self._parts or any(one.kind == "swap" for one in partition.leftovers):
             return None
         if any(self._is_wrong(part, whole=whole) for part in self._parts):
             return None
         stops_at_gaps = any(behaviour_of(one).looks_in_one_segment for one in versions)
-        if whole and stops_at_gaps and _is_missing_a_beginning(survey):
+        if whole and stops_at_gaps and _is_missing_a_beginning(analysis):
             return None
         last = self._parts[-1].base_offset
         facts = self._facts.get(last)
@@ -223,24 +223,24 @@ class _Files:
 
     def _is_wrong(self, part: LogPart, *, whole: bool) -> bool:
         """Return whether a segment is not as a broker leaves it, as far as its start may come to it."""
-        survey, segment = self._survey, part.segment
+        analysis, segment = self._analysis, part.segment
         facts = self._facts.get(segment.base_offset)
         is_last = part is self._parts[-1]
         is_read = whole or self._is_recovered(segment.base_offset) or (is_last and self._clean)
-        is_unread = facts is None and (part.size > 0 or survey.log is not None)
+        is_unread = facts is None and (part.size > 0 or analysis.log is not None)
         if is_read and (is_unread or (facts is not None and facts.summary.damage)):
             return True
-        if not self._clean and _may_fill_its_index(survey, segment):
+        if not self._clean and _may_fill_its_index(analysis, segment):
             return True
         aborts = segment.txn_index
-        known = {} if survey.log is None else survey.log.txn_entries
-        empty = survey.log is None and aborts is not None and not aborts.size
+        known = {} if analysis.log is None else analysis.log.txn_entries
+        empty = analysis.log is None and aborts is not None and not aborts.size
         if aborts and not self._is_made(aborts) and not empty and segment.base_offset not in known:
             return True
-        if is_last and _is_too_long(survey, segment):
+        if is_last and _is_too_long(analysis, segment):
             return True
         if whole:
-            return _index_is_wrong(self._view, survey, segment)
+            return _index_is_wrong(self._view, analysis, segment)
         if any(file is None or file.size % size for file, size in _sizes(segment) if not self._is_made(file)):
             return True
         return is_last and self._clean and not self._is_made(segment.index) and not _leads_in(segment, facts)
@@ -267,7 +267,7 @@ class _Files:
         """Return the item that simulates the start."""
         from krepair.loading.simulate import StartItem
 
-        partition, view = self._survey.partition, self._view
+        partition, view = self._analysis.partition, self._view
         return StartItem(
             place=place_of(view, partition),
             segments=tuple(self._segment(part, whole=whole) for part in self._parts),
@@ -279,8 +279,8 @@ class _Files:
             clean=self._clean,
             recovery_point=view.recovery_point.offsets.get(partition.key, 0),
             log_start=self._log_start,
-            interval_bytes=self._survey.settings.index_interval_bytes,
-            index_bytes=self._survey.settings.segment_index_bytes,
+            interval_bytes=self._analysis.settings.index_interval_bytes,
+            index_bytes=self._analysis.settings.segment_index_bytes,
             now_ms=now_ms,
             brokers=brokers,
             follows_producers=whole,
@@ -359,9 +359,9 @@ def swaps_of(partition: Partition) -> tuple[SegmentFiles, ...]:
     )
 
 
-def _can_be_simulated(survey: Survey) -> bool:
+def _can_be_simulated(analysis: PartitionAnalysis) -> bool:
     """Return whether each file is what its name says, and every index can be mapped."""
-    partition = survey.partition
+    partition = analysis.partition
     pending = [one for one in partition.leftovers if one.kind in {"swap", "cleaned"}]
     if partition.special is not None:
         return False
@@ -373,38 +373,38 @@ def _can_be_simulated(survey: Survey) -> bool:
     return all(size <= LARGEST_INDEX_BYTES for size in sizes)
 
 
-def _is_missing_a_beginning(survey: Survey) -> bool:
+def _is_missing_a_beginning(analysis: PartitionAnalysis) -> bool:
     """Whether offsets between two segments are gone, and there are producers: a transaction may begin there."""
-    partition = survey.partition
+    partition = analysis.partition
     if not any(one.file.size > producer_snapshot.HEADER_SIZE for one in partition.snapshots):
         return False
-    following = survey.segments[1:]
+    following = analysis.segments[1:]
     return any(
         one.summary.last_offset + 1 < later.base_offset
-        for one, later in zip(survey.segments, following, strict=False)
+        for one, later in zip(analysis.segments, following, strict=False)
     )
 
 
-def _may_fill_its_index(survey: Survey, segment: Segment) -> bool:
+def _may_fill_its_index(analysis: PartitionAnalysis, segment: Segment) -> bool:
     """Whether a recovery may want more time entries than there is room for: ``segment.index.bytes`` was lowered."""
-    room = survey.settings.segment_index_bytes // ENTRY_SIZES[TIME_INDEX] - 1
-    return segment.log.size // max(survey.settings.index_interval_bytes, 1) >= room
+    room = analysis.settings.segment_index_bytes // ENTRY_SIZES[TIME_INDEX] - 1
+    return segment.log.size // max(analysis.settings.index_interval_bytes, 1) >= room
 
 
-def _index_is_wrong(view: LogDir, survey: Survey, segment: Segment) -> bool:
+def _index_is_wrong(view: LogDir, analysis: PartitionAnalysis, segment: Segment) -> bool:
     base_offset = segment.base_offset
-    found = indexes_of(survey).get(base_offset)
+    found = indexes_of(analysis).get(base_offset)
     if found is None or segment.time_index is None:
         return True
     known = None if isinstance(found, Failed) else found
     if known is not None and (known.problems or known.torn or not known.has_index):
         return True
-    if segment is not survey.partition.segments[-1]:
+    if segment is not analysis.partition.segments[-1]:
         return known is not None and known.padded
     return known is not None and known.padded and view.clean_shutdown
 
 
-def _is_too_long(survey: Survey, segment: Segment) -> bool:
+def _is_too_long(analysis: PartitionAnalysis, segment: Segment) -> bool:
     """Return whether an active index is longer than ``segment.index.bytes``, to which a start resizes it."""
-    most = survey.settings.segment_index_bytes
+    most = analysis.settings.segment_index_bytes
     return any(file.size > most for file in (segment.index, segment.time_index) if file is not None)

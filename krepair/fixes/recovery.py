@@ -21,10 +21,11 @@ from krepair.durable.tree import Tree
 from krepair.engine.choice import WorkKind
 from krepair.engine.items import Failed
 from krepair.errors import RefusedError
+from krepair.fixes.analysis import LogFacts, PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
-from krepair.fixes.fix import Fix, Purpose, Seen, SeenRoot
+from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
 from krepair.fixes.index import (
     index_changes,
     look_at_indexes,
@@ -37,8 +38,7 @@ from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import SecondReading
 from krepair.fixes.snapshots import rules_now, see_snapshots, target_of
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import LogFacts, Sight, Survey
-from krepair.fixes.tail import TAIL_SEEN, damaged_logs, damages_in, decide, look_at_damage
+from krepair.fixes.tail import TAIL_RESULT, damaged_logs, damages_in, decide, look_at_damage
 from krepair.fixes.untouched import waits_for_leftovers_alone, why_untouched
 from krepair.formats.checkpoint import encode_epochs
 from krepair.formats.filenames import (
@@ -82,7 +82,7 @@ from krepair.rules.recovery import (
     why_not_rolled,
     why_point_stays,
 )
-from krepair.rules.snapshots import SeenSnapshots, SnapshotReason
+from krepair.rules.snapshots import SnapshotFacts, SnapshotReason
 
 CLEAN = (
     "the broker was stopped cleanly: its next start recovers nothing, so there is nothing to do beforehand"
@@ -98,16 +98,16 @@ class Recovery(Fix):
     work = WorkKind.RECOVER
     after = ("leftovers", "markers", "tail", "epochs", "snapshots", "index")
 
-    def best_way(self, surveys: Sequence[Survey]) -> str:
+    def best_way(self, analyses: Sequence[PartitionAnalysis]) -> str:
         """Return an empty string where no partition has anything to gain."""
-        results = (survey.seen(RECOVERY_SEEN) for survey in surveys)
+        results = (analysis.result(RECOVERY_RESULT) for analysis in analyses)
         return (
             self.name
             if any(result is not None and result.before > result.after for result in results)
             else ""
         )
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Read the segments that a start would recover, in one job, and work out what it would leave.
 
         Raises:
@@ -115,33 +115,33 @@ class Recovery(Fix):
         """
         if context.view.clean_shutdown:
             if purpose == "plan":
-                for survey in surveys:
-                    survey.put(RECOVERY_SEEN, Recovered(Seen(notes=(f"recovery: {CLEAN}",))))
+                for analysis in analyses:
+                    analysis.put(RECOVERY_RESULT, Recovered(Proposal(notes=(f"recovery: {CLEAN}",))))
             return
         if purpose == "check":
-            for survey in surveys:
-                _look_at_gain(context, survey)
+            for analysis in analyses:
+                _look_at_gain(context, analysis)
             return
         refuse_standing_fences(context.view)
-        ranges = [Range(context, survey) for survey in surveys if survey.partition.segments]
+        ranges = [Range(context, analysis) for analysis in analyses if analysis.partition.segments]
         look_at_ranges(context, ranges)
         for range_ in ranges:
-            range_.survey.put(RECOVERY_SEEN, range_.outcome())
+            range_.analysis.put(RECOVERY_RESULT, range_.outcome())
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return the files of the range as a recovery would leave them, and the new segment."""
-        return (survey.seen(RECOVERY_SEEN) or Recovered()).seen
+        return (analysis.result(RECOVERY_RESULT) or Recovered()).seen
 
-    def look_root(self, context: Context) -> SeenRoot:
+    def look_root(self, context: Context) -> RootProposal:
         """Return the entries of the recovery points, in the order of the partitions."""
         results = {
-            survey.partition.folder: result
-            for survey in context.surveys.values()
-            if (result := survey.seen(RECOVERY_SEEN)) is not None
+            analysis.partition.folder: result
+            for analysis in context.analyses.values()
+            if (result := analysis.result(RECOVERY_RESULT)) is not None
         }
         raised = [result for result in results.values() if result.line is not None]
         if not raised:
-            return SeenRoot()
+            return RootProposal()
         file = context.view.recovery_point.file
         text = _sums(results)
         change = ChangeLines(
@@ -154,7 +154,7 @@ class Recovery(Fix):
             undo=KeepOriginal(),
         )
         others = (f"recovery: {other}" for other in _other_log_dirs(context))
-        return SeenRoot(changes=(change,), notes=(f"recovery: {text}", *others))
+        return RootProposal(changes=(change,), notes=(f"recovery: {text}", *others))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the changes of all partitions."""
@@ -194,15 +194,15 @@ def refuse_standing_fences(view: LogDir) -> None:
         )
 
 
-def _look_at_gain(context: Context, survey: Survey) -> None:
+def _look_at_gain(context: Context, analysis: PartitionAnalysis) -> None:
     """Store, for ``check``, how many bytes a start would read without need; everything was read already."""
-    range_ = Range(context, survey)
+    range_ = Range(context, analysis)
     if (
         range_.left is None
         and range_.spares_reading
-        and not any(facts.summary.damage for facts in survey.segments[:-1])
+        and not any(facts.summary.damage for facts in analysis.segments[:-1])
     ):
-        survey.put(RECOVERY_SEEN, Recovered(before=range_.before))
+        analysis.put(RECOVERY_RESULT, Recovered(before=range_.before))
 
 
 def _sums(results: Mapping[str, Recovered]) -> str:
@@ -249,7 +249,7 @@ class Recovered(NamedTuple):
         still: why a start still reads bytes; empty if it reads none.
     """
 
-    seen: Seen = Seen()
+    seen: Proposal = Proposal()
     line: ChangedLine | None = None
     before: int = 0
     batches: int = 0
@@ -257,7 +257,7 @@ class Recovered(NamedTuple):
     still: str = ""
 
 
-RECOVERY_SEEN: Sight[Recovered] = Sight("what an unclean start would recover")
+RECOVERY_RESULT: ResultKey[Recovered] = ResultKey("what an unclean start would recover")
 
 
 class Range:
@@ -277,9 +277,9 @@ class Range:
         notes: notes for the reviewer.
     """
 
-    def __init__(self, context: Context, survey: Survey) -> None:
-        partition = survey.partition
-        self.survey = survey
+    def __init__(self, context: Context, analysis: PartitionAnalysis) -> None:
+        partition = analysis.partition
+        self.analysis = analysis
         self.view = context.view
         self.key = partition.key
         points = context.view.recovery_point.offsets
@@ -287,11 +287,11 @@ class Range:
         floor = floor_of([segment.base_offset for segment in partition.segments], self.point or 0)
         self.floor = 0 if floor is None else floor
         segments = tuple(each for each in partition.segments if each.base_offset >= self.floor)
-        self.part = Survey(
-            partition._replace(segments=segments), survey.settings, high_watermark=survey.high_watermark
+        self.part = PartitionAnalysis(
+            partition._replace(segments=segments), analysis.settings, high_watermark=analysis.high_watermark
         )
         before = tuple(each for each in partition.segments if each.base_offset < self.floor)
-        self.below = Survey(partition._replace(segments=before), survey.settings)
+        self.below = PartitionAnalysis(partition._replace(segments=before), analysis.settings)
         self.before = sum(segment.log.size for segment in segments)
         self.changes: list[Change] = []
         self.notes: list[str] = []
@@ -303,7 +303,7 @@ class Range:
         self.left = self._why_left()
 
     def _why_left(self) -> LeftAlone | None:
-        partition, settings, view = self.survey.partition, self.survey.settings, self.view
+        partition, settings, view = self.analysis.partition, self.analysis.settings, self.view
         special = next((file for file in partition.specials if file.name.endswith(SEGMENT_SUFFIXES)), None)
         return why_point_stays(
             PointLine(
@@ -328,7 +328,7 @@ class Range:
     @property
     def all_changes(self) -> list[Change]:
         """Return the changes of earlier fixes, followed by those of the range."""
-        return [*self.survey.changes, *self.changes]
+        return [*self.analysis.changes, *self.changes]
 
     # -- what comes of it
 
@@ -337,18 +337,18 @@ class Range:
         if self.left is not None:
             note = f"recovery: its recovery point stays: {self.left.why}"
             still = f"left alone, code {self.left.code}"
-            return self._still_reads(Seen(left=self.left, left_note=note), still)
-        folder = self.survey.partition.folder
+            return self._still_reads(Proposal(left=self.left, left_note=note), still)
+        folder = self.analysis.partition.folder
         if not self.spares_reading:
             text = (
                 f"{self.not_rolled}; the next start still reads its {self.before:,} bytes"
                 if self.not_rolled and self.before
                 else self.not_rolled or "the next start reads nothing that it need not"
             )
-            return self._still_reads(Seen(notes=(f"recovery: {text}",)), self.not_rolled)
+            return self._still_reads(Proposal(notes=(f"recovery: {text}",)), self.not_rolled)
         if self.not_rolled:
             self.notes.append(f"recovery: {self.not_rolled}; its active segment is still read")
-        taken = {change.name for change in self.survey.changes if isinstance(change, ReplaceFile)}
+        taken = {change.name for change in self.analysis.changes if isinstance(change, ReplaceFile)}
         indexes, _ = index_changes(self.part, bases_touched(self.all_changes))
         small = (*self.small, *indexes, *self.aborts)
         made: list[Change] = [replace(file, rule=RECOVERED) for file in small if file.name not in taken]
@@ -370,7 +370,7 @@ class Range:
         line = ChangedLine(topic, number, old=self.point, new=max(self.log_end, self.point or 0))
         after, raises = 0 if self.roll else size, line.old != line.new
         return Recovered(
-            Seen(
+            Proposal(
                 changes=tuple(made),
                 notes=(self._told(after), *self.notes),
                 log_end=self.log_end,
@@ -383,11 +383,11 @@ class Range:
             still=self.not_rolled if after else "",
         )
 
-    def _still_reads(self, seen: Seen, still: str) -> Recovered:
+    def _still_reads(self, seen: Proposal, still: str) -> Recovered:
         return Recovered(seen, before=self.before, after=self.before, still=still)
 
     def _told(self, after: int) -> str:
-        mark = self.survey.high_watermark
+        mark = self.analysis.high_watermark
         valid = sum(facts.summary.valid_bytes for facts in self.part.segments_after)
         text = (
             f"recovery: recovery point {'missing' if self.point is None else self.point}, log end {self.log_end}, "
@@ -419,9 +419,9 @@ def _look_below(context: Context, ranges: Sequence[Range]) -> None:
     if context.version is not None and context.version >= FIRST_WITHOUT_SANITY_CHECK:
         return
     range_of = {id(range_.below): range_ for range_ in ranges}
-    for survey, segment, result in rebuilt_by_a_load(context, [range_.below for range_ in ranges]):
-        range_ = range_of[id(survey)]
-        replaced = {name for change in range_.survey.changes for name in change.touches}
+    for analysis, segment, result in rebuilt_by_a_load(context, [range_.below for range_ in ranges]):
+        range_ = range_of[id(analysis)]
+        replaced = {name for change in range_.analysis.changes for name in change.touches}
         names = {segment_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
         if isinstance(result, Failed):
             range_.leave("unreadable", result.why)
@@ -432,16 +432,16 @@ def _look_below(context: Context, ranges: Sequence[Range]) -> None:
 
 def _read(context: Context, ranges: Sequence[Range]) -> None:
     """Read every batch of the ranges and their indexes; what earlier fixes have read is not read again."""
-    unread = [range_ for range_ in ranges if range_.survey.log is None]
+    unread = [range_ for range_ in ranges if range_.analysis.log is None]
     read_logs_and_indexes(context, [range_.part for range_ in unread], "regenerate", trim_active=True)
-    known = [range_ for range_ in ranges if range_.survey.log is not None]
+    known = [range_ for range_ in ranges if range_.analysis.log is not None]
     for range_ in known:
-        range_.part.log = _from(range_.survey.log, range_.floor)
+        range_.part.log = _from(range_.analysis.log, range_.floor)
     look_at_indexes(context, [range_.part for range_ in known], "regenerate", trim_active=True)
     for range_ in ranges:
-        range_.part.log_after = _from(range_.survey.log_after, range_.floor)
+        range_.part.log_after = _from(range_.analysis.log_after, range_.floor)
         for facts in range_.part.segments:
-            range_.survey.digests[log_name(facts.base_offset)] = facts.summary.headers
+            range_.analysis.digests[log_name(facts.base_offset)] = facts.summary.headers
         problem = range_.part.log.problem if range_.part.log is not None else None
         if problem is not None and problem.code != "txnindex-damage":
             range_.left = problem
@@ -457,12 +457,12 @@ def _from(log: LogFacts | None, floor: int) -> LogFacts | None:
 
 def _cut(context: Context, ranges: Sequence[Range]) -> None:
     """Cut torn tails; skip partitions with other damage."""
-    look_at_damage(context, [range_.part for range_ in ranges if not changes_logs(range_.survey.changes)])
+    look_at_damage(context, [range_.part for range_ in ranges if not changes_logs(range_.analysis.changes)])
     torn = []
     for range_ in ranges:
-        if changes_logs(range_.survey.changes):
+        if changes_logs(range_.analysis.changes):
             if any(
-                isinstance(change, SetAside) or _is_by_consent(change) for change in range_.survey.changes
+                isinstance(change, SetAside) or _is_by_consent(change) for change in range_.analysis.changes
             ):
                 range_.leave(
                     "damage",
@@ -478,7 +478,7 @@ def _cut(context: Context, ranges: Sequence[Range]) -> None:
             torn.append(range_)
     decide(context, [range_.part for range_ in torn])
     for range_ in torn:
-        proposal = range_.part.seen(TAIL_SEEN) or Seen()
+        proposal = range_.part.result(TAIL_RESULT) or Proposal()
         if not proposal.changes:
             text = "its torn tail cannot be cut" if proposal.left is None else proposal.left.why
             range_.leave("damage", "; ".join([text, *proposal.notes]))
@@ -501,7 +501,7 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
         range_.left = range_.left or why_ends_differ(segments, start)
         taken = {segment_name(range_.log_end, suffix) for suffix in SEGMENT_SUFFIXES}
         orphan = next(
-            (file.name for file in range_.survey.partition.orphan_indexes if file.name in taken), ""
+            (file.name for file in range_.analysis.partition.orphan_indexes if file.name in taken), ""
         )
         if orphan and range_.roll and segments[-1].summary.valid_bytes:
             text = f"{orphan} is without its log, where the new segment would be"
@@ -511,10 +511,10 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
 
 
 def _see_epochs(context: Context, range_: Range, segments: Sequence[SegmentFacts]) -> None:
-    partition = range_.survey.partition
+    partition = range_.analysis.partition
     if any(
         isinstance(each, ReplaceFile) and each.name == LEADER_EPOCH_CHECKPOINT
-        for each in range_.survey.changes
+        for each in range_.analysis.changes
     ):
         return
     file = read_epochs_file(partition)
@@ -522,16 +522,16 @@ def _see_epochs(context: Context, range_: Range, segments: Sequence[SegmentFacts
     log = epochs_of_log(
         [each.summary for each in segments],
         log_start,
-        compacted=range_.survey.settings.compacts,
+        compacted=range_.analysis.settings.compacts,
         recorded=file.recorded.entries,
     )
-    is_whole = len(segments) == len(range_.survey.partition.segments)
+    is_whole = len(segments) == len(range_.analysis.partition.segments)
     chosen = choose_epochs(file.recorded, log, segments, context.version, file.wrong, is_whole=is_whole)
     range_.left = range_.left or chosen.left
     if chosen.entries is None:
         return
     if file.digest:
-        range_.survey.digests[LEADER_EPOCH_CHECKPOINT] = file.digest
+        range_.analysis.digests[LEADER_EPOCH_CHECKPOINT] = file.digest
     count = count_text(len(chosen.entries), "entry", "entries")
     range_.small.append(
         made_anew(
@@ -550,9 +550,9 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
     rules = rules_now(context)
     targets = []
     for range_ in ranges:
-        partition = range_.survey.partition
-        facts = (*range_.survey.segments_after, *range_.part.segments_after)
-        target = target_of(context.view, partition, facts, range_.all_changes, range_.survey.settings)
+        partition = range_.analysis.partition
+        facts = (*range_.analysis.segments_after, *range_.part.segments_after)
+        target = target_of(context.view, partition, facts, range_.all_changes, range_.analysis.settings)
         targets.append(target.recovered(range_.floor, range_.log_end))
     snapshots = see_snapshots(targets, rules, context.engine, clean=False, always=True)
     for range_, seen in zip(ranges, snapshots, strict=True):
@@ -562,10 +562,10 @@ def _see_snapshots(context: Context, ranges: Sequence[Range]) -> None:
             _take_snapshots(range_, seen)
 
 
-def _take_snapshots(range_: Range, seen: SeenSnapshots) -> None:
-    folder, data = range_.survey.partition.folder, seen.data or b""
+def _take_snapshots(range_: Range, seen: SnapshotFacts) -> None:
+    folder, data = range_.analysis.partition.folder, seen.data or b""
     existing = next(
-        (each for each in range_.survey.partition.snapshots if each.offset == range_.log_end), None
+        (each for each in range_.analysis.partition.snapshots if each.offset == range_.log_end), None
     )
     file = None if existing is None else existing.file
     if range_.log_end > seen.bases[0] and not (file is not None and same_bytes(file, data)):
@@ -591,7 +591,7 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
     chosen = [range_ for range_ in ranges if _has_transactions(range_)]
     items = []
     for range_ in chosen:
-        partition = range_.survey.partition
+        partition = range_.analysis.partition
         try:
             start = replayed_from(partition, range_.floor)
         except OSError as error:
@@ -614,7 +614,7 @@ def _see_aborts(context: Context, ranges: Sequence[Range]) -> None:
         for each in result.problems:
             if each.base_offset not in touched:
                 if each.base_offset >= range_.floor:
-                    range_.aborts.append(transaction_index(range_.survey.partition.folder, each, RECOVERED))
+                    range_.aborts.append(transaction_index(range_.analysis.partition.folder, each, RECOVERED))
             elif made.get(each.base_offset) != each.digest_after:
                 name = segment_name(each.base_offset, ".txnindex")
                 text = f"{name}: {each.text}; its log changes too: change that first, then recover it"

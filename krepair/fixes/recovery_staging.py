@@ -122,8 +122,10 @@ def _epochs_again(work: Work, staging: Staging, segments: Sequence[SegmentFacts]
     file = read_epochs_file(staging.listed)
     zero = writes_epoch_zero(version_of(work.plan.policy.broker_version))
     recorded = file.recorded.entries
-    rises = epochs_of_log([one.summary for one in segments], floor, compacted=False, recorded=recorded).rises
-    after = epochs_after_recovery(recorded, rises, staging.plan.log_end_offset, with_zero=zero)
+    epoch_starts = epochs_of_log(
+        [one.summary for one in segments], floor, compacted=False, recorded=recorded
+    ).epoch_starts
+    after = epochs_after_recovery(recorded, epoch_starts, staging.plan.log_end_offset, with_zero=zero)
     return Made(encode_epochs(after), file.wrong)
 
 

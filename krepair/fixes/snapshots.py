@@ -12,16 +12,16 @@ import numpy as np
 from krepair.checks.catalogue import Finding, of_version
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed, Place, ScanItem, ScanResult
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import Made, made_anew, removed
-from krepair.fixes.fix import Fix, Purpose, Seen, looked_at, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, looked_at, waits
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.gate import gaps_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
 from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.survey import Sight, Survey, next_start_of
 from krepair.fixes.untouched import (
     beside,
     waits_for_swap,
@@ -50,7 +50,7 @@ from krepair.rules.snapshots import (
     Forgotten,
     JudgedFiles,
     ProducerTable,
-    SeenSnapshots,
+    SnapshotFacts,
     SnapshotFile,
     SnapshotReason,
     StateRules,
@@ -179,7 +179,7 @@ def see_snapshots(
     clean: bool,
     always: bool = False,
     closes: bool = False,
-) -> list[SeenSnapshots | None]:
+) -> list[SnapshotFacts | None]:
     """Return what is wrong with each target's snapshots and what belongs at its log end; None without a log.
 
     Args:
@@ -229,7 +229,7 @@ class _Look:
         self.failed: dict[int, str] = {}
         self.start = -1
         self.needed: tuple[int, ...] = ()
-        self.seen = SeenSnapshots((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
+        self.seen = SnapshotFacts((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
         self.open = OpenTransactions(self.bases, {}, self._is_whole, target.gaps)
         self.suspected: dict[SnapshotFile, tuple[Int64s, bool]] = {}
 
@@ -463,7 +463,7 @@ def _damaged(facts: SegmentFacts) -> str:
     )
 
 
-SNAPSHOTS_SEEN: Sight[SeenSnapshots | None] = Sight("producer snapshots")
+SNAPSHOTS_RESULT: ResultKey[SnapshotFacts | None] = ResultKey("producer snapshots")
 _UNKNOWN = (
     "producer snapshots: no valid one is left, and the log was compacted or cut at its start: producers without any "
     "remaining batch are unknown, so a retry of their last batch would be appended twice"
@@ -484,36 +484,38 @@ class Snapshots(Fix):
     name = "snapshots"
     after = ("markers", "tail")
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Compare the snapshots with the ends of the logs.
 
         If a snapshot is wrong, the log is read from the newest valid snapshot on, except for parts scanned already.
         """
-        looked = looked_at(surveys, purpose)
-        touched = [survey for survey in looked if not why_not_looked_at(survey.partition, survey.settings)]
+        looked = looked_at(analyses, purpose)
+        touched = [
+            analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
+        ]
         see_next_starts(context, touched)
         targets = [
             target_of(
-                context.view, survey.partition, survey.segments_after, survey.changes, survey.settings
-            ).at_start(next_start_of(survey))
-            for survey in touched
+                context.view, analysis.partition, analysis.segments_after, analysis.changes, analysis.settings
+            ).at_start(next_start_of(analysis))
+            for analysis in touched
         ]
         clean = context.view.clean_shutdown
         results = see_snapshots(targets, rules_now(context), context.engine, clean=clean, closes=True)
-        for survey, result in zip(touched, results, strict=True):
-            survey.put(SNAPSHOTS_SEEN, result)
+        for analysis, result in zip(touched, results, strict=True):
+            analysis.put(SNAPSHOTS_RESULT, result)
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR501 to KR506, the snapshot to build, and those to remove."""
-        apart = beside(survey)
+        apart = beside(analysis)
         damaged = apart is not None and any(finding.rule == "KR501" for finding in _beside_swap(apart))
         if apart is not None and (damaged or snapshot_changes(apart)[0]):
-            return waits(survey, "producer snapshots")
-        result = survey.seen(SNAPSHOTS_SEEN)
+            return waits(analysis, "producer snapshots")
+        result = analysis.result(SNAPSHOTS_RESULT)
         if result is None:
-            return Seen(_beside_swap(survey))
-        findings = chain(snapshot_findings(survey, result), _many_producers(context, survey, result))
-        return Seen(findings, *snapshot_changes(survey), log_end=result.log_end)
+            return Proposal(_beside_swap(analysis))
+        findings = chain(snapshot_findings(analysis, result), _many_producers(context, analysis, result))
+        return Proposal(findings, *snapshot_changes(analysis), log_end=result.log_end)
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         return (
@@ -538,9 +540,11 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
     if recovered_from is not None:
         targets = [target.recovered(recovered_from)]
     elif work.view.clean_shutdown:
-        survey = Survey(staging.listed, work.settings(staging), changes=list(staging.plan.changes))
-        see_next_starts(work.context, [survey])
-        targets = [target.at_start(next_start_of(survey))]
+        analysis = PartitionAnalysis(
+            staging.listed, work.settings(staging), changes=list(staging.plan.changes)
+        )
+        see_next_starts(work.context, [analysis])
+        targets = [target.at_start(next_start_of(analysis))]
     else:  # planned after an unclean stop, or after a clean one whose marker the fence holds now: try both
         floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
         named = int(change.name.partition(".")[0])
@@ -586,9 +590,9 @@ def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
 # -- findings
 
 
-def snapshot_findings(survey: Survey, result: SeenSnapshots) -> Iterator[Finding]:
+def snapshot_findings(analysis: PartitionAnalysis, result: SnapshotFacts) -> Iterator[Finding]:
     """Yield what is wrong with the snapshots of one partition."""
-    folder = survey.partition.folder
+    folder = analysis.partition.folder
     name, text = result.unread
     if name:
         unknown = any(isinstance(file.damage, UnknownVersion) for file in result.files if file.name == name)
@@ -642,16 +646,18 @@ def snapshot_findings(survey: Survey, result: SeenSnapshots) -> Iterator[Finding
             )
 
 
-def _many_producers(context: Context, survey: Survey, result: SeenSnapshots) -> Iterator[Finding]:
+def _many_producers(
+    context: Context, analysis: PartitionAnalysis, result: SnapshotFacts
+) -> Iterator[Finding]:
     """Yield KR506 with figures of the newest snapshot, if a broker keeps very many producers."""
     newest = result.judged.base
     if newest is None or newest.producers < _MANY or newest.size > SNAPSHOT_AT_MOST_BYTES:
         return
     try:
-        data = read_whole(f"{survey.partition.path}/{newest.name}", SNAPSHOT_AT_MOST_BYTES)
+        data = read_whole(f"{analysis.partition.path}/{newest.name}", SNAPSHOT_AT_MOST_BYTES)
     except OSError as error:
         text = f"could not be read: {why(error)}"
-        yield Finding(rule="KR308", partition=survey.partition.folder, file=newest.name, evidence=text)
+        yield Finding(rule="KR308", partition=analysis.partition.folder, file=newest.name, evidence=text)
         return
     _, _, sequence, offset, delta, timestamp, _, open_from = producer_snapshot.table(data).T
     once = int(np.count_nonzero((offset >= 0) & (sequence == delta)))
@@ -664,7 +670,7 @@ def _many_producers(context: Context, survey: Survey, result: SeenSnapshots) -> 
     forgets = "" if not len(ended) else f": from {time_text(first)} to {time_text(last)}"
     yield Finding(
         rule="KR506",
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         file=newest.name,
         evidence=f"{len(timestamp):,} producer ids, {once:,} of them of one batch only, {newest.size} bytes; "
         f"{count_text(len(result.files), 'snapshot')} here of {sum(file.size for file in result.files)} bytes. A "
@@ -684,30 +690,30 @@ def _forgotten_text(forgotten: Forgotten) -> str:
     return f"{count} open here, but the log has no batch of it and no end of it: {shown}{more}"
 
 
-def _beside_swap(survey: Survey) -> Iterator[Finding]:
+def _beside_swap(analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield the findings that snapshots show by themselves, if the log end depends on a pending swap."""
-    if not waits_for_swap(survey.partition, survey.settings):
+    if not waits_for_swap(analysis.partition, analysis.settings):
         return
     waits = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
-    for name, position, text in snapshot_problems(survey.partition):
+    for name, position, text in snapshot_problems(analysis.partition):
         rule = "KR501" if position >= 0 else "KR308"
         evidence = f"{text}; {waits}" if position >= 0 else text
         yield Finding(
-            rule=rule, partition=survey.partition.folder, file=name, position=position, evidence=evidence
+            rule=rule, partition=analysis.partition.folder, file=name, position=position, evidence=evidence
         )
 
 
-def _counted(result: SeenSnapshots) -> str:
+def _counted(result: SnapshotFacts) -> str:
     return f"{result.producers} producers, {result.open_transactions} of them with an open transaction"
 
 
-def _state_text(result: SeenSnapshots) -> str:
+def _state_text(result: SnapshotFacts) -> str:
     if result.left:
         return f"left as it is: {result.left}"
     return f"{_counted(result)} at the log end {result.log_end}, {_source(result)}"
 
 
-def _source(result: SeenSnapshots) -> str:
+def _source(result: SnapshotFacts) -> str:
     if result.judged.base is None:
         return f"by the log from offset {result.log_start} on"
     if result.judged.at_end:
@@ -730,14 +736,14 @@ def snapshot_problems(partition: Partition) -> Iterator[tuple[str, int, str]]:
 # -- forecast
 
 
-def snapshot_forecast(survey: Survey, loaded: LoadedLog | None) -> str:
+def snapshot_forecast(analysis: PartitionAnalysis, loaded: LoadedLog | None) -> str:
     """Return what the next start does with wrong snapshots, in words for its forecast, or empty.
 
     Args:
-        survey: analyzed partition.
+        analysis: analyzed partition.
         loaded: simulated load of the log, None if unknown.
     """
-    result = survey.seen(SNAPSHOTS_SEEN)
+    result = analysis.result(SNAPSHOTS_RESULT)
     if result is None or result.left or loaded is None:
         return ""
     if result.forgets:
@@ -768,28 +774,28 @@ def _names(offsets: Sequence[int]) -> str:
 # -- plan
 
 
-def snapshot_changes(survey: Survey) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
+def snapshot_changes(analysis: PartitionAnalysis) -> tuple[tuple[ReplaceFile, ...], tuple[str, ...]]:
     """Return the snapshot to build and those to remove, and notes for the reviewer."""
-    result = survey.seen(SNAPSHOTS_SEEN)
+    result = analysis.result(SNAPSHOTS_RESULT)
     if result is None:
         return (), ()
-    wrong, taken = result.judged.wrong, names_removed(survey.changes)
+    wrong, taken = result.judged.wrong, names_removed(analysis.changes)
     if result.left:
         is_told = wrong or not result.files or any(result.unread)
         return (), (f"its producer snapshots are left alone: {result.left}",) if is_told else ()
-    changes = [_made(survey, result)] if result.makes else []
+    changes = [_made(analysis, result)] if result.makes else []
     changes += [
-        _closed(survey, forgotten) for forgotten in result.rewritten if forgotten.file.name not in taken
+        _closed(analysis, forgotten) for forgotten in result.rewritten if forgotten.file.name not in taken
     ]
     changes += [
-        _set_aside(survey, file, reason)
+        _set_aside(analysis, file, reason)
         for file, reason in wrong
         if file.name not in taken and not (result.makes and file.name == result.name_at_end)
     ]
-    return tuple(changes), _notes(survey, result) if result.makes else ()
+    return tuple(changes), _notes(analysis, result) if result.makes else ()
 
 
-def _notes(survey: Survey, result: SeenSnapshots) -> tuple[str, ...]:
+def _notes(analysis: PartitionAnalysis, result: SnapshotFacts) -> tuple[str, ...]:
     """Return notes on what stays unknown, and on the transactions that read_committed consumers wait for."""
     table = producer_snapshot.table(result.data or b"")
     opened = table[table[:, -1] >= 0]
@@ -800,25 +806,25 @@ def _notes(survey: Survey, result: SeenSnapshots) -> tuple[str, ...]:
     ]
     if len(opened) > _FEW:
         lines.append(f"producer snapshots: {len(opened) - _FEW} more have a transaction open")
-    if result.judged.base is None and (survey.settings.compacts or result.log_start > 0):
+    if result.judged.base is None and (analysis.settings.compacts or result.log_start > 0):
         lines.append(_UNKNOWN)
     return tuple(lines)
 
 
-def _made(survey: Survey, result: SeenSnapshots) -> ReplaceFile:
+def _made(analysis: PartitionAnalysis, result: SnapshotFacts) -> ReplaceFile:
     before = next((file for file in result.files if file.offset == result.log_end), None)
     reason = f"{_damage_text(before)}{_counted(result)}, {_source(result)}"
-    folder, data = survey.partition.folder, result.data or b""
+    folder, data = analysis.partition.folder, result.data or b""
     return made_anew(folder, result.name_at_end, before, data, _first_rule(result), reason)
 
 
-def _closed(survey: Survey, forgotten: Forgotten) -> ReplaceFile:
+def _closed(analysis: PartitionAnalysis, forgotten: Forgotten) -> ReplaceFile:
     file, data = forgotten.file, forgotten.data
-    return made_anew(survey.partition.folder, file.name, file, data, FORGOTTEN, _forgotten_text(forgotten))
+    return made_anew(analysis.partition.folder, file.name, file, data, FORGOTTEN, _forgotten_text(forgotten))
 
 
-def _set_aside(survey: Survey, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
-    return removed(survey.partition.folder, file, _RULES[reason], f"{_damage_text(file)}{reason.value}")
+def _set_aside(analysis: PartitionAnalysis, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
+    return removed(analysis.partition.folder, file, _RULES[reason], f"{_damage_text(file)}{reason.value}")
 
 
 def _damage_text(file: SnapshotFile | None) -> str:
@@ -826,7 +832,7 @@ def _damage_text(file: SnapshotFile | None) -> str:
     return "" if damage is None else f"{damage.text}; "
 
 
-def _first_rule(result: SeenSnapshots) -> str:
+def _first_rule(result: SnapshotFacts) -> str:
     if result.forgets:
         return "KR503"
     reasons = {reason for _, reason in result.judged.wrong}

@@ -27,9 +27,9 @@ from krepair.errors import (
     VerifyFailedError,
     is_forbidden,
 )
+from krepair.fixes.analysis import LogFacts, PartitionAnalysis
 from krepair.fixes.context import Context, place_in, watermark_of
 from krepair.fixes.logs import facts_of, parts_after, scan_item
-from krepair.fixes.survey import LogFacts, Survey
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.logdir.config import Settings, TopicSettings, recorded_settings
@@ -284,8 +284,8 @@ class Work:
         )
         return Context(self.view, self._settings, options, self.engine, self.scratch)
 
-    def survey(self, staging: Staging, facts: Iterable[SegmentFacts] = ()) -> Survey:
-        """Return a partition's survey as fixes see it when they plan, with all changes of the plan proposed.
+    def analysis(self, staging: Staging, facts: Iterable[SegmentFacts] = ()) -> PartitionAnalysis:
+        """Return a partition's analysis as fixes see it when they plan, with all changes of the plan proposed.
 
         Args:
             facts: facts of its logs as they will be after these changes.
@@ -294,7 +294,7 @@ class Work:
             StalePlanError: the plan was edited.
         """
         partition = staging.listed
-        return Survey(
+        return PartitionAnalysis(
             partition,
             self.settings(staging),
             high_watermark=self.high_watermark(staging),
@@ -366,9 +366,9 @@ class Work:
         ]
         missing = [part for part in parts if part.base_offset not in staging.facts]
         if missing:
-            context, survey = self.context, self.survey(staging)
+            context, analysis = self.context, self.analysis(staging)
         items = (
-            (part.base_offset, scan_item(context, survey, part.segment, without=part.without))
+            (part.base_offset, scan_item(context, analysis, part.segment, without=part.without))
             for part in missing
         )
         for base_offset, result in self.engine.each(scan, items):

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from krepair.checks.catalogue import Finding, Severity, counts, of_version
 from krepair.engine.items import Failed
 from krepair.errors import UsageError
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.fix import Fix, Purpose, Seen, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, waits
 from krepair.fixes.logs import Ranges, next_base_of, read_logs
 from krepair.fixes.second_readings import SecondReading, aborts_again, gone
 from krepair.fixes.staging import Kind, Staging, Work
-from krepair.fixes.survey import Sight, Survey, next_start_of
 from krepair.fixes.untouched import (
     beside,
     beside_leftovers,
@@ -58,20 +58,20 @@ from krepair.rules.tail import (
 if TYPE_CHECKING:
     from krepair.rewrite.damage import MapItem, MapResult, MendedItem, MendedResult
 
-DAMAGE_SEEN: Sight[dict[int, MapResult]] = Sight("damage")
+DAMAGE_RESULT: ResultKey[dict[int, MapResult]] = ResultKey("damage")
 
 
-def maps_of(survey: Survey) -> Mapping[int, MapResult]:
+def maps_of(analysis: PartitionAnalysis) -> Mapping[int, MapResult]:
     """Return the maps of a partition's damaged logs, by base offset."""
-    return survey.seen(DAMAGE_SEEN) or {}
+    return analysis.result(DAMAGE_RESULT) or {}
 
 
-def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
+def look_at_damage(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
     """Map every damaged log of partitions that were read."""
     work = [
-        (survey, number)
-        for survey in surveys
-        for number, facts in enumerate(survey.segments)
+        (analysis, number)
+        for analysis in analyses
+        for number, facts in enumerate(analysis.segments)
         if facts.summary.damage
     ]
     if not work:
@@ -79,82 +79,82 @@ def look_at_damage(context: Context, surveys: Sequence[Survey]) -> None:
     maps: dict[str, dict[int, MapResult]] = {}
     from krepair.rewrite.damage import map_damage
 
-    items = (((survey, number), _item(context.view, survey, number)) for survey, number in work)
-    for (survey, number), result in context.engine.each(map_damage, items):
-        base_offset = survey.segments[number].base_offset
-        maps.setdefault(survey.partition.folder, {})[base_offset] = result
-    for survey in surveys:
-        if survey.partition.folder in maps:
-            survey.put(DAMAGE_SEEN, maps[survey.partition.folder])
+    items = (((analysis, number), _item(context.view, analysis, number)) for analysis, number in work)
+    for (analysis, number), result in context.engine.each(map_damage, items):
+        base_offset = analysis.segments[number].base_offset
+        maps.setdefault(analysis.partition.folder, {})[base_offset] = result
+    for analysis in analyses:
+        if analysis.partition.folder in maps:
+            analysis.put(DAMAGE_RESULT, maps[analysis.partition.folder])
 
 
-def _item(log_dir: LogDir, survey: Survey, number: int) -> MapItem:
+def _item(log_dir: LogDir, analysis: PartitionAnalysis, number: int) -> MapItem:
     from krepair.rewrite.damage import MapItem
 
-    facts = survey.segments[number]
-    bases = [segment.base_offset for segment in survey.partition.segments]
+    facts = analysis.segments[number]
+    bases = [segment.base_offset for segment in analysis.partition.segments]
     later = [base for base in bases if base > facts.base_offset]
     following_offset = later[0] if later else INT64_MAX
     if facts.summary.damage == D_OFFSET_ORDER:
-        following_offset = next_base_of(log_dir, survey.partition, facts.base_offset)
+        following_offset = next_base_of(log_dir, analysis.partition, facts.base_offset)
     return MapItem(
-        place=place_of(log_dir, survey.partition),
+        place=place_of(log_dir, analysis.partition),
         base_offset=facts.base_offset,
         size=facts.summary.file_size,
         first=valid_range(facts.summary),
         damage=facts.summary.damage,
         text=facts.summary.damage_text,
         highest=min(facts.base_offset + INT32_MAX, following_offset - 1),
-        interval_bytes=survey.settings.index_interval_bytes,
+        interval_bytes=analysis.settings.index_interval_bytes,
         next_base=later[0] if later else -1,
     )
 
 
-def damaged_logs(survey: Survey) -> DamagedLogs:
+def damaged_logs(analysis: PartitionAnalysis) -> DamagedLogs:
     """Return what the rules of damage need to know of a partition."""
-    read = {} if survey.log is None else survey.log.txn_entries
+    read = {} if analysis.log is None else analysis.log.txn_entries
     return DamagedLogs(
-        folder=survey.partition.folder,
-        segments=survey.segments,
+        folder=analysis.partition.folder,
+        segments=analysis.segments,
         unread_aborts=tuple(
             one.base_offset
-            for one in survey.partition.segments
+            for one in analysis.partition.segments
             if one.txn_index is not None and one.txn_index.size and one.base_offset not in read
         ),
-        maps=maps_of(survey),
-        listed=len(survey.partition.segments),
-        log_start=survey.log_start,
+        maps=maps_of(analysis),
+        listed=len(analysis.partition.segments),
+        log_start=analysis.log_start,
     )
 
 
-def damages_in(log_dir: LogDir, survey: Survey) -> tuple[Damaged, ...]:
+def damages_in(log_dir: LogDir, analysis: PartitionAnalysis) -> tuple[Damaged, ...]:
     """Return every damaged range of a partition that could be mapped, ascending."""
-    return damages_of(damaged_logs(survey), _written(log_dir, survey))
+    return damages_of(damaged_logs(analysis), _written(log_dir, analysis))
 
 
-def _written(log_dir: LogDir, survey: Survey) -> Written:
-    key, clean = survey.partition.key, log_dir.clean_shutdown
+def _written(log_dir: LogDir, analysis: PartitionAnalysis) -> Written:
+    key, clean = analysis.partition.key, log_dir.clean_shutdown
     point = log_dir.recovery_point.offsets.get(key, 0)
     return Written(
         flushed=INT64_MAX if clean else point,
         recorded=INT64_MAX if clean else max(point, log_dir.high_watermark.offsets.get(key, 0)),
-        preallocated=survey.settings.preallocate,
+        preallocated=analysis.settings.preallocate,
     )
 
 
-def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
+def damage_findings(log_dir: LogDir, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield one finding per damaged range, with the loss that each repair costs."""
-    folder = survey.partition.folder
-    why = unmapped(damaged_logs(survey)) if maps_of(survey) else ""
-    for base_offset, mapped in sorted(maps_of(survey).items()):
+    folder = analysis.partition.folder
+    why = unmapped(damaged_logs(analysis)) if maps_of(analysis) else ""
+    for base_offset, mapped in sorted(maps_of(analysis).items()):
         if mapped.failure == "unreadable":
             yield Finding(rule="KR308", partition=folder, file=log_name(base_offset), evidence=mapped.why)
     if why:
-        for facts in survey.segments:
+        for facts in analysis.segments:
             if facts.summary.damage:
-                yield _unmapped_finding(survey, facts, why)
+                yield _unmapped_finding(analysis, facts, why)
         return
-    for damage in damages_in(log_dir, survey):
+    for damage in damages_in(log_dir, analysis):
         yield Finding(
             rule=damage.rule,
             partition=folder,
@@ -167,18 +167,20 @@ def damage_findings(log_dir: LogDir, survey: Survey) -> Iterator[Finding]:
             last_offset=damage.excised.last,
             records_lost=0 if damage.harmless else damage.excised.records,
             bytes_lost=0 if damage.harmless else damage.excised.bytes,
-            severity=_severity(log_dir, survey, damage),
+            severity=_severity(log_dir, analysis, damage),
         )
 
 
-def damage_that_stays(context: Context, surveys: Sequence[Survey]) -> dict[str, list[Finding]]:
+def damage_that_stays(context: Context, analyses: Sequence[PartitionAnalysis]) -> dict[str, list[Finding]]:
     """Return by partition folder the damage that counts, in logs that no change proposed so far takes or mends."""
-    left = {one.partition.folder: one for one in surveys if any(map(_is_damaged, one.segments_after))}
+    left = {one.partition.folder: one for one in analyses if any(map(_is_damaged, one.segments_after))}
     look_at_damage(context, [one for one in left.values() if not maps_of(one)])
     found = {}
-    for folder, survey in left.items():
-        taken = {log_name(base) for change in survey.changes for base in change.segments}
-        stay = [one for one in damage_findings(context.view, survey) if one.file not in taken and counts(one)]
+    for folder, analysis in left.items():
+        taken = {log_name(base) for change in analysis.changes for base in change.segments}
+        stay = [
+            one for one in damage_findings(context.view, analysis) if one.file not in taken and counts(one)
+        ]
         if stay:
             found[folder] = stay
     return found
@@ -188,11 +190,11 @@ def _is_damaged(facts: SegmentFacts) -> bool:
     return bool(facts.summary.damage)
 
 
-def _severity(log_dir: LogDir, survey: Survey, damage: Damaged) -> Severity | None:
+def _severity(log_dir: LogDir, analysis: PartitionAnalysis, damage: Damaged) -> Severity | None:
     """Return INFORMATION for padding, unless the next start recovers its segment and deletes all later ones."""
     if not damage.padding:
         return None
-    starts = next_start_of(survey).by_version.values()
+    starts = next_start_of(analysis).by_version.values()
     recovers = not log_dir.clean_shutdown and any(damage.base_offset in loaded.recovered for loaded in starts)
     return None if recovers and damage.later_go else Severity.INFORMATION
 
@@ -206,14 +208,14 @@ def _command(log_dir: LogDir, damage: Damaged) -> Next:
     return Next.of("plan", log_dir.path, "--fix", mode, *consent, out=PLAN)
 
 
-def _unmapped_finding(survey: Survey, facts: SegmentFacts, why: str) -> Finding:
+def _unmapped_finding(analysis: PartitionAnalysis, facts: SegmentFacts, why: str) -> Finding:
     rest = facts.summary.file_size - facts.summary.valid_bytes
-    mapped = maps_of(survey).get(facts.base_offset)
+    mapped = maps_of(analysis).get(facts.base_offset)
     unknown = mapped is not None and mapped.unknown
     behind = f"{facts.summary.damage_text}; {rest} bytes from here to the end of the file; "
     found = Finding(
         rule=rule_of(facts.summary.damage),
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         file=log_name(facts.base_offset),
         position=facts.summary.valid_bytes,
         evidence=why if unknown else behind + why,
@@ -233,7 +235,7 @@ def _where(damage: Damaged) -> str:
     return f"{damage.range.bytes} bytes to the end of the file{nothing}"
 
 
-TAIL_SEEN: Sight[Seen] = Sight("what becomes of damage")
+TAIL_RESULT: ResultKey[Proposal] = ResultKey("what becomes of damage")
 MENDED: Final = Kind("mended logs", "every batch, its indexes, and the plan's size and digest", is_log=True)
 
 
@@ -245,34 +247,36 @@ class Tail(Fix):
     ways = ("excise", "broker")
     after = ("leftovers",)
 
-    def read(self, context: Context, surveys: Sequence[Survey], purpose: Purpose) -> None:
+    def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Map the damage; for a plan, also work out the files that the logs become.
 
         Raises:
             UsageError: a consent does not name a damage that is there.
         """
         if purpose == "check":
-            look_at_damage(context, surveys)
+            look_at_damage(context, analyses)
             return
-        touched = [survey for survey in surveys if not why_untouched(survey.partition, survey.settings)]
-        waiting = beside_leftovers(surveys)
+        touched = [
+            analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)
+        ]
+        waiting = beside_leftovers(analyses)
         read_logs(context, [*touched, *waiting])
         look_at_damage(context, touched)
-        _check_untouched(context.options, surveys)
-        damages = {survey.partition.folder: damages_in(context.view, survey) for survey in touched}
+        _check_untouched(context.options, analyses)
+        damages = {analysis.partition.folder: damages_in(context.view, analysis) for analysis in touched}
         for text in consents_of(self.name, context.options.accepted_losses):
             if wrong := wrong_consent(text, damages):
                 raise UsageError(wrong)
         decide(context, touched)
-        for survey in surveys:
-            why = why_untouched(survey.partition, survey.settings)
+        for analysis in analyses:
+            why = why_untouched(analysis.partition, analysis.settings)
             if why:
-                survey.put(TAIL_SEEN, _left(survey, why))
+                analysis.put(TAIL_RESULT, _left(analysis, why))
 
-    def look(self, context: Context, survey: Survey) -> Seen:
+    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings KR301 to KR305, with the loss that each repair costs, and the changes planned."""
-        decided = survey.seen(TAIL_SEEN) or Seen()
-        return decided._replace(findings=damage_findings(context.view, survey))
+        decided = analysis.result(TAIL_RESULT) or Proposal()
+        return decided._replace(findings=damage_findings(context.view, analysis))
 
     def stage(self, work: Work, stagings: Sequence[Staging]) -> None:
         """Stage the logs without their damage; a segment that is moved to backup needs no staged file."""
@@ -319,7 +323,14 @@ class Tail(Fix):
 
 
 def _mended_item(
-    view: LogDir, survey: Survey, base_offset: int, size: int, without: Ranges, lost: Ranges, *, torn: bool
+    view: LogDir,
+    analysis: PartitionAnalysis,
+    base_offset: int,
+    size: int,
+    without: Ranges,
+    lost: Ranges,
+    *,
+    torn: bool,
 ) -> MendedItem:
     """Return the work item that builds a segment's files without some ranges.
 
@@ -329,14 +340,14 @@ def _mended_item(
     from krepair.rewrite.damage import MendedItem
 
     return MendedItem(
-        place=place_of(view, survey.partition),
+        place=place_of(view, analysis.partition),
         base_offset=base_offset,
         size=size,
         without=without,
         lost=lost,
-        interval_bytes=survey.settings.index_interval_bytes,
+        interval_bytes=analysis.settings.index_interval_bytes,
         replayed=(
-            *(sized for sized in survey.partition.log_sizes if sized[0] < base_offset),
+            *(sized for sized in analysis.partition.log_sizes if sized[0] < base_offset),
             (base_offset, without[0][0]),
         )
         if torn
@@ -344,10 +355,10 @@ def _mended_item(
     )
 
 
-def _has_writers(survey: Survey) -> bool:
+def _has_writers(analysis: PartitionAnalysis) -> bool:
     """Return whether the logs or their transaction indexes may hold a transaction."""
-    indexes = any(segment.txn_index and segment.txn_index.size for segment in survey.partition.segments)
-    return indexes or any(len(facts.summary.rows) for facts in survey.segments)
+    indexes = any(segment.txn_index and segment.txn_index.size for segment in analysis.partition.segments)
+    return indexes or any(len(facts.summary.rows) for facts in analysis.segments)
 
 
 def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
@@ -357,8 +368,8 @@ def _staged_item(work: Work, staging: Staging, change: MendLog) -> MendedItem:
     torn = not all(removed.consent for removed in change.removed)
     made = any(new.name.endswith(".txnindex") for new in change.companions)
     made = made and torn and TAIL.is_asked(work.plan.policy.fixes)
-    survey, sizes = work.survey(staging), (change.base_offset, change.size_before)
-    item = _mended_item(work.view, survey, *sizes, ranges, lost, torn=made)
+    analysis, sizes = work.analysis(staging), (change.base_offset, change.size_before)
+    item = _mended_item(work.view, analysis, *sizes, ranges, lost, torn=made)
     return replace(item, target=staging.stage_folder, with_log=change.method == "excise", torn=torn)
 
 
@@ -388,122 +399,125 @@ def _not_as_planned(change: MendLog, made: MendedResult) -> str:
 TAIL = Tail()
 
 
-def decide(context: Context, touched: Sequence[Survey]) -> None:
-    """Decide how to repair mapped damage, and build the resulting files; results are stored under ``TAIL_SEEN``."""
+def decide(context: Context, touched: Sequence[PartitionAnalysis]) -> None:
+    """Decide how to repair mapped damage, and build the resulting files; results are stored under ``TAIL_RESULT``."""
     from krepair.rewrite.damage import make_mended
 
     choices = [
-        (survey, _choice(context.options, survey, damages_in(context.view, survey))) for survey in touched
+        (analysis, _choice(context.options, analysis, damages_in(context.view, analysis)))
+        for analysis in touched
     ]
-    for survey, choice in choices:
-        survey.put(TAIL_SEEN, Seen(notes=choice.notes, left=choice.left))
-    jobs = [(survey, cut) for survey, choice in choices for cut in choice.cuts]
+    for analysis, choice in choices:
+        analysis.put(TAIL_RESULT, Proposal(notes=choice.notes, left=choice.left))
+    jobs = [(analysis, cut) for analysis, choice in choices for cut in choice.cuts]
     made: dict[str, dict[int, MendedResult]] = {}
     failed: dict[str, dict[int, Failed]] = {}
     items = (
         (
-            (survey, cut),
+            (analysis, cut),
             _mended_item(
                 context.view,
-                survey,
+                analysis,
                 cut.log.base_offset,
                 cut.log.size,
                 cut.bounds,
                 tuple((loss.first, loss.last) for loss in cut.losses),
                 torn=all(damage.harmless for damage in cut.damages)
-                and _has_writers(survey)
-                and context.survey(survey.partition) is survey,
+                and _has_writers(analysis)
+                and context.analysis(analysis.partition) is analysis,
             ),
         )
-        for survey, cut in jobs
+        for analysis, cut in jobs
     )
-    for (survey, cut), result in context.engine.each(make_mended, items):
-        folder, base_offset = survey.partition.folder, cut.log.base_offset
+    for (analysis, cut), result in context.engine.each(make_mended, items):
+        folder, base_offset = analysis.partition.folder, cut.log.base_offset
         if isinstance(result, Failed):
             failed.setdefault(folder, {})[base_offset] = result
         else:
             made.setdefault(folder, {})[base_offset] = result
-    for survey, choice in choices:
-        folder = survey.partition.folder
+    for analysis, choice in choices:
+        folder = analysis.partition.folder
         if folder in failed:
             base_offset, why_not = min(failed[folder].items())
             left = LeftAlone(why_not.kind, f"{log_name(base_offset)}: {why_not.why}", damaged=True)
-            survey.put(TAIL_SEEN, Seen(notes=choice.notes, left=left))
+            analysis.put(TAIL_RESULT, Proposal(notes=choice.notes, left=left))
         elif choice.cuts:
-            survey.put(TAIL_SEEN, _decision(context, survey, choice, made[folder]))
+            analysis.put(TAIL_RESULT, _decision(context, analysis, choice, made[folder]))
 
 
-def _choice(options: Options, survey: Survey, damages: tuple[Damaged, ...]) -> TailChoice:
-    why = unmapped(damaged_logs(survey)) if maps_of(survey) or not survey.segments else ""
-    if why and survey.partition.segments:
+def _choice(options: Options, analysis: PartitionAnalysis, damages: tuple[Damaged, ...]) -> TailChoice:
+    why = unmapped(damaged_logs(analysis)) if maps_of(analysis) or not analysis.segments else ""
+    if why and analysis.partition.segments:
         return TailChoice(left=LeftAlone("damage", f"its damage is not repaired: {why}", damaged=True))
     logs = [
         TailLog(segment.base_offset, segment.log.size, segment.log.nlink)
-        for segment in survey.partition.segments
+        for segment in analysis.partition.segments
     ]
     way: TailWay = "broker" if TAIL.way(options.fixes) == "broker" else "excise"
     return choose_cuts(damages, logs, frozenset(options.accepted_losses), way)
 
 
-def _check_untouched(options: Options, surveys: Sequence[Survey]) -> None:
+def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) -> None:
     """Refuse a consent for a partition that is skipped, with the reason and the fix that comes first."""
-    for survey in surveys:
-        folder = survey.partition.folder
-        why = why_untouched(survey.partition, survey.settings)
+    for analysis in analyses:
+        folder = analysis.partition.folder
+        why = why_untouched(analysis.partition, analysis.settings)
         mine = consents_of(TAIL.name, options.accepted_losses)
         if why and any(parts_of_consent(text)[1] == folder for text in mine):
             raise UsageError(
                 f"--accept-data-loss: {folder}: its logs are left alone: {why}",
                 next_command=(
                     Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
-                    if waits_for_leftovers(survey.partition)
+                    if waits_for_leftovers(analysis.partition)
                     else NOTHING
                 ),
             )
 
 
-def _left(survey: Survey, why: str) -> Seen:
+def _left(analysis: PartitionAnalysis, why: str) -> Proposal:
     """Return the note or the reason for a skipped partition: its logs may be damaged all the same."""
-    waiting = beside(survey)
+    waiting = beside(analysis)
     if waiting is None or not any(facts.summary.damage for facts in waiting.segments):
-        return Seen(notes=(f"its logs are left alone: {why}",))
-    return waits(survey, "logs")
+        return Proposal(notes=(f"its logs are left alone: {why}",))
+    return waits(analysis, "logs")
 
 
-def _decision(context: Context, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]) -> Seen:
+def _decision(
+    context: Context, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, MendedResult]
+) -> Proposal:
     """Return the changes and notes, now that the contents of the new files are known."""
-    mended = [_mend(survey, cut, made[cut.log.base_offset]) for cut in choice.cuts]
-    aside = [_set_aside(survey, base, choice.cuts[-1]) for base in choice.aside]
-    writers = any(len(facts.summary.rows) for facts in survey.segments)
-    ends = _log_end(context.view, survey, choice, made)
+    mended = [_mend(analysis, cut, made[cut.log.base_offset]) for cut in choice.cuts]
+    aside = [_set_aside(analysis, base, choice.cuts[-1]) for base in choice.aside]
+    writers = any(len(facts.summary.rows) for facts in analysis.segments)
+    ends = _log_end(context.view, analysis, choice, made)
     notes = notes_on_end(choice, ends, context.options.fixes, writers=writers)
-    return Seen(changes=(*aside, *mended), notes=(*choice.notes, *notes), left=choice.left)
+    return Proposal(changes=(*aside, *mended), notes=(*choice.notes, *notes), left=choice.left)
 
 
 def _log_end(
-    view: LogDir, survey: Survey, choice: TailChoice, made: Mapping[int, MendedResult]
+    view: LogDir, analysis: PartitionAnalysis, choice: TailChoice, made: Mapping[int, MendedResult]
 ) -> LogEnd | None:
     """Return where the log will end, or None if no cut moves its end."""
     last = choice.cuts[-1]
-    if not last.as_broker and last.log.base_offset != survey.partition.segments[-1].base_offset:
+    if not last.as_broker and last.log.base_offset != analysis.partition.segments[-1].base_offset:
         return None
     points = {
-        "recovery point": view.recovery_point.offsets.get(survey.partition.key, -1),
-        "high watermark": view.high_watermark.offsets.get(survey.partition.key, -1),
+        "recovery point": view.recovery_point.offsets.get(analysis.partition.key, -1),
+        "high watermark": view.high_watermark.offsets.get(analysis.partition.key, -1),
     }
     snapshots = {
         snapshot.offset: snapshot.file.name
-        for snapshot in survey.partition.snapshots
+        for snapshot in analysis.partition.snapshots
         if snapshot.offset not in choice.aside
     }
     end = made[last.log.base_offset].last_offset + 1
-    return LogEnd(end, points, snapshots, survey.log_start)
+    return LogEnd(end, points, snapshots, analysis.log_start)
 
 
-def _mend(survey: Survey, cut: LogCut, made: MendedResult) -> MendLog:
-    segment = next(each for each in survey.partition.segments if each.base_offset == cut.log.base_offset)
+def _mend(analysis: PartitionAnalysis, cut: LogCut, made: MendedResult) -> MendLog:
+    segment = next(each for each in analysis.partition.segments if each.base_offset == cut.log.base_offset)
     return MendLog(
-        change_id=f"{survey.partition.folder}/{segment.log.name}",
+        change_id=f"{analysis.partition.folder}/{segment.log.name}",
         name=segment.log.name,
         base_offset=segment.base_offset,
         method="cut" if cut.at_end else "excise",
@@ -541,11 +555,11 @@ def _mend(survey: Survey, cut: LogCut, made: MendedResult) -> MendLog:
     )
 
 
-def _set_aside(survey: Survey, base_offset: int, behind: LogCut) -> SetAside:
+def _set_aside(analysis: PartitionAnalysis, base_offset: int, behind: LogCut) -> SetAside:
     """Return the change that moves a segment behind a cut to backup."""
-    partition, cause = survey.partition, behind.damages[0]
+    partition, cause = analysis.partition, behind.damages[0]
     segment = next(each for each in partition.segments if each.base_offset == base_offset)
-    facts = next(each for each in survey.segments if each.base_offset == base_offset)
+    facts = next(each for each in analysis.segments if each.base_offset == base_offset)
     files = [
         *segment.files(),
         *(snapshot.file for snapshot in partition.snapshots if snapshot.offset == base_offset),
@@ -555,7 +569,7 @@ def _set_aside(survey: Survey, base_offset: int, behind: LogCut) -> SetAside:
         base_offset=base_offset,
         names=tuple(file.name for file in files),
         bytes=sum(file.size for file in files),
-        records=sum(valid.records for valid in valid_ranges(damaged_logs(survey), facts)),
+        records=sum(valid.records for valid in valid_ranges(damaged_logs(analysis), facts)),
         rule=cause.rule,
         consent=cause.consent,
         reason=f"it lies behind the cut in {log_name(cause.base_offset)}",

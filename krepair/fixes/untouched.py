@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from krepair.fixes.survey import Sight, Survey
+from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.formats.filenames import METADATA_TOPIC
 from krepair.logdir.config import TopicSettings
 from krepair.logdir.values import Partition
@@ -14,7 +14,7 @@ from krepair.rules.model import LeftAlone
 
 _WAITING: Final = frozenset({"swap", "cleaned"})
 _MAKES_SEGMENTS: Final = frozenset({"swap"})
-_BESIDE: Sight[Survey] = Sight("beside leftovers")
+_BESIDE: ResultKey[PartitionAnalysis] = ResultKey("beside leftovers")
 LEFTOVERS_FIRST: Final = Next.of("plan", LOG_DIR, "--fix", "leftovers", out=PLAN)
 
 
@@ -62,25 +62,25 @@ def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]
     return ""
 
 
-def beside_leftovers(surveys: Iterable[Survey]) -> list[Survey]:
-    """Return a separate survey of each partition whose only obstacle is its leftovers.
+def beside_leftovers(analyses: Iterable[PartitionAnalysis]) -> list[PartitionAnalysis]:
+    """Return a separate analysis of each partition whose only obstacle is its leftovers.
 
-    Nothing of that survey goes into a plan. It only shows whether there is something to repair that the plan has to
+    Nothing of that analysis goes into a plan. It only shows whether there is something to repair that the plan has to
     leave.
     """
     waiting = []
-    for survey in surveys:
-        partition, settings = survey.partition, survey.settings
+    for analysis in analyses:
+        partition, settings = analysis.partition, analysis.settings
         if waits_for_leftovers_alone(partition, settings):
-            separate = beside(survey) or Survey(partition, settings, survey.high_watermark)
-            survey.put(_BESIDE, separate)
+            separate = beside(analysis) or PartitionAnalysis(partition, settings, analysis.high_watermark)
+            analysis.put(_BESIDE, separate)
             waiting.append(separate)
     return waiting
 
 
-def beside(survey: Survey) -> Survey | None:
-    """Return the separate survey of a partition with leftovers, or None if there is none."""
-    return survey.seen(_BESIDE)
+def beside(analysis: PartitionAnalysis) -> PartitionAnalysis | None:
+    """Return the separate analysis of a partition with leftovers, or None if there is none."""
+    return analysis.result(_BESIDE)
 
 
 def left_for_leftovers(partition: Partition, repairs: str) -> LeftAlone:

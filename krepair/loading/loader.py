@@ -50,7 +50,7 @@ class StartInputs(NamedTuple):
     follows_producers: bool = True
 
 
-class FoundFiles(NamedTuple):
+class FilesOnDisk(NamedTuple):
     """Segments of a partition as a start finds them.
 
     Attributes:
@@ -64,8 +64,8 @@ class FoundFiles(NamedTuple):
     like: SegmentState
 
 
-def play_starts(
-    segments_for: Callable[[Brokers], FoundFiles], inputs: StartInputs, brokers: Brokers
+def simulate_starts(
+    segments_for: Callable[[Brokers], FilesOnDisk], inputs: StartInputs, brokers: Brokers
 ) -> dict[VersionNumber, LoadedLog]:
     """Simulate the start of one partition for brokers of several versions, and return the results by version.
 
@@ -81,7 +81,7 @@ def play_starts(
     while waiting:
         together = waiting.pop()
         try:
-            outcome = _play_start(segments_for(together), inputs, together)
+            outcome = _simulate_start(segments_for(together), inputs, together)
         except BrokersPartError as parted:
             waiting += parted.groups
             continue
@@ -89,7 +89,7 @@ def play_starts(
     return loaded
 
 
-def _play_start(files: FoundFiles, inputs: StartInputs, brokers: Brokers) -> LoadedLog:
+def _simulate_start(files: FilesOnDisk, inputs: StartInputs, brokers: Brokers) -> LoadedLog:
     loader = _Loader(files, inputs, brokers)
     try:
         log_end = loader.load()
@@ -108,7 +108,7 @@ def _play_start(files: FoundFiles, inputs: StartInputs, brokers: Brokers) -> Loa
 class _Loader:
     """State of the loader: ``segments`` holds the loaded segments, ``recovered`` the log bytes of recovered ones."""
 
-    def __init__(self, files: FoundFiles, inputs: StartInputs, brokers: Brokers) -> None:
+    def __init__(self, files: FilesOnDisk, inputs: StartInputs, brokers: Brokers) -> None:
         self._on_disk = {segment.base_offset: segment for segment in files.segments}
         self._like = files.like
         self._swaps = [swap for swap in files.swaps if swap.base_offset < inputs.lowest_cleaned]

@@ -20,7 +20,7 @@ from krepair.formats.damage import Damage
 from krepair.formats.filenames import SEGMENT_SUFFIXES, offset_name, segment_name
 from krepair.formats.java_numbers import INT64_MAX
 from krepair.loading.behaviour import Broker, Brokers
-from krepair.loading.loader import FoundFiles, StartInputs, play_starts
+from krepair.loading.loader import FilesOnDisk, StartInputs, simulate_starts
 from krepair.loading.log_file import ReadAt, SharedBatches, SimulatedLog
 from krepair.loading.next_start import LoadedLog
 from krepair.loading.producers import SnapshotContent
@@ -128,14 +128,14 @@ def simulate_start(item: StartItem, tree: Tree) -> dict[VersionNumber, LoadedLog
     swaps = [_SegmentFiles(files, reader, at_most) for files in item.swaps]
     nothing = _SegmentFiles(SegmentFiles(item.log_start, None, None, None, None), reader, 0)
 
-    def found(together: Brokers) -> FoundFiles:
-        return FoundFiles(
+    def found(together: Brokers) -> FilesOnDisk:
+        return FilesOnDisk(
             [segment.state(item, together) for segment in segments],
             [swap.state(item, together) for swap in swaps],
             nothing.state(item, together),
         )
 
-    return play_starts(found, inputs, Brokers(item.brokers))
+    return simulate_starts(found, inputs, Brokers(item.brokers))
 
 
 class _SegmentFiles:

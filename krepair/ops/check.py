@@ -14,13 +14,13 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.progress import Progress
 from krepair.errors import AS_A_READER
-from krepair.fixes.checkpoints import CHECKPOINTS_SEEN
+from krepair.fixes.analysis import PartitionAnalysis, log_end_of
+from krepair.fixes.checkpoints import CHECKPOINTS_RESULT
 from krepair.fixes.context import Context
 from krepair.fixes.fix import named_or_all
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.next_start import see_next_starts
-from krepair.fixes.survey import Survey, log_end_of
 from krepair.fixes.table import FIXES, asked, command_for
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.kafka_versions import release_of
@@ -41,7 +41,7 @@ from krepair.plan.space import files_at_most
 from krepair.start.findings import Starting, starting_of
 from krepair.start.forecast import forecast, with_another
 from krepair.start.identity import StartingNode, metadata_of, node_of
-from krepair.start.metadata_log import SeenMetadata, see_metadata_log
+from krepair.start.metadata_log import MetadataLog, see_metadata_log
 from krepair.start.needs import held_by_start, start_space
 from krepair.start.placed import Missing, missing_partitions
 from krepair.start.readable import Readable, readable_of
@@ -125,7 +125,7 @@ def _as_a_reader(views: Sequence[LogDir]) -> Next:
 
 
 def _best_ways(context: Context) -> dict[str, str]:
-    return {fix.name: fix.best_way(list(context.surveys.values())) for fix in FIXES}
+    return {fix.name: fix.best_way(list(context.analyses.values())) for fix in FIXES}
 
 
 def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[str, str]]) -> Next:
@@ -184,15 +184,15 @@ def _is_tight(report: LogDirReport) -> bool:
     return any(shortage_at_start(needs_bytes, needs_files, report.free_bytes, report.free_files))
 
 
-def look_at_everything(context: Context) -> tuple[list[Survey], RootFacts]:
+def look_at_everything(context: Context) -> tuple[list[PartitionAnalysis], RootFacts]:
     """Read one log directory completely, simulate its next start where needed, and let every fix analyze it."""
-    surveys = context.survey_all(named_or_all(context.view, context.options))
-    read_logs_and_indexes(context, surveys)
-    see_next_starts(context, surveys, whole=True)
+    analyses = context.analyze_all(named_or_all(context.view, context.options))
+    read_logs_and_indexes(context, analyses)
+    see_next_starts(context, analyses, whole=True)
     for fix in FIXES:
-        fix.read(context, surveys, "check")
-    root = RootFacts(context.root.seen(CHECKPOINTS_SEEN) or (), metadata_of(context.view))
-    return surveys, root
+        fix.read(context, analyses, "check")
+    root = RootFacts(context.root.result(CHECKPOINTS_RESULT) or (), metadata_of(context.view))
+    return analyses, root
 
 
 class _Looked(NamedTuple):
@@ -216,34 +216,34 @@ def _check_one(
     context: Context,
     views: Sequence[LogDir],
     node: StartingNode,
-    metadata_log: SeenMetadata | None,
+    metadata_log: MetadataLog | None,
     readable: Readable,
     missing: tuple[Missing, ...],
 ) -> _Looked:
     """Analyze one log directory and build its report."""
     view, options = context.view, context.options
     others = [other for other in views if other is not view]
-    surveys, root = look_at_everything(context)
-    going = {survey.partition.folder: deletions_of(survey, options) for survey in surveys}
-    starting = starting_of(context, others, surveys, root, node, metadata_log, readable, missing)
-    lines = tuple(forecast(view, surveys, going, root, context.version, starting))
+    analyses, root = look_at_everything(context)
+    going = {analysis.partition.folder: deletions_of(analysis, options) for analysis in analyses}
+    starting = starting_of(context, others, analyses, root, node, metadata_log, readable, missing)
+    lines = tuple(forecast(view, analyses, going, root, context.version, starting))
     directory = AnalyzedDir(
         context=context,
         others=others,
-        surveys=surveys,
+        analyses=analyses,
         root=root,
         going=going,
         starting=starting,
         forecast=lines,
-        space=start_space(view, surveys, {line.partition: line for line in lines}),
+        space=start_space(view, analyses, {line.partition: line for line in lines}),
         kept=kept_originals(view, options.now_ms),
         metadata=None if metadata_log is None else metadata_log.image,
         missing=missing,
     )
     held = held_by_start(view, context.version)
-    skipped = [(survey, left_alone(survey)) for survey in surveys]
-    uncleanable = [survey for survey, reason in skipped if reason is not None and reason.damaged]
-    waiting = {survey.partition.folder for survey in surveys if waits_for_leftovers(survey.partition)}
+    skipped = [(analysis, left_alone(analysis)) for analysis in analyses]
+    uncleanable = [analysis for analysis, reason in skipped if reason is not None and reason.damaged]
+    waiting = {analysis.partition.folder for analysis in analyses if waits_for_leftovers(analysis.partition)}
     findings = told(view.path, list(all_findings(directory)), _best_ways(context), waiting)
     report = LogDirReport(
         log_dir=view.path,
@@ -251,9 +251,9 @@ def _check_one(
         broker_id=view.broker_id,
         findings=findings,
         rules=by_rule(findings),
-        partitions=tuple(_summary(survey) for survey in surveys),
+        partitions=tuple(_summary(analysis) for analysis in analyses),
         forecast=lines,
-        settings={survey.partition.topic: survey.settings.settings for survey in surveys},
+        settings={analysis.partition.topic: analysis.settings.settings for analysis in analyses},
         retention_not_known=tuple(
             folder
             for folder, deletions in going.items()
@@ -261,9 +261,9 @@ def _check_one(
         ),
         uncleanable_partitions=len(uncleanable),
         uncleanable_bytes=sum(
-            segment.log.size for survey in uncleanable for segment in survey.partition.segments
+            segment.log.size for analysis in uncleanable for segment in analysis.partition.segments
         ),
-        scanned_bytes=sum(facts.summary.valid_bytes for survey in surveys for facts in survey.segments),
+        scanned_bytes=sum(facts.summary.valid_bytes for analysis in analyses for facts in analysis.segments),
         start_needs_bytes=directory.space.needs_bytes,
         start_reserves_bytes=directory.space.reserves_bytes,
         free_bytes=directory.space.free_bytes,
@@ -291,11 +291,11 @@ def _not_formatted(
     return _Looked(report, Starting(findings, ended, ended))
 
 
-def _summary(survey: Survey) -> PartitionSummary:
+def _summary(analysis: PartitionAnalysis) -> PartitionSummary:
     """Summarize one partition's batches and offsets."""
-    tallies = sum_tallies(survey.segments)
+    tallies = sum_tallies(analysis.segments)
     markers = tallies[list(MARKER_CLASSES)].sum(axis=0)
-    partition = survey.partition
+    partition = analysis.partition
     return PartitionSummary(
         partition=partition.folder,
         segments=len(partition.segments),
@@ -306,5 +306,5 @@ def _summary(survey: Survey) -> PartitionSummary:
         emptied=int(tallies[c.EMPTIED, c.T_BATCHES]),
         emptied_bytes=int(tallies[c.EMPTIED, c.T_BYTES]),
         log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
-        log_end_offset=log_end_of(survey.segments),
+        log_end_offset=log_end_of(analysis.segments),
     )

@@ -332,7 +332,7 @@ def _tally(value: Mapping[str, Any]) -> str:
     return f"{count_text(value['batches'], 'batch', 'batches')}, {size_text(value['bytes'])}"
 
 
-class Told(NamedTuple):
+class FieldFormat(NamedTuple):
     """Label and text format of a field.
 
     Attributes:
@@ -348,9 +348,9 @@ class Told(NamedTuple):
         return "" if value is None or value == "" else self.words(value)
 
 
-def _differs(label: str) -> Told:
+def _differs(label: str) -> FieldFormat:
     """Return a format that only says that the field differs."""
-    return Told(label, lambda _value: "")
+    return FieldFormat(label, lambda _value: "")
 
 
 _OF_A_PART: Final = {
@@ -381,53 +381,53 @@ _OTHER_BYTES: Final = [
     "size_before",
     "size_after",
 ]
-_BY_KEY: Final = Told(
+_BY_KEY: Final = FieldFormat(
     "records by key",
     lambda value: f"{value['kept']:,} of {count_text(value['records'], 'record')} stay",
 )
 _FIELDS: Final = {
-    "now_ms": Told("clock of the decisions", time_text),
-    "horizon": Told("delete horizon", asked_horizon),
-    "horizon_ms": Told("delete horizon", horizon_text),
-    "mtime_ns": Told("modification time", lambda value: time_text(value // 1_000_000)),
-    "keep": Told("originals (--keep)"),
+    "now_ms": FieldFormat("clock of the decisions", time_text),
+    "horizon": FieldFormat("delete horizon", asked_horizon),
+    "horizon_ms": FieldFormat("delete horizon", horizon_text),
+    "mtime_ns": FieldFormat("modification time", lambda value: time_text(value // 1_000_000)),
+    "keep": FieldFormat("originals (--keep)"),
     "compaction": _BY_KEY,
     "compacted": _BY_KEY,
-    "batches": Told("batches of the new segment"),
-    "kept_batches": Told("batches that stay"),
-    "kept_markers": Told("markers that stay"),
-    "log_end_offset": Told("log end offset"),
-    "drop_unstamped": Told("markers without a stamp may go"),
-    "undo": Told("way back"),
-    "type": Told("kind"),
-    "expected_seconds": Told("expected time of apply", expected_text),
-    "freed_at_apply": Told("freed by apply, before purge, by files of brokers alone", _bytes),
-    "freed_at_purge": Told("freed after purge", _bytes),
-    "peak_extra_bytes": Told("needed while apply runs", _bytes),
-    "log_bytes_before": Told(".log before", _bytes),
-    "log_bytes_after": Told(".log after", _bytes),
-    "log_bytes": Told(".log of the new segment", _bytes),
-    "index_bytes_at_most": Told("indexes of the new segment, at most", _bytes),
-    "kept_bytes": Told("bytes that stay", _bytes),
-    **{name: Told(name.replace("_", " "), _bytes) for name in _OTHER_BYTES},
+    "batches": FieldFormat("batches of the new segment"),
+    "kept_batches": FieldFormat("batches that stay"),
+    "kept_markers": FieldFormat("markers that stay"),
+    "log_end_offset": FieldFormat("log end offset"),
+    "drop_unstamped": FieldFormat("markers without a stamp may go"),
+    "undo": FieldFormat("way back"),
+    "type": FieldFormat("kind"),
+    "expected_seconds": FieldFormat("expected time of apply", expected_text),
+    "freed_at_apply": FieldFormat("freed by apply, before purge, by files of brokers alone", _bytes),
+    "freed_at_purge": FieldFormat("freed after purge", _bytes),
+    "peak_extra_bytes": FieldFormat("needed while apply runs", _bytes),
+    "log_bytes_before": FieldFormat(".log before", _bytes),
+    "log_bytes_after": FieldFormat(".log after", _bytes),
+    "log_bytes": FieldFormat(".log of the new segment", _bytes),
+    "index_bytes_at_most": FieldFormat("indexes of the new segment, at most", _bytes),
+    "kept_bytes": FieldFormat("bytes that stay", _bytes),
+    **{name: FieldFormat(name.replace("_", " "), _bytes) for name in _OTHER_BYTES},
 }
 """Field -> its format, where the field's name and plain value do not do."""
 
 
-def _of_reason(code: str) -> Told:
+def _of_reason(code: str) -> FieldFormat:
     known = reason_text(code)
-    return Told(f"{code}, {known.text}" if known else code, _tally)
+    return FieldFormat(f"{code}, {known.text}" if known else code, _tally)
 
 
-_MEMBERS: Final[dict[str, Callable[[str], Told]]] = {
-    "risks": lambda code: Told(f"risk {code}", lambda risk: str(risk["text"])),
+_MEMBERS: Final[dict[str, Callable[[str], FieldFormat]]] = {
+    "risks": lambda code: FieldFormat(f"risk {code}", lambda risk: str(risk["text"])),
     "reasons": _of_reason,
     "undo": lambda _name: _FIELDS["undo"],
 }
 """Field with named members -> format of each member as a whole."""
 
 
-def told_of_field(path: Sequence[str]) -> Told:
+def told_of_field(path: Sequence[str]) -> FieldFormat:
     """Return the label and text format of a field.
 
     Args:
@@ -436,10 +436,10 @@ def told_of_field(path: Sequence[str]) -> Told:
     first, name = path[0], path[-1]
     if first == _SETTINGS:
         topic, *key = path[1:]
-        return Told(f"setting {key[0]} of {topic}" if key else f"settings of {topic}")
+        return FieldFormat(f"setting {key[0]} of {topic}" if key else f"settings of {topic}")
     if first in _OF_A_PART:
         return _OF_A_PART[first]
     above = path[-2] if len(path) > 1 else ""
     if above in _MEMBERS:
         return _MEMBERS[above](name)
-    return _FIELDS.get(name) or Told(name.replace("_", " "))
+    return _FIELDS.get(name) or FieldFormat(name.replace("_", " "))

@@ -16,15 +16,15 @@ from krepair.checks.fetch_size import MOST_RESPONSE_BYTES, fetch_overflows
 from krepair.checks.recovery_time import duration_text
 from krepair.checks.retention import Deletions
 from krepair.engine.items import Failed
-from krepair.fixes.checkpoints import GONE_SEEN, absent_partitions, absent_text
+from krepair.fixes.analysis import PartitionAnalysis, next_start_of
+from krepair.fixes.checkpoints import MISSING_TAILS_RESULT, absent_partitions, absent_text
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.dead_cleaner import cleaner_is_stalled
 from krepair.fixes.epochs import log_start_of
-from krepair.fixes.gone_ends import kept_names
 from krepair.fixes.index import deletion_findings
 from krepair.fixes.leftovers import freed_at_start
 from krepair.fixes.markers import MARKER_CLASSES, left_alone
-from krepair.fixes.survey import Survey, next_start_of
+from krepair.fixes.missing_tails import kept_names
 from krepair.fixes.table import FIXES
 from krepair.formats.broker_version import Version, version_of
 from krepair.formats.codec import Codec
@@ -42,7 +42,7 @@ from krepair.ops.open_transactions import transaction_findings
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import removable
 from krepair.rules.checkpoints import Key
-from krepair.rules.gone_ends import RULE
+from krepair.rules.missing_tails import RULE
 from krepair.rules.model import LeftAlone, SegmentFacts
 from krepair.start.findings import Starting, recovery_findings, retention_findings
 from krepair.start.line import ForecastLine
@@ -63,7 +63,7 @@ class AnalyzedDir(NamedTuple):
     Attributes:
         context: log directory, settings and options.
         others: other log directories that were given.
-        surveys: analyses of the directory's partitions.
+        analyses: analyses of the directory's partitions.
         root: facts about the files in the root.
         going: folder -> segments that time-based retention deletes at the next start.
         starting: causes that stop the next start or make it take folders offline.
@@ -76,7 +76,7 @@ class AnalyzedDir(NamedTuple):
 
     context: Context
     others: Sequence[LogDir]
-    surveys: Sequence[Survey]
+    analyses: Sequence[PartitionAnalysis]
     root: RootFacts
     going: Mapping[str, Deletions]
     starting: Starting
@@ -93,7 +93,7 @@ class AnalyzedDir(NamedTuple):
 
 
 Row = Callable[[AnalyzedDir], Iterator[Finding]]
-PartitionRow = Callable[[AnalyzedDir, Survey], Iterator[Finding]]
+PartitionRow = Callable[[AnalyzedDir, PartitionAnalysis], Iterator[Finding]]
 
 
 # -- rows that pass on the findings of other modules
@@ -104,20 +104,20 @@ def _root_fixes(directory: AnalyzedDir) -> Iterator[Finding]:
         yield from fix.look_root(directory.context).findings
 
 
-def _fixes(directory: AnalyzedDir, survey: Survey) -> Iterator[Finding]:
-    if survey.partition.topic == METADATA_TOPIC:
+def _fixes(directory: AnalyzedDir, analysis: PartitionAnalysis) -> Iterator[Finding]:
+    if analysis.partition.topic == METADATA_TOPIC:
         return  # a KRaft node rebuilds these files at every start; what it cannot rebuild is KR610
-    ends = directory.context.root.seen(GONE_SEEN) or ()
-    gone = next((tail for tail in ends if tail.folder == survey.partition.folder), None)
+    ends = directory.context.root.result(MISSING_TAILS_RESULT) or ()
+    gone = next((tail for tail in ends if tail.folder == analysis.partition.folder), None)
     for fix in FIXES:
-        for finding in fix.look(directory.context, survey).findings:
+        for finding in fix.look(directory.context, analysis).findings:
             if gone is None or not (finding.rule == "KR502" or finding.file in gone.orphans):
                 yield finding  # KR312 reports the others
 
 
 def _freed(directory: AnalyzedDir) -> Iterator[Finding]:
     deleted = [folder for folder in directory.view.marked if folder.role == "delete"]
-    freed = freed_at_start(directory.surveys, deleted)
+    freed = freed_at_start(directory.analyses, deleted)
     if freed is not None:
         # It only matters if the start lacks space: a broker can delete nothing before it is up.
         short = 0 <= directory.space.free_bytes < directory.space.needs_bytes
@@ -128,7 +128,7 @@ def _transactions(directory: AnalyzedDir) -> Iterator[Finding]:
     context = directory.context
     return transaction_findings(
         (directory.view, *directory.others),
-        directory.surveys,
+        directory.analyses,
         context.options.now_ms,
         context.settings.transaction_max_timeout_ms,
         context.engine,
@@ -217,7 +217,7 @@ def _belongs_elsewhere(view: LogDir, image: MetadataImage | None, key: Key) -> b
 # -- compressed content that cannot be read (KR307): only ``check --deep`` looks, since decompressing costs CPU time
 
 
-def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
+def content_findings(context: Context, analyses: Sequence[PartitionAnalysis]) -> Iterator[Finding]:
     """Yield findings on compressed content of all partitions; none without ``--deep``."""
     if not context.options.deep:
         return
@@ -226,12 +226,12 @@ def content_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Fi
 
     items = [
         LogItem(
-            place=place_of(context.view, survey.partition),
+            place=place_of(context.view, analysis.partition),
             base_offset=segment.base_offset,
             size=segment.log.size,
         )
-        for survey in surveys
-        for segment in survey.partition.segments
+        for analysis in analyses
+        for segment in analysis.partition.segments
     ]
     results = dict(context.engine.map(read_contents, items))
     for index, item in enumerate(items):
@@ -325,12 +325,12 @@ def _folders(view: LogDir, recovered: Mapping[str, ForecastLine], nodes: Iterabl
 # -- KR309: topics with batches so large, and so many partitions here, that old clients fail
 
 
-def fetch_findings(surveys: Sequence[Survey]) -> Iterator[Finding]:
+def fetch_findings(analyses: Sequence[PartitionAnalysis]) -> Iterator[Finding]:
     """Yield KR309 for each topic whose largest batches overflow a fetch response."""
     largest: dict[str, list[int]] = {}
-    for survey in surveys:
-        sizes = [facts.summary.largest_batch for facts in survey.segments]
-        largest.setdefault(survey.partition.topic, []).append(max(sizes, default=0))
+    for analysis in analyses:
+        sizes = [facts.summary.largest_batch for facts in analysis.segments]
+        largest.setdefault(analysis.partition.topic, []).append(max(sizes, default=0))
     for overflow in fetch_overflows(largest):
         yield Finding(
             rule="KR309",
@@ -357,27 +357,27 @@ _UNSTEPPABLE: Final = frozenset({c.D_LENGTH, c.D_PAST_END, c.D_ZEROS, c.D_TORN, 
 """Damage behind which the cleaner finds no next batch. It ignores a wrong CRC."""
 
 
-def cleaner_findings(view: LogDir, survey: Survey, version: Version) -> Iterator[Finding]:
+def cleaner_findings(view: LogDir, analysis: PartitionAnalysis, version: Version) -> Iterator[Finding]:
     """Yield KR105 for the bytes of a compacted partition at which every cleaner pass stops."""
-    if not survey.settings.compacts:
+    if not analysis.settings.compacts:
         return
-    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
-    for facts in survey.segments[:-1]:
-        position, text = _stops_cleaner(survey, facts, version)
+    first_dirty = view.cleaner.offsets.get(analysis.partition.key, -1)
+    for facts in analysis.segments[:-1]:
+        position, text = _stops_cleaner(analysis, facts, version)
         if text:
             where = (
                 "in what it cleans next" if facts.summary.last_offset >= first_dirty else "in its clean part"
             )
             yield Finding(
                 rule="KR105",
-                partition=survey.partition.folder,
+                partition=analysis.partition.folder,
                 file=log_name(facts.base_offset),
                 position=position,
                 evidence=f"{text}; {where}",
             )
 
 
-def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tuple[int, str]:
+def _stops_cleaner(analysis: PartitionAnalysis, facts: SegmentFacts, version: Version) -> tuple[int, str]:
     """Return position and description of what stops the cleaner; the description is empty if nothing does."""
     summary = facts.summary
     if summary.damage in _UNSTEPPABLE:
@@ -385,14 +385,14 @@ def _stops_cleaner(survey: Survey, facts: SegmentFacts, version: Version) -> tup
     overflows = summary.damage == c.D_OFFSET_RANGE
     if overflows and version is not None and version < SPLITS_OVERFLOWED_SEGMENTS_SINCE:
         return summary.valid_bytes, f"offsets too far from the base offset: {summary.damage_text}"
-    most = survey.settings.max_message_bytes
+    most = analysis.settings.max_message_bytes
     large = version is not None and version < READS_LARGE_BATCHES_SINCE
     if large and summary.largest_batch > most:
         return -1, f"a batch of {summary.largest_batch} bytes, above max.message.bytes={most}"
     return -1, ""
 
 
-def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterator[Finding]:
+def large_record_findings(context: Context, analyses: Sequence[PartitionAnalysis]) -> Iterator[Finding]:
     """Yield KR105 for a record in a compressed batch that a cleaner of 4.4 refuses to read.
 
     Only logs of topics with a limit below the default are decompressed.
@@ -400,9 +400,10 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
     if context.version is not None and context.version < LIMITS_RECORDS_SINCE:
         return
     limited = [
-        survey
-        for survey in surveys
-        if survey.settings.compacts and survey.settings.max_decompressed_message_bytes < LARGEST_RECORD_BYTES
+        analysis
+        for analysis in analyses
+        if analysis.settings.compacts
+        and analysis.settings.max_decompressed_message_bytes < LARGEST_RECORD_BYTES
     ]
     if not limited:
         return
@@ -410,13 +411,13 @@ def large_record_findings(context: Context, surveys: Sequence[Survey]) -> Iterat
 
     items = [
         LargeRecordItem(
-            place=place_of(context.view, survey.partition),
+            place=place_of(context.view, analysis.partition),
             base_offset=segment.base_offset,
             size=segment.log.size,
-            most=survey.settings.max_decompressed_message_bytes,
+            most=analysis.settings.max_decompressed_message_bytes,
         )
-        for survey in limited
-        for segment in survey.partition.segments[:-1]
+        for analysis in limited
+        for segment in analysis.partition.segments[:-1]
     ]
     results = dict(context.engine.map(find_large_record, items))
     for index, item in enumerate(items):
@@ -478,26 +479,26 @@ def _way_out(name: str) -> str:
     return "move it out of the log directory"
 
 
-def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
+def partition_findings(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield findings on one analyzed partition."""
-    partition = survey.partition
+    partition = analysis.partition
     if partition.unreadable:
         rule = "KR606" if partition.is_link else "KR308"
         yield Finding(rule=rule, partition=partition.folder, evidence=partition.unreadable)
         return
-    failed = next_start_of(survey).unread
+    failed = next_start_of(analysis).unread
     if failed is not None:
         yield unread(partition.folder, failed)
-    if survey.is_read_only:
-        yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(survey))
+    if analysis.is_read_only:
+        yield Finding(rule="KR607", partition=partition.folder, evidence=_never_touched(analysis))
     yield from (special_finding(entry, partition.folder) for entry in partition.specials)
-    yield from _log_findings(survey)
-    skipped = left_alone(survey)
+    yield from _log_findings(analysis)
+    skipped = left_alone(analysis)
     if skipped is not None:
         yield from _left_alone(partition, skipped)
-    if cleaner_is_stalled(view, survey):
-        yield _stands_still(view, survey)
-    if mtimes_look_copied(survey.segments, survey.partition.topic):
+    if cleaner_is_stalled(view, analysis):
+        yield _stands_still(view, analysis)
+    if mtimes_look_copied(analysis.segments, analysis.partition.topic):
         yield Finding(
             rule="KR106",
             partition=partition.folder,
@@ -505,25 +506,25 @@ def partition_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         )
 
 
-def _never_touched(survey: Survey) -> str:
-    return f"{survey.settings.tiered or 'the KRaft metadata log'}: read only"
+def _never_touched(analysis: PartitionAnalysis) -> str:
+    return f"{analysis.settings.tiered or 'the KRaft metadata log'}: read only"
 
 
-def _log_findings(survey: Survey) -> Iterator[Finding]:
-    old = next((facts for facts in survey.segments if facts.summary.old_format), None)
+def _log_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
+    old = next((facts for facts in analysis.segments if facts.summary.old_format), None)
     if old is not None:
         yield Finding(
             rule="KR306",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=log_name(old.base_offset),
             position=old.summary.old_position,
             evidence="message format v0 or v1 begins here",
         )
-    for facts, after in pairwise(survey.segments):
+    for facts, after in pairwise(analysis.segments):
         if not facts.summary.damage and facts.end_offset > after.base_offset:
             yield Finding(
                 rule="KR303",
-                partition=survey.partition.folder,
+                partition=analysis.partition.folder,
                 file=log_name(facts.base_offset),
                 evidence=(
                     f"batches pass {after.base_offset}, where the next segment begins; the last offset is "
@@ -548,17 +549,17 @@ def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
         yield Finding(rule="KR308", partition=partition.folder, evidence=outcome.why)
 
 
-def _stands_still(view: LogDir, survey: Survey) -> Finding:
-    first_dirty = view.cleaner.offsets.get(survey.partition.key, -1)
+def _stands_still(view: LogDir, analysis: PartitionAnalysis) -> Finding:
+    first_dirty = view.cleaner.offsets.get(analysis.partition.key, -1)
     dirty = sum(
         segment.log.size
-        for segment in survey.partition.segments[:-1]
+        for segment in analysis.partition.segments[:-1]
         if segment.base_offset >= max(first_dirty, 0)
     )
     where = f"stands at offset {first_dirty}" if first_dirty >= 0 else "has no line for it"
     return Finding(
         rule="KR104",
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         evidence=f"cleaner-offset-checkpoint {where}; {dirty} bytes after it wait to be cleaned",
         bytes=dirty,
     )
@@ -598,27 +599,27 @@ class Gap(NamedTuple):
     base_offset: int = -1
 
 
-def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
+def missing_findings(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield KR310 if the topic is known not to be compacted, KR311 if its policy is unknown.
 
     KR310 counts as data loss only if somebody has set the policy and nothing shows an earlier cleaning. A compacted
     topic gives no finding, nor does one of unknown policy that stands in ``cleaner-offset-checkpoint``: only a cleaner
     writes there.
     """
-    partition = survey.partition
-    if survey.is_read_only or survey.settings.compacts:
+    partition = analysis.partition
+    if analysis.is_read_only or analysis.settings.compacts:
         return
-    if len(survey.segments) != len(partition.segments):
+    if len(analysis.segments) != len(partition.segments):
         return
-    gaps = gaps_of(survey.segments, log_start_of(view, partition, survey.segments))
-    lost = _lost_at_the_start(view, survey)
+    gaps = gaps_of(analysis.segments, log_start_of(view, partition, analysis.segments))
+    lost = _lost_at_the_start(view, analysis)
     gaps = [*(gap for gap in lost if gap not in gaps), *gaps]
     gaps = _unexplained(partition, gaps) if gaps else gaps
     if not gaps:
         return
-    policy = next(setting for setting in survey.settings.settings if setting.key == _POLICY)
+    policy = next(setting for setting in analysis.settings.settings if setting.key == _POLICY)
     cleaned_to = view.cleaner.offsets.get(partition.key, -1)
-    known = survey.settings.policy_is_known
+    known = analysis.settings.policy_is_known
     if not known and cleaned_to >= 0:
         return
     if known and cleaned_to >= gaps[-1].end:
@@ -626,7 +627,7 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         yield _of_gaps("KR311", partition, gaps, text)
     elif known:
         says_so = policy.source != DEFAULT or gaps[0] in lost
-        is_loss = says_so and cleaned_to < 0 and not _was_cleaned(survey.segments)
+        is_loss = says_so and cleaned_to < 0 and not _was_cleaned(analysis.segments)
         first = "first copy it back, or take it from a replica; " if gaps[0] in lost else ""
         text = f"{first}the topic is not compacted ({_of_policy(policy)}); {_CAUSES}"
         yield _of_gaps("KR310", partition, gaps, text, None if is_loss else Severity.CONFUSING)
@@ -634,19 +635,19 @@ def missing_findings(view: LogDir, survey: Survey) -> Iterator[Finding]:
         yield _of_gaps("KR311", partition, gaps, _NOT_KNOWN)
 
 
-def _lost_at_the_start(view: LogDir, survey: Survey) -> list[Gap]:
+def _lost_at_the_start(view: LogDir, analysis: PartitionAnalysis) -> list[Gap]:
     """Return the offsets from the log start on that are in no segment.
 
     Either the first segment is empty, or it is missing. A recorded log start proves a missing segment only after a
     clean stop: otherwise a broker may have deleted the segment before it could write the new log start.
     """
     first = next(
-        (facts for facts in survey.segments if facts.summary.batches or not facts.summary.is_whole), None
+        (facts for facts in analysis.segments if facts.summary.batches or not facts.summary.is_whole), None
     )
-    if first is None or survey.segments[0].summary.old_format:
+    if first is None or analysis.segments[0].summary.old_format:
         return []
-    recorded = view.log_start.offsets.get(survey.partition.key, -1)
-    begins = survey.segments[0].base_offset
+    recorded = view.log_start.offsets.get(analysis.partition.key, -1)
+    begins = analysis.segments[0].base_offset
     if view.clean_shutdown and 0 <= recorded < begins:
         begins = recorded
     start = max(begins, recorded)
@@ -834,31 +835,31 @@ OF_THE_ROOT: Final[tuple[Row, ...]] = (
 )
 
 OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (
-    lambda directory, survey: partition_findings(directory.view, survey),
-    lambda directory, survey: missing_findings(directory.view, survey),
+    lambda directory, analysis: partition_findings(directory.view, analysis),
+    lambda directory, analysis: missing_findings(directory.view, analysis),
     _fixes,
-    lambda directory, survey: cleaner_findings(directory.view, survey, directory.context.version),
-    lambda directory, survey: deletion_findings(
-        survey, directory.going[survey.partition.folder], directory.context.options
+    lambda directory, analysis: cleaner_findings(directory.view, analysis, directory.context.version),
+    lambda directory, analysis: deletion_findings(
+        analysis, directory.going[analysis.partition.folder], directory.context.options
     ),
-    lambda directory, survey: time_findings(
-        directory.view, survey, directory.going[survey.partition.folder], directory.context.options.now_ms
+    lambda directory, analysis: time_findings(
+        directory.view, analysis, directory.going[analysis.partition.folder], directory.context.options.now_ms
     ),
-    lambda directory, survey: retention_findings(
-        survey, directory.going[survey.partition.folder], directory.context.options
+    lambda directory, analysis: retention_findings(
+        analysis, directory.going[analysis.partition.folder], directory.context.options
     ),
 )
 
 OF_ALL_TOGETHER: Final[tuple[Row, ...]] = (
     _transactions,
     _coordinators,
-    lambda directory: fetch_findings(directory.surveys),
-    lambda directory: large_record_findings(directory.context, directory.surveys),
+    lambda directory: fetch_findings(directory.analyses),
+    lambda directory: large_record_findings(directory.context, directory.analyses),
     lambda directory: recovery_findings(directory.forecast),
     _space,
     _emptied,
     lambda directory: kept_findings(directory.view, directory.kept),
-    lambda directory: content_findings(directory.context, directory.surveys),
+    lambda directory: content_findings(directory.context, directory.analyses),
 )
 
 
@@ -873,8 +874,8 @@ def all_findings(directory: AnalyzedDir) -> Iterator[Finding]:
 def _every_finding(directory: AnalyzedDir) -> Iterator[Finding]:
     for row in OF_THE_ROOT:
         yield from row(directory)
-    for survey in directory.surveys:
+    for analysis in directory.analyses:
         for partition_row in OF_A_PARTITION:
-            yield from partition_row(directory, survey)
+            yield from partition_row(directory, analysis)
     for row in OF_ALL_TOGETHER:
         yield from row(directory)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as with_fields
 from typing import Final
 
+from krepair.fixes.analysis import PartitionAnalysis, log_end_of
 from krepair.fixes.replicas import Side, parse_sides
-from krepair.fixes.survey import Survey, log_end_of
 from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT
 from krepair.logdir.values import LogDir
 from krepair.next_command import Next
@@ -15,7 +15,7 @@ from krepair.options import Options
 from krepair.plan.changes import changes_logs
 from krepair.plan.model import PartitionPlan, Risk
 from krepair.plan.risks import OTHERS_HAVE
-from krepair.rules.evidence import OPEN, CutPart, Gone, Having, told, who_has
+from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, told, who_has
 from krepair.rules.model import SegmentFacts
 from krepair.rules.replicas.model import PartitionVerdict
 
@@ -23,14 +23,14 @@ _MOST: Final = 20
 
 
 def others_have(
-    view: LogDir, options: Options, plans: Sequence[PartitionPlan], surveys: Mapping[str, Survey]
+    view: LogDir, options: Options, plans: Sequence[PartitionPlan], analyses: Mapping[str, PartitionAnalysis]
 ) -> tuple[Risk, ...]:
     """Return one risk for each loss of a partition: which replicas have the records, and what to do.
 
     Args:
         options: options as typed; without ``--replicas`` there is no risk.
         plans: planned changes of each partition.
-        surveys: folder -> analysis of the partition.
+        analyses: folder -> analysis of the partition.
 
     Raises:
         KrepairError: the reasons of ``krepair.ops.compare.compare``.
@@ -39,7 +39,7 @@ def others_have(
         return ()
     me = int(view.broker_id)
     losing = {
-        plan.folder: (plan, ranges) for plan in plans if (ranges := _lost_ranges(plan, surveys[plan.folder]))
+        plan.folder: (plan, ranges) for plan in plans if (ranges := _lost_ranges(plan, analyses[plan.folder]))
     }
     others = parse_sides(options.replicas) if losing else ()
     sides = [side for side in others if side.broker_id != me]
@@ -65,61 +65,61 @@ def others_have(
     return tuple(risks)
 
 
-def _lost_ranges(plan: PartitionPlan, survey: Survey) -> tuple[Gone, ...]:
+def _lost_ranges(plan: PartitionPlan, analysis: PartitionAnalysis) -> tuple[CutRange, ...]:
     """Return what a partition loses, in ascending order of offsets."""
     return (
-        *_lost_at_start(plan, survey),
+        *_lost_at_start(plan, analysis),
         *_lost_inside(plan),
-        *_lost_at_end(plan, survey),
+        *_lost_at_end(plan, analysis),
         *_changed_epochs(plan),
     )
 
 
-def _lost_at_start(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
+def _lost_at_start(plan: PartitionPlan, analysis: PartitionAnalysis) -> Iterator[CutRange]:
     if any(change.decides_on for change in plan.changes):
         return  # evidence decides what a cleaner may remove, not this comparison
-    before, after = _base_offsets(survey.segments), _base_offsets(survey.segments_after)
+    before, after = _base_offsets(analysis.segments), _base_offsets(analysis.segments_after)
     if before and after and after[0] > before[0]:
-        yield Gone(CutPart.START, before[0], after[0])
+        yield CutRange(CutPart.START, before[0], after[0])
 
 
 def _base_offsets(segments: Sequence[SegmentFacts]) -> list[int]:
     return sorted(segment.base_offset for segment in segments)
 
 
-def _lost_inside(plan: PartitionPlan) -> Iterator[Gone]:
+def _lost_inside(plan: PartitionPlan) -> Iterator[CutRange]:
     for change in plan.changes:
         for first, end in change.lost_inside():
-            yield Gone(CutPart.MIDDLE, first, end)
+            yield CutRange(CutPart.MIDDLE, first, end)
 
 
-def _lost_at_end(plan: PartitionPlan, survey: Survey) -> Iterator[Gone]:
-    if not survey.segments_after and not plan.changes:
+def _lost_at_end(plan: PartitionPlan, analysis: PartitionAnalysis) -> Iterator[CutRange]:
+    if not analysis.segments_after and not plan.changes:
         return
     end = plan.log_end_offset
-    bases = _base_offsets(survey.segments)
+    bases = _base_offsets(analysis.segments)
     cut = any(changes_logs([change]) and change.may_move_log_end(bases) for change in plan.changes)
-    known = max(log_end_of(survey.segments), survey.high_watermark)
+    known = max(log_end_of(analysis.segments), analysis.high_watermark)
     if known > end:
-        yield Gone(CutPart.END, end, known)
+        yield CutRange(CutPart.END, end, known)
     elif cut:
-        yield Gone(CutPart.END, end, OPEN)
+        yield CutRange(CutPart.END, end, OPEN)
 
 
-def _changed_epochs(plan: PartitionPlan) -> Iterator[Gone]:
+def _changed_epochs(plan: PartitionPlan) -> Iterator[CutRange]:
     if any(LEADER_EPOCH_CHECKPOINT in change.leaves for change in plan.changes):
-        yield Gone(CutPart.EPOCHS)
+        yield CutRange(CutPart.EPOCHS)
 
 
 def _risk_of_loss(
     view: LogDir,
     plan: PartitionPlan,
-    removed: Gone,
+    removed: CutRange,
     verdict: PartitionVerdict | None,
     me: int,
     sides: Sequence[Side],
 ) -> Risk:
-    having = Having()
+    having = Holders()
     if verdict is not None:
         end = next((column.log_end for column in verdict.replicas if column.broker == me), OPEN)
         if removed.end == OPEN and end > removed.first:  # the comparison read past the damage
@@ -136,7 +136,7 @@ def _risk_of_loss(
 
 
 def _compare_command(
-    view: LogDir, plan: PartitionPlan, having: Having, me: int, sides: Sequence[Side]
+    view: LogDir, plan: PartitionPlan, having: Holders, me: int, sides: Sequence[Side]
 ) -> Iterator[str]:
     if not having.right and having.unsure:
         typed = (f"{me}={view.path}", *(side.text for side in sides))

@@ -17,8 +17,8 @@ import numpy as np
 from krepair.checks.catalogue import Finding
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import place_of, watermark_of
-from krepair.fixes.survey import Survey
 from krepair.formats.arrays import Int64s
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC
@@ -51,36 +51,41 @@ class OpenTransaction(NamedTuple):
     """Transaction of one partition that has no marker.
 
     Attributes:
-        survey: analysis of the partition.
+        analysis: analysis of the partition.
         epoch: epoch of the producer in the transaction.
         first_offset: offset of the transaction's first batch.
         begun_by_ms: time by which the transaction had begun: that of the earliest marker behind it, in epoch
             milliseconds; a very large number if there is none.
     """
 
-    survey: Survey
+    analysis: PartitionAnalysis
     producer_id: int
     epoch: int
     first_offset: int
     begun_by_ms: int
 
 
+def _topic_and_partition(analysis: PartitionAnalysis) -> str:
+    partition = analysis.partition
+    return f"--topic {shlex.quote(partition.topic)} --partition {partition.number}"
+
+
 def transaction_findings(
-    views: Sequence[LogDir], surveys: Sequence[Survey], now_ms: int, most_ms: int, engine: Engine
+    views: Sequence[LogDir], analyses: Sequence[PartitionAnalysis], now_ms: int, most_ms: int, engine: Engine
 ) -> Iterator[Finding]:
     """Yield KR103 per partition with transactions that nobody will end, and KR107 once for those that may be such.
 
     Args:
         views: all log directories that were given, any of which may hold the coordinator's log; a file of that log that
             cannot be read is reported as KR308.
-        surveys: partitions of one of these directories. A partition that was not read whole is not judged, nor one
+        analyses: partitions of one of these directories. A partition that was not read whole is not judged, nor one
             with damage before its tail, behind which a marker may lie.
         now_ms: current time, epoch milliseconds.
         most_ms: value of ``transaction.max.timeout.ms``.
         engine: engine that reads ``__transaction_state``.
     """
-    judging = Judging({}, last_write_of(surveys, now_ms), most_ms + COORDINATOR_SLACK_MS)
-    transactions = [transaction for survey in surveys for transaction in open_in(survey)]
+    judging = Judging({}, last_write_of(analyses, now_ms), most_ms + COORDINATOR_SLACK_MS)
+    transactions = [transaction for analysis in analyses for transaction in open_in(analysis)]
     if transactions:
         from krepair.look.coordinators.transactions import read_transactions
 
@@ -107,10 +112,10 @@ def transaction_findings(
         yield _not_known(unknown)
 
 
-def last_write_of(surveys: Iterable[Survey], now_ms: int) -> int:
+def last_write_of(analyses: Iterable[PartitionAnalysis], now_ms: int) -> int:
     """Return the time at which the broker of these partitions last wrote, epoch milliseconds."""
     return last_write(
-        ((survey.partition.topic, facts) for survey in surveys for facts in survey.segments), now_ms
+        ((analysis.partition.topic, facts) for analysis in analyses for facts in analysis.segments), now_ms
     )
 
 
@@ -136,25 +141,25 @@ def owners_of(states: Iterable[TransactionState]) -> Owners:
     return owners
 
 
-def is_known(survey: Survey) -> bool:
+def is_known(analysis: PartitionAnalysis) -> bool:
     """Return whether a partition was read whole, without damage before its tail that could hide a marker."""
-    known = survey.segments and len(survey.segments) == len(survey.partition.segments)
-    return bool(known) and all(facts.summary.is_whole for facts in survey.segments[:-1])
+    known = analysis.segments and len(analysis.segments) == len(analysis.partition.segments)
+    return bool(known) and all(facts.summary.is_whole for facts in analysis.segments[:-1])
 
 
-def open_in(survey: Survey) -> Iterator[OpenTransaction]:
+def open_in(analysis: PartitionAnalysis) -> Iterator[OpenTransaction]:
     """Yield every transaction without a marker, by first offset; nothing if ``is_known`` denies the partition."""
-    if not is_known(survey) or not any(len(facts.summary.rows) for facts in survey.segments):
+    if not is_known(analysis) or not any(len(facts.summary.rows) for facts in analysis.segments):
         return
-    states = states_by_scan(survey.segments, all_ids(survey.segments, ()), INT64_MAX)
+    states = states_by_scan(analysis.segments, all_ids(analysis.segments, ()), INT64_MAX)
     places = np.flatnonzero(states.known & (states.open_first >= 0))
     places = places[np.argsort(states.open_first[places], kind="stable")]
     firsts = states.open_first[places]
     columns = zip(
-        states.ids[places], states.epoch[places], firsts, _begun_by(survey.segments, firsts), strict=True
+        states.ids[places], states.epoch[places], firsts, _begun_by(analysis.segments, firsts), strict=True
     )
     for row in columns:
-        yield OpenTransaction(survey, *map(int, row))
+        yield OpenTransaction(analysis, *map(int, row))
 
 
 def _begun_by(segments: Sequence[SegmentFacts], firsts: Int64s) -> Int64s:
@@ -242,7 +247,7 @@ class Judging(NamedTuple):
 def _is_going(state: TransactionState, transaction: OpenTransaction) -> bool:
     """Return whether the coordinator has yet to end a transaction; after a change of producer id it cannot tell."""
     going = state.state in GOING and state.producer_id == transaction.producer_id
-    return going and transaction.survey.partition.key in state.partitions
+    return going and transaction.analysis.partition.key in state.partitions
 
 
 def _begins_no_more(state: TransactionState, transaction: OpenTransaction) -> bool:
@@ -260,12 +265,12 @@ class WaitingBytes:
     """Bytes of ``.log`` files from the segment of an offset to the end, prepared once for many offsets.
 
     Args:
-        survey: partition that was read whole.
+        analysis: partition that was read whole.
         active: True to count the active segment.
     """
 
-    def __init__(self, survey: Survey, *, active: bool = True) -> None:
-        rows = list(zip(survey.partition.segments, survey.segments, strict=True))
+    def __init__(self, analysis: PartitionAnalysis, *, active: bool = True) -> None:
+        rows = list(zip(analysis.partition.segments, analysis.segments, strict=True))
         ends = sorted(
             (facts.summary.last_offset, segment.log.size)
             for segment, facts in (rows if active else rows[:-1])
@@ -283,7 +288,7 @@ def hanging_findings(hanging: Iterable[tuple[OpenTransaction, str]]) -> Iterator
     """Yield KR103 for each partition with transactions that nobody will end, each with the reason for the verdict."""
     by_folder: dict[str, list[tuple[OpenTransaction, str]]] = {}
     for transaction, why in hanging:
-        by_folder.setdefault(transaction.survey.partition.folder, []).append((transaction, why))
+        by_folder.setdefault(transaction.analysis.partition.folder, []).append((transaction, why))
     for folder, some in by_folder.items():
         shown = "; ".join(
             f"producer {transaction.producer_id}, epoch {transaction.epoch}, open since offset "
@@ -298,16 +303,16 @@ def hanging_findings(hanging: Iterable[tuple[OpenTransaction, str]]) -> Iterator
                 f"{shown}; first ask the running "
                 "cluster: kafka-transactions.sh find-hanging, then describe"
             ),
-            bytes=WaitingBytes(some[0][0].survey).since(
+            bytes=WaitingBytes(some[0][0].analysis).since(
                 min(transaction.first_offset for transaction, _ in some)
             ),
         )
 
 
 def _not_known(some: Sequence[OpenTransaction]) -> Finding:
-    folders = len({transaction.survey.partition.folder for transaction in some})
+    folders = len({transaction.analysis.partition.folder for transaction in some})
     shown = ", ".join(
-        f"{transaction.survey.partition.folder} since offset {transaction.first_offset} "
+        f"{transaction.analysis.partition.folder} since offset {transaction.first_offset} "
         f"(producer {transaction.producer_id})"
         for transaction in some[:_SHOWN_AT_MOST]
     )
@@ -369,8 +374,8 @@ def why_not_proven(
         owners: states of all transactional ids that had the transaction's producer id.
         logs: folder of ``__transaction_state`` -> what its log covers.
     """
-    if not transaction.survey.segments[-1].summary.is_whole:
-        return f"the tail of {transaction.survey.partition.folder} is damaged; a marker may be in it"
+    if not transaction.analysis.segments[-1].summary.is_whole:
+        return f"the tail of {transaction.analysis.partition.folder} is damaged; a marker may be in it"
     if len(owners) != 1:
         count = "no transactional id" if not owners else f"{len(owners)} transactional ids"
         return f"__transaction_state here names {count} for producer {transaction.producer_id}"
@@ -412,7 +417,7 @@ def abort_command(transaction: OpenTransaction, coordinator_epoch: int, version:
     """
     if version is None:
         return ""
-    partition = transaction.survey.partition
+    partition = transaction.analysis.partition
     where = f"--topic {shlex.quote(partition.topic)} --partition {partition.number}"
     if version >= BY_START_OFFSET_SINCE:
         return f"{TOOL} abort {where} --start-offset {transaction.first_offset}"
@@ -422,10 +427,10 @@ def abort_command(transaction: OpenTransaction, coordinator_epoch: int, version:
     )
 
 
-def coordinator_epochs(survey: Survey) -> dict[int, int]:
+def coordinator_epochs(analysis: PartitionAnalysis) -> dict[int, int]:
     """Return producer id -> coordinator epoch of its last marker in a partition, for the producers that have one."""
     epochs: dict[int, int] = {}
-    for facts in reversed(survey.segments):
+    for facts in reversed(analysis.segments):
         rows = facts.summary.rows
         ended = rows[rows[:, c.P_MARKERS] > 0]
         ids, firsts = np.unique(ended[:, c.P_ID], return_index=True)
@@ -450,17 +455,12 @@ def live_commands(
         return ()
     minutes = max(-(-max_timeout_ms // 60_000), 1)
     find = f"{TOOL} find-hanging --max-transaction-timeout {minutes}"
-    partitions = dict.fromkeys(
-        f"--topic {shlex.quote(transaction.survey.partition.topic)} --partition {transaction.survey.partition.number}"
-        for transaction, _ in hanging
-    )
+    partitions = dict.fromkeys(_topic_and_partition(transaction.analysis) for transaction, _ in hanging)
     commands = [f"{find} --broker-id {broker_id}"] if broker_id.isdigit() else []
     commands = commands or [f"{find} {where}" for where in partitions]
     commands += [f"{TOOL} describe --transactional-id {shlex.quote(name)}" for name in _ids(hanging)]
     nameless = dict.fromkeys(
-        f"--topic {shlex.quote(transaction.survey.partition.topic)} --partition {transaction.survey.partition.number}"
-        for transaction, name in hanging
-        if not name
+        _topic_and_partition(transaction.analysis) for transaction, name in hanging if not name
     )
     return (*commands, *(f"{TOOL} describe-producers {where}" for where in nameless))
 

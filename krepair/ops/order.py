@@ -17,7 +17,7 @@ from krepair.checks.tail import LOOK_AT_MOST_BYTES, holds_whole_batch
 from krepair.durable.scratch import Scratch
 from krepair.engine.engine import Engine
 from krepair.errors import PersonDecidesError, RefusedError, UsageError
-from krepair.fixes.context import Context, told_version
+from krepair.fixes.context import Context, oldest_writer_version
 from krepair.fixes.logs import read_last_logs
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT, log_name
@@ -47,7 +47,7 @@ def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Colle
     """
     lowest = lowest_changes(partitions)
     if lowest:
-        version = context.options.broker_version or told_version(context.view)
+        version = context.options.broker_version or oldest_writer_version(context.view)
         commit = choose_commit(lowest, _all_damage(context), version)
         damage = context.view.recovery_point.damage
         if commit.fence and damage and RECOVERY_POINT_CHECKPOINT not in root:
@@ -140,7 +140,7 @@ def commit_now(
     """
     if not lowest_changes(remaining) or (plan.commit.fence and not harm):
         return plan.commit
-    version = broker_version or plan.policy.broker_version or told_version(view)
+    version = broker_version or plan.policy.broker_version or oldest_writer_version(view)
     if not version:
         raise RefusedError(
             f"{harm or f'plan {plan.plan_id} goes without the fence'}; nothing says which broker will be started, so "
@@ -167,16 +167,16 @@ def _all_damage(context: Context) -> list[DamagedSegment]:
     The fence makes a broker recover those active segments. Without a clean-shutdown marker it recovers them in any
     case.
     """
-    read = [survey for survey in context.surveys.values() if survey.segments]
+    read = [analysis for analysis in context.analyses.values() if analysis.segments]
     damaged = [
-        DamagedSegment(survey.partition.folder, facts.base_offset, active=active)
-        for survey in read
-        for facts in survey.segments
-        for active in (facts is survey.segments[-1],)
-        if _would_lose(context.view, survey.partition, facts, active=active)
+        DamagedSegment(analysis.partition.folder, facts.base_offset, active=active)
+        for analysis in read
+        for facts in analysis.segments
+        for active in (facts is analysis.segments[-1],)
+        if _would_lose(context.view, analysis.partition, facts, active=active)
     ]
     if context.view.clean_shutdown:
-        damaged += _damaged_last(context, {survey.partition.folder for survey in read})
+        damaged += _damaged_last(context, {analysis.partition.folder for analysis in read})
     return damaged
 
 
@@ -188,9 +188,9 @@ def _damaged_last(context: Context, but: Collection[str]) -> list[DamagedSegment
         if partition.segments and not partition.unreadable and partition.folder not in but
     ]
     return [
-        DamagedSegment(survey.partition.folder, facts.base_offset, active=True)
-        for survey, facts in read_last_logs(context, context.survey_all(readable))
-        if _would_lose(context.view, survey.partition, facts, active=True)
+        DamagedSegment(analysis.partition.folder, facts.base_offset, active=True)
+        for analysis, facts in read_last_logs(context, context.analyze_all(readable))
+        if _would_lose(context.view, analysis.partition, facts, active=True)
     ]
 
 

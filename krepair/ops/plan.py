@@ -21,10 +21,11 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.choice import SECONDS_PER_GB, Load, WorkKind, choose_engine
 from krepair.engine.progress import Progress
 from krepair.errors import LockedError, RefusedError, UnreadableError, UsageError
+from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
 from krepair.fixes.context import Context, OtherDirs
 from krepair.fixes.dead_cleaner import cleaner_is_stalled
 from krepair.fixes.evidence import others_of, read_clusters
-from krepair.fixes.fix import Compacted, Fix, Seen, named_or_all
+from krepair.fixes.fix import Compacted, Fix, Proposal, named_or_all
 from krepair.fixes.gate import why_not_to_end
 from krepair.fixes.logs import read_logs_after
 from krepair.fixes.next_start import see_next_starts, why_not_started
@@ -35,7 +36,6 @@ from krepair.fixes.replicas import (
     sides_of_plan,
     with_whole_paths,
 )
-from krepair.fixes.survey import Survey, log_end_of, next_start_of
 from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
 from krepair.fixes.tail import damage_that_stays
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
@@ -94,7 +94,7 @@ _TOPIC_KEYS_USED = (
 )
 _BROKER_KEYS_USED = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
 
-ByFix = Mapping[str, Seen]
+ByFix = Mapping[str, Proposal]
 """Name of a fix -> what it sees in one partition."""
 
 
@@ -148,13 +148,13 @@ def _without(
     losses = context.options.accepted_losses
     kept = tuple(text for text in losses if parts_of_consent(text)[1] not in refused)
     context.options = with_fields(context.options, accepted_losses=kept)
-    context.survey_all(partitions)  # in their order
+    context.analyze_all(partitions)  # in their order
     by_folder = look_at_partitions(
         context, fixes, [part for part in partitions if part.folder not in refused]
     )
     first = next(fix.name for fix in COMMIT_ORDER if fix in fixes)
     for folder, reason in refused.items():
-        by_folder[folder] = {first: Seen(left=reason)}
+        by_folder[folder] = {first: Proposal(left=reason)}
     return plan_of(context, fixes, by_folder)
 
 
@@ -306,28 +306,28 @@ def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Opti
 
 def look_at_partitions(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition]
-) -> dict[str, dict[str, Seen]]:
+) -> dict[str, dict[str, Proposal]]:
     """Run the fixes, one after the other: each knows the changes that the fixes before it want.
 
     Returns:
         Partition folder -> name of the fix -> what it sees there.
     """
-    by_folder: dict[str, dict[str, Seen]] = {}
+    by_folder: dict[str, dict[str, Proposal]] = {}
     for fix in fixes:
-        surveys = [context.survey(partition) for partition in partitions if fix.wants(context, partition)]
-        fix.read(context, surveys, "plan")
+        analyses = [context.analysis(partition) for partition in partitions if fix.wants(context, partition)]
+        fix.read(context, analyses, "plan")
         if fix.of_root:
             continue
-        for survey in surveys:
-            proposal = fix.look(context, survey)
-            by_folder.setdefault(survey.partition.folder, {})[fix.name] = proposal
-            survey.changes += proposal.changes
+        for analysis in analyses:
+            proposal = fix.look(context, analysis)
+            by_folder.setdefault(analysis.partition.folder, {})[fix.name] = proposal
+            analysis.changes += proposal.changes
         read_logs_after(
             context,
             [
-                survey
-                for survey in surveys
-                if changes_logs(by_folder[survey.partition.folder][fix.name].changes)
+                analysis
+                for analysis in analyses
+                if changes_logs(by_folder[analysis.partition.folder][fix.name].changes)
             ],
         )
     return by_folder
@@ -336,33 +336,35 @@ def look_at_partitions(
 def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFix]) -> Plan:
     """Build the plan of what the fixes want; read the active segments of other partitions that a fence would reach."""
     view = context.view
-    surveys = [context.surveys[folder] for folder in by_folder]
-    see_next_starts(context, [survey for survey in surveys if survey.log is not None or survey.changes])
+    analyses = [context.analyses[folder] for folder in by_folder]
+    see_next_starts(
+        context, [analysis for analysis in analyses if analysis.log is not None or analysis.changes]
+    )
     by_folder = {
-        folder: _sound(context.surveys[folder], by_fix, context.options)
+        folder: _sound(context.analyses[folder], by_fix, context.options)
         for folder, by_fix in by_folder.items()
     }
     partitions = [
-        partition_plan(context, survey, by_folder[folder])
-        for folder, survey in context.surveys.items()
+        partition_plan(context, analysis, by_folder[folder])
+        for folder, analysis in context.analyses.items()
         if folder in by_folder
     ]
     if not context.options.preview:  # a running broker is still writing the end of each log
-        stays = damage_that_stays(context, surveys)
+        stays = damage_that_stays(context, analyses)
         partitions = [_with_damage(partition, stays.get(partition.folder, ())) for partition in partitions]
-    plan = _built(context, fixes, partitions, surveys)
+    plan = _built(context, fixes, partitions, analyses)
     room = plan.policy.room
     if isinstance(room, UnsetType) and (short := room_of_short_disk(view, plan)) is not None:
         room = short
     not_fitting = frozenset(() if isinstance(room, UnsetType) else without_room(plan, room))
-    return _built(context, fixes, partitions, surveys, not_fitting, room) if not_fitting else plan
+    return _built(context, fixes, partitions, analyses, not_fitting, room) if not_fitting else plan
 
 
 def _built(
     context: Context,
     fixes: Sequence[Fix],
     partitions: Sequence[PartitionPlan],
-    surveys: Sequence[Survey],
+    analyses: Sequence[PartitionAnalysis],
     not_fitting: Collection[str] = (),
     room: Room | UnsetType = UNSET,
 ) -> Plan:
@@ -371,7 +373,7 @@ def _built(
     Args:
         fixes: fixes that were requested.
         partitions: partitions that were analyzed.
-        surveys: analyses of these partitions.
+        analyses: analyses of these partitions.
         not_fitting: folders of partitions whose changes do not fit on the disk.
         room: free space of the disk, where partitions are left out.
     """
@@ -382,15 +384,15 @@ def _built(
             _without_room(partition, options) if partition.folder in not_fitting else partition
             for partition in partitions
         ]
-        context.surveys = {
-            folder: survey for folder, survey in context.surveys.items() if folder not in not_fitting
+        context.analyses = {
+            folder: analysis for folder, analysis in context.analyses.items() if folder not in not_fitting
         }
         for fix in fixes:
             if fix.of_root:  # it has seen the root as it would be after all changes
-                fix.read(context, list(context.surveys.values()), "plan")
+                fix.read(context, list(context.analyses.values()), "plan")
     root = root_without(_root_plan(context, fixes, partitions), gone)
-    policy = policy_of(context, surveys)
-    copied, still = signs_in(view, surveys)
+    policy = policy_of(context, analyses)
+    copied, still = signs_in(view, analyses)
     return build_plan(
         view,
         policy if isinstance(room, UnsetType) else replace(policy, room=room),
@@ -400,7 +402,7 @@ def _built(
         dead_cleaner=still,
         root=root,
         kept=[_kept_risk(view, kept) for kept in kept_originals(view, options.now_ms)],
-        others_have=others_have(view, options, partitions, context.surveys),
+        others_have=others_have(view, options, partitions, context.analyses),
         asked=options.words("plan", "reading"),
     )
 
@@ -417,17 +419,17 @@ def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan
     return replace(plan, why=why, next_command=str(first.command), notes=notes)
 
 
-def _sound(survey: Survey, by_fix: ByFix, options: Options) -> ByFix:
+def _sound(analysis: PartitionAnalysis, by_fix: ByFix, options: Options) -> ByFix:
     """Return what the fixes want, without rewrites that were decided up to another log end than the start takes."""
     proposals = dict(by_fix)
     for name, proposal in by_fix.items():
         if proposal.compacted is None or not proposal.changes:
             continue
-        reason = why_not_to_end(survey, proposal.compacted.decision.log_end_offset, options)
+        reason = why_not_to_end(analysis, proposal.compacted.decision.log_end_offset, options)
         if reason is not None:
             note = f"its {'keys' if name == 'compact' else 'markers'} are left alone ({reason.code}): {reason.why}"
-            proposals[name] = Seen(proposal.findings, left=reason, left_note=note)
-            survey.changes = [change for change in survey.changes if change not in proposal.changes]
+            proposals[name] = Proposal(proposal.findings, left=reason, left_note=note)
+            analysis.changes = [change for change in analysis.changes if change not in proposal.changes]
     return proposals
 
 
@@ -437,11 +439,15 @@ def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
     return _left_alone(replace(plan, changes=()), reason, options)
 
 
-def signs_in(view: LogDir, surveys: Collection[Survey]) -> tuple[list[str], list[str]]:
+def signs_in(view: LogDir, analyses: Collection[PartitionAnalysis]) -> tuple[list[str], list[str]]:
     """Return folders whose modification times look copied (KR106), and folders with a stalled cleaner (KR104)."""
-    copied = [survey for survey in surveys if mtimes_look_copied(survey.segments, survey.partition.topic)]
-    still = [survey for survey in surveys if cleaner_is_stalled(view, survey)]
-    return [survey.partition.folder for survey in copied], [survey.partition.folder for survey in still]
+    copied = [
+        analysis for analysis in analyses if mtimes_look_copied(analysis.segments, analysis.partition.topic)
+    ]
+    still = [analysis for analysis in analyses if cleaner_is_stalled(view, analysis)]
+    return [analysis.partition.folder for analysis in copied], [
+        analysis.partition.folder for analysis in still
+    ]
 
 
 def _kept_risk(view: LogDir, plan: KeptPlan) -> Risk:
@@ -517,10 +523,10 @@ def keeper_of(view: LogDir, changing: Sequence[str]) -> str:
 # -- the policy
 
 
-def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
+def policy_of(context: Context, analyses: Sequence[PartitionAnalysis]) -> Policy:
     """Return the policy as the plan records it: each setting with its source, and the statements on other replicas."""
     view, options = context.view, context.options
-    topics = {survey.partition.topic: survey.settings for survey in surveys}
+    topics = {analysis.partition.topic: analysis.settings for analysis in analyses}
     recorded = {
         topic: tuple(setting for setting in values.settings if setting.key in _TOPIC_KEYS_USED)
         for topic, values in sorted(topics.items())
@@ -547,16 +553,16 @@ def policy_of(context: Context, surveys: Sequence[Survey]) -> Policy:
 # -- one partition
 
 
-def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> PartitionPlan:
+def partition_plan(context: Context, analysis: PartitionAnalysis, by_fix: ByFix) -> PartitionPlan:
     """Build one partition's part of the plan; the builder fills in the figures that follow from other partitions."""
-    partition = survey.partition
+    partition = analysis.partition
     in_order = [by_fix[fix.name] for fix in COMMIT_ORDER if fix.name in by_fix]
     changes = tuple(change for proposal in in_order for change in proposal.changes)
     lefts = [proposal.left for proposal in in_order if proposal.left is not None]
-    if survey.log is not None and survey.log.problem is not None:
-        lefts.insert(0, survey.log.problem)
-    if survey.settings.tiered and not lefts:
-        lefts.append(LeftAlone("tiered", survey.settings.tiered))
+    if analysis.log is not None and analysis.log.problem is not None:
+        lefts.insert(0, analysis.log.problem)
+    if analysis.settings.tiered and not lefts:
+        lefts.append(LeftAlone("tiered", analysis.settings.tiered))
     # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.
     raised = any(proposal.raises_point for proposal in in_order)
     reason = lefts[0] if lefts and not changes and not raised else None
@@ -564,7 +570,7 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         note
         for name, proposal in by_fix.items()
         if proposal.left != reason
-        for note in _left_notes(context, survey, by_fix, name)
+        for note in _left_notes(context, analysis, by_fix, name)
     ]
     notes = [note for proposal in in_order for note in proposal.notes]
     plan = PartitionPlan(
@@ -573,9 +579,9 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
         folder=partition.folder,
         status="change" if changes else "nothing",
         log_start_offset=partition.segments[0].base_offset if partition.segments else 0,
-        log_end_offset=_log_end(survey, in_order),
-        high_watermark=survey.high_watermark,
-        files=fingerprints(survey, context.block_bytes) if changes or raised else (),
+        log_end_offset=_log_end(analysis, in_order),
+        high_watermark=analysis.high_watermark,
+        files=fingerprints(analysis, context.block_bytes) if changes or raised else (),
         log_bytes_before=partition.log_bytes,
         changes=changes,
         notes=(*_private_notes(partition), *left_notes, *notes),
@@ -586,10 +592,10 @@ def partition_plan(context: Context, survey: Survey, by_fix: ByFix) -> Partition
     return plan if reason is None else _left_alone(plan, reason, context.options)
 
 
-def _log_end(survey: Survey, in_order: Sequence[Seen]) -> int:
+def _log_end(analysis: PartitionAnalysis, in_order: Sequence[Proposal]) -> int:
     """Return the log end that the next start takes, or that the logs tell; 0 where no fix had to know it."""
-    log_end = max([log_end_of(survey.segments_after), *(proposal.log_end for proposal in in_order)])
-    known = next_start_of(survey).log_end
+    log_end = max([log_end_of(analysis.segments_after), *(proposal.log_end for proposal in in_order)])
+    known = next_start_of(analysis).log_end
     return log_end if known is None or not log_end else known
 
 
@@ -611,7 +617,7 @@ def _with_decision(plan: PartitionPlan, compacted: Compacted) -> PartitionPlan:
     )
 
 
-def _left_notes(context: Context, survey: Survey, by_fix: ByFix, name: str) -> Iterator[str]:
+def _left_notes(context: Context, analysis: PartitionAnalysis, by_fix: ByFix, name: str) -> Iterator[str]:
     """Yield why a fix skips part of a partition that this plan changes, and the command that gets it its turn."""
     reason, note = by_fix[name].left, by_fix[name].left_note
     if reason is None or not note:
@@ -620,7 +626,7 @@ def _left_notes(context: Context, survey: Survey, by_fix: ByFix, name: str) -> I
     # Of damage that another fix mends here, this one knows nothing: it has decided on the files as they are.
     if reason.damaged and any(proposal.changes for other, proposal in by_fix.items() if other != name):
         word = next(word for word in context.options.fixes if word.partition("=")[0] == name)
-        partition = survey.partition
+        partition = analysis.partition
         command = second_plan_command(context.view.path, context.options, word, partition.key)
         yield f"after this plan is applied, make a second one for {name}: {command}"
 
@@ -646,17 +652,17 @@ def _private_notes(partition: Partition) -> tuple[str, ...]:
     )
 
 
-def fingerprints(survey: Survey, block_bytes: int) -> tuple[FileFingerprint, ...]:
+def fingerprints(analysis: PartitionAnalysis, block_bytes: int) -> tuple[FileFingerprint, ...]:
     """Return the fingerprints of every regular file of the partition."""
-    digests = {log_name(facts.base_offset): facts.summary.headers for facts in survey.segments}
-    digests |= survey.digests
-    if survey.log is not None:
+    digests = {log_name(facts.base_offset): facts.summary.headers for facts in analysis.segments}
+    digests |= analysis.digests
+    if analysis.log is not None:
         digests |= {
             segment_name(base, ".txnindex"): digest_bytes(data)
-            for base, data in survey.log.txn_entries.items()
+            for base, data in analysis.log.txn_entries.items()
         }
     return tuple(
-        _fingerprint(file, digests.get(file.name, ""), block_bytes) for file in survey.partition.files()
+        _fingerprint(file, digests.get(file.name, ""), block_bytes) for file in analysis.partition.files()
     )
 
 
@@ -742,14 +748,14 @@ class PreviewReading:
         fixes: fixes that were requested.
         context_of: gives a listing its context.
         done: folder -> its part of the plan.
-        surveys: folder -> what it was made of.
+        analyses: folder -> what it was made of.
     """
 
     view: LogDir
     fixes: Sequence[Fix]
     context_of: Callable[[LogDir], Context]
     done: dict[str, PartitionPlan] = field(default_factory=dict)
-    surveys: dict[str, Survey] = field(default_factory=dict)
+    analyses: dict[str, PartitionAnalysis] = field(default_factory=dict)
     _doubted: set[str] = field(default_factory=set)
 
     def read(self, view: LogDir, folders: Sequence[str]) -> None:
@@ -765,13 +771,13 @@ class PreviewReading:
             view = _listed(view.path)
             after = {partition.folder: partition for partition in view.partitions}
             for folder, by_fix in by_folder.items():
-                survey = context.surveys[folder]
-                plan = partition_plan(context, survey, by_fix)
-                changed = why_changed(before[folder], after.get(folder), _snapshots_read(survey, plan))
+                analysis = context.analyses[folder]
+                plan = partition_plan(context, analysis, by_fix)
+                changed = why_changed(before[folder], after.get(folder), _snapshots_read(analysis, plan))
                 if not changed and not self._is_doubtful(folder, plan):
-                    self._take(survey, plan, before[folder])
+                    self._take(analysis, plan, before[folder])
                 elif number == TRIES - 1 or folder not in after:
-                    self._leave(survey, changed or "damage was met in it, once")
+                    self._leave(analysis, changed or "damage was met in it, once")
             waiting = {folder for folder in by_folder if folder not in self.done}
             if not waiting:
                 return
@@ -779,10 +785,10 @@ class PreviewReading:
     def plan(self) -> Plan:
         """Return the preview of all partitions that were read."""
         context = self.context_of(self.view)
-        copied, still = signs_in(self.view, self.surveys.values())
+        copied, still = signs_in(self.view, self.analyses.values())
         return build_plan(
             self.view,
-            policy_of(context, [self.surveys[folder] for folder in self.done]),
+            policy_of(context, [self.analyses[folder] for folder in self.done]),
             list(self.done.values()),
             _NOT_KNOWN,
             copied_mtimes=copied,
@@ -804,14 +810,14 @@ class PreviewReading:
         self._doubted.add(folder)
         return True
 
-    def _take(self, survey: Survey, plan: PartitionPlan, listed: Partition) -> None:
-        partition = survey.partition
-        self.surveys[partition.folder] = survey
+    def _take(self, analysis: PartitionAnalysis, plan: PartitionPlan, listed: Partition) -> None:
+        partition = analysis.partition
+        self.analyses[partition.folder] = analysis
         self.done[partition.folder] = replace(plan, notes=(*plan.notes, *_notes(listed)))
 
-    def _leave(self, survey: Survey, changed: str) -> None:
-        partition = survey.partition
-        self.surveys[partition.folder] = survey
+    def _leave(self, analysis: PartitionAnalysis, changed: str) -> None:
+        partition = analysis.partition
+        self.analyses[partition.folder] = analysis
         self.done[partition.folder] = PartitionPlan(
             topic=partition.topic,
             partition=partition.number,
@@ -820,7 +826,7 @@ class PreviewReading:
             code=CHANGED,
             why=f"it changed while it was read: {changed}",
             next_command=str(Next.of("plan", LOG_DIR, "--preview", out=PLAN)),
-            high_watermark=survey.high_watermark,
+            high_watermark=analysis.high_watermark,
         )
 
 
@@ -835,8 +841,8 @@ def _notes(listed: Partition) -> tuple[str, ...]:
     return (text,)
 
 
-def _snapshots_read(survey: Survey, plan: PartitionPlan) -> set[str]:
+def _snapshots_read(analysis: PartitionAnalysis, plan: PartitionPlan) -> set[str]:
     """Return the producer snapshots on which decisions rest, or which would be removed."""
-    log_end = log_end_of(survey.segments)
-    below = [snapshot.file.name for snapshot in survey.partition.snapshots if snapshot.offset <= log_end]
+    log_end = log_end_of(analysis.segments)
+    below = [snapshot.file.name for snapshot in analysis.partition.snapshots if snapshot.offset <= log_end]
     return {*below[-1:], *names_removed(plan.changes)}

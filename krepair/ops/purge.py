@@ -23,7 +23,7 @@ from krepair.errors import (
     StalePlanError,
     UnreadableError,
 )
-from krepair.fixes.gone_ends import gone_of
+from krepair.fixes.missing_tails import gone_of
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
@@ -42,7 +42,7 @@ from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.stack import Stack
 from krepair.options import Options
 from krepair.plan.model import Plan
-from krepair.rules.gone_ends import RULE, GoneEnd
+from krepair.rules.missing_tails import RULE, MissingTail
 
 _Planned = Mapping[str, Collection[str]]
 """Names of the files that existed when a plan was made, by partition folder."""
@@ -176,7 +176,7 @@ def purge_folders(
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     # All folders are checked before the first is emptied: a half-done plan needs every one of them to be undone.
     check_all_finished(folders)
-    gone = _gone_ends(folders)
+    gone = _missing_tails(folders)
     stack = Stack(read_log_dir(folders[0].log_dir), folders[0].plan_id) if folders else None
     guards = Guards(lock, SafePoints())
     results: list[ChangeResult] = []
@@ -219,7 +219,7 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
     return failed(folder.folder, RefusedError(text))
 
 
-def _gone_ends(folders: Sequence[PartitionFolder]) -> dict[str, GoneEnd]:
+def _missing_tails(folders: Sequence[PartitionFolder]) -> dict[str, MissingTail]:
     """Return the partitions whose logs have lost their ends since the last clean stop, by folder.
 
     Their backups may hold the only copy of the lost records.
@@ -233,7 +233,7 @@ def _gone_ends(folders: Sequence[PartitionFolder]) -> dict[str, GoneEnd]:
     }
 
 
-def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, GoneEnd]) -> ChangeResult | None:
+def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, MissingTail]) -> ChangeResult | None:
     lost = gone.get(folder.folder)
     if lost is None or _keeps_nothing(folder) or _is_begun(folder):
         return None

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from krepair.errors import KrepairError, RefusedError
 from krepair.fixes.checkpoints import CHECKPOINTS, moved_away, see_checkpoints
-from krepair.fixes.gone_ends import gone_of
 from krepair.fixes.leftovers import LEFTOVERS
+from krepair.fixes.missing_tails import gone_of
 from krepair.fixes.table import asked
 from krepair.formats.filenames import private_folder
 from krepair.formats.words import count_text, names_text
@@ -51,7 +51,7 @@ from krepair.plan.risks import OTHERS_FIRST
 from krepair.plan.short import DiskObservation
 from krepair.plan.space import ExtraSpace, without_undo
 from krepair.plan.view import Section, View, bytes_text, bytes_words, size_text
-from krepair.rules.gone_ends import GoneEnd
+from krepair.rules.missing_tails import MissingTail
 from krepair.start.needs import needed_at_most
 
 _AWAY: Final = (
@@ -336,7 +336,7 @@ def _named_and_not_there(plan: Plan) -> list[str]:
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
-def _seen_in(log_dir: str) -> tuple[int, str, tuple[GoneEnd, ...]]:
+def _seen_in(log_dir: str) -> tuple[int, str, tuple[MissingTail, ...]]:
     """Return the files of unfinished swaps, a line on partitions that were moved away, and missing log tails."""
     try:
         view = read_log_dir(log_dir)

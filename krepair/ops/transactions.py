@@ -13,9 +13,9 @@ from krepair.durable.scratch import Scratch
 from krepair.engine.choice import WorkKind, choose_engine
 from krepair.engine.progress import Progress
 from krepair.errors import ExitCode
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.context import Context, next_version, watermark_of
 from krepair.fixes.logs import read_logs
-from krepair.fixes.survey import Survey
 from krepair.formats.broker_version import Version
 from krepair.formats.filenames import TRANSACTIONS_TOPIC, log_name
 from krepair.logdir.config import load_settings
@@ -191,13 +191,13 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
         closing(Scratch(options.scratch, (view.path,))) as scratch,
     ):
         context = Context(view, settings, options, engine, scratch)
-        surveys = context.survey_all(_partitions_of(view, options))
-        read_logs(context, surveys)
+        analyses = context.analyze_all(_partitions_of(view, options))
+        read_logs(context, analyses)
         items = [state_item(view, partition, options.now_ms) for partition in coordinators]
         results = read_partitions(engine, read_transactions, items, "transactions")
     most_ms = settings.transaction_max_timeout_ms
     states = [state for result in results for state in result.states]
-    judging = Judging({}, last_write_of(surveys, options.now_ms), most_ms + COORDINATOR_SLACK_MS)
+    judging = Judging({}, last_write_of(analyses, options.now_ms), most_ms + COORDINATOR_SLACK_MS)
     judging = judging.with_states(states, [view])
     logs = {
         partition.folder: CoordinatorLog(
@@ -207,7 +207,7 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     }
     version = next_version(view, options)
     wanted = options.transactional_id
-    judged = [pair for survey in surveys for pair in _judged(survey, judging, logs, version, wanted)]
+    judged = [pair for analysis in analyses for pair in _judged(analysis, judging, logs, version, wanted)]
     rows = [row for _, row in judged]
     by_producer: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
@@ -215,7 +215,7 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
     hanging = [(transaction, row) for transaction, row in judged if row.verdict == "hangs"]
     findings = tuple(hanging_findings((transaction, row.why) for transaction, row in hanging))
     damages = sum(result.damages for result in results)
-    not_judged = tuple(_not_judged(surveys))
+    not_judged = tuple(_not_judged(analyses))
     return TransactionsReport(
         log_dir=view.path,
         last_write_ms=judging.last_write_ms,
@@ -237,7 +237,7 @@ def transactions(log_dir: str, options: Options, progress: Progress | None = Non
         damages=damages,
         not_judged=not_judged,
         unknown=sum(result.unknown for result in results),
-        bytes_read=sum(survey.partition.log_bytes for survey in surveys),
+        bytes_read=sum(analysis.partition.log_bytes for analysis in analyses),
         engine=engine.why,
         next_command=_next_command(
             view.path, damaged=bool(damages or not_judged), hangs=bool(findings), version=version
@@ -255,7 +255,7 @@ def _partitions_of(view: LogDir, options: Options) -> list[Partition]:
 
 
 def _judged(
-    survey: Survey,
+    analysis: PartitionAnalysis,
     judging: Judging,
     logs: Mapping[str, CoordinatorLog],
     version: Version,
@@ -264,14 +264,14 @@ def _judged(
     """Yield the open transactions of one partition that were requested; shared values are made once."""
     some = [
         transaction
-        for transaction in open_in(survey)
+        for transaction in open_in(analysis)
         if not wanted
         or any(owner.transactional_id in wanted for owner in judging.owners.get(transaction.producer_id, ()))
     ]
     if not some:
         return
-    epochs = coordinator_epochs(survey)
-    waiting = WaitingBytes(survey, active=False) if survey.settings.compacts else None
+    epochs = coordinator_epochs(analysis)
+    waiting = WaitingBytes(analysis, active=False) if analysis.settings.compacts else None
     for transaction in some:
         owners = judging.owners.get(transaction.producer_id, ())
         verdict, why, age = judging.verdict(transaction)
@@ -285,7 +285,7 @@ def _judged(
         yield (
             transaction,
             OpenInLog(
-                partition=survey.partition.folder,
+                partition=analysis.partition.folder,
                 first_offset=transaction.first_offset,
                 producer_id=transaction.producer_id,
                 producer_epoch=transaction.epoch,
@@ -324,16 +324,16 @@ def _transaction(
     )
 
 
-def _not_judged(surveys: Sequence[Survey]) -> list[NotJudged]:
+def _not_judged(analyses: Sequence[PartitionAnalysis]) -> list[NotJudged]:
     partitions = []
-    for survey in surveys:
-        partition = survey.partition
+    for analysis in analyses:
+        partition = analysis.partition
         if partition.unreadable:
             partitions.append(NotJudged(partition=partition.folder, why=partition.unreadable))
-        elif partition.segments and not is_known(survey):
-            problem = None if survey.log is None else survey.log.problem
+        elif partition.segments and not is_known(analysis):
+            problem = None if analysis.log is None else analysis.log.problem
             log_problem = "" if problem is None else problem.why
-            damaged = next((facts for facts in survey.segments[:-1] if not facts.summary.is_whole), None)
+            damaged = next((facts for facts in analysis.segments[:-1] if not facts.summary.is_whole), None)
             damage = (
                 f"{log_name(damaged.base_offset)} is damaged: {damaged.summary.damage_text}"
                 if damaged

@@ -22,8 +22,8 @@ from krepair.fixes.carry_out import verify_all
 from krepair.fixes.checkpoints import log_ends
 from krepair.fixes.context import place_of
 from krepair.fixes.fix import named_or_all
-from krepair.fixes.gone_ends import gone_ends
 from krepair.fixes.logs import next_base_of
+from krepair.fixes.missing_tails import missing_tails
 from krepair.fixes.snapshots import snapshot_problems
 from krepair.fixes.staging import Staging, Work, Wrong
 from krepair.formats.filenames import (
@@ -47,7 +47,7 @@ from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyR
 from krepair.options import Options
 from krepair.plan.keep import is_freed_by_apply
 from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
-from krepair.rules.gone_ends import RULE, GoneEnd
+from krepair.rules.missing_tails import RULE, MissingTail
 
 if TYPE_CHECKING:
     from krepair.rewrite.indexes.transactions import TxnItem, TxnResult
@@ -183,7 +183,7 @@ class _VerifiedDir:
             partition.key: self.ends.get(partition.folder) if partition.has_an_end else None
             for partition in self.partitions
         }
-        self.problems += _of_gone_ends(gone_ends(self.view, ends))
+        self.problems += _of_missing_tails(missing_tails(self.view, ends))
         return VerifyReport(
             target=self.view.path,
             problems=tuple(
@@ -199,7 +199,7 @@ class _VerifiedDir:
         )
 
 
-def _of_gone_ends(gone: Iterable[GoneEnd]) -> Iterator[Problem]:
+def _of_missing_tails(gone: Iterable[MissingTail]) -> Iterator[Problem]:
     for missing_tail in gone:
         yield Problem(
             partition=missing_tail.folder, file="", position=-1, text=f"{missing_tail.text} ({RULE})"
@@ -212,12 +212,12 @@ def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Eng
         return ()
     partitions = [partition for target in targets if (partition := listed(view, target)) is not None]
     unread: dict[str, str] = {}
-    gone = gone_ends(view, log_ends(view, engine, of=partitions, unread=unread))
+    gone = missing_tails(view, log_ends(view, engine, of=partitions, unread=unread))
     not_read = (
         Problem(partition=folder, file="", position=-1, text=f"{why}; its log end was not looked at")
         for folder, why in unread.items()
     )
-    return (*_of_gone_ends(gone), *not_read)
+    return (*_of_missing_tails(gone), *not_read)
 
 
 def _problems_of_files(partitions: Sequence[Partition]) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from krepair.derive.epochs import DoubtedEpoch, LogEpochs, Rise
+from krepair.derive.epochs import DoubtedEpoch, EpochStart, LogEpochs
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import (
     LINE_END,
@@ -154,7 +154,7 @@ class MergedEpochs(NamedTuple):
         return tuple(decision.epoch for decision in self.decisions if decision.reason is EpochReason.LOG_LATE)
 
 
-class SeenEpochs(NamedTuple):
+class EpochFacts(NamedTuple):
     """Facts about the leader epochs of one partition.
 
     Attributes:
@@ -218,25 +218,25 @@ def merge_epochs(recorded: Recorded, log: LogEpochs, version: Version = None) ->
         log: epochs of the batches.
         version: version of the broker that will read the file, None if unknown.
     """
-    rises = _from_log_start(log)
-    rising = [rise.epoch for rise in rises]
-    doubted = {doubt.rise.epoch: doubt.rise for doubt in reversed(log.doubted)}
+    epoch_starts = _from_log_start(log)
+    rising = [epoch_start.epoch for epoch_start in epoch_starts]
+    doubted = {doubt.epoch_start.epoch: doubt.epoch_start for doubt in reversed(log.doubted)}
     history = _History()
     lines = recorded.entries
     if len(lines) > _MANY:
         lines = tuple(sorted(lines))
     for entry in lines:
         at = bisect_left(rising, entry.epoch)
-        rise = rises[at] if at < len(rises) else None
-        if rise is None or rise.epoch != entry.epoch:
-            rise = doubted.get(entry.epoch, rise)  # a line that its batch confirms
+        epoch_start = epoch_starts[at] if at < len(epoch_starts) else None
+        if epoch_start is None or epoch_start.epoch != entry.epoch:
+            epoch_start = doubted.get(entry.epoch, epoch_start)  # a line that its batch confirms
         is_cut = recorded.cut and entry == recorded.entries[-1]
-        decision = _judge(entry, rise, log, is_cut=is_cut)
+        decision = _judge(entry, epoch_start, log, is_cut=is_cut)
         if decision.start is None:
             history.gone.append(decision)
         else:
             history.assign(decision)
-    _add_from_log(rises, log, history, with_zero=writes_epoch_zero(version))
+    _add_from_log(epoch_starts, log, history, with_zero=writes_epoch_zero(version))
     entries = tuple(EpochEntry(entry.epoch, entry.start) for entry in history.kept if entry.start is not None)
     everything = sorted(
         [*history.gone, *history.kept],
@@ -256,18 +256,20 @@ def _only_epoch_zero_is_new(entries: tuple[EpochEntry, ...], recorded: tuple[Epo
     return entries[1:] == recorded and entries[0].epoch == 0
 
 
-def _from_log_start(log: LogEpochs) -> list[Rise]:
+def _from_log_start(log: LogEpochs) -> list[EpochStart]:
     """Return the epoch starts from the log start on; batches below it, though still in the segment, are deleted."""
-    below = [rise for rise in log.rises if rise.first_offset <= log.start]
-    above = [rise for rise in log.rises if rise.first_offset > log.start]
-    return [*(Rise(rise.epoch, log.start, -1) for rise in below[-1:]), *above]
+    below = [epoch_start for epoch_start in log.epoch_starts if epoch_start.first_offset <= log.start]
+    above = [epoch_start for epoch_start in log.epoch_starts if epoch_start.first_offset > log.start]
+    return [*(EpochStart(epoch_start.epoch, log.start, -1) for epoch_start in below[-1:]), *above]
 
 
-def _judge(entry: EpochEntry, rise: Rise | None, log: LogEpochs, *, is_cut: bool) -> EpochDecision:
-    """Compare a recorded entry with the log; ``rise`` is the start of its epoch, or else of the next higher one."""
+def _judge(
+    entry: EpochEntry, epoch_start: EpochStart | None, log: LogEpochs, *, is_cut: bool
+) -> EpochDecision:
+    """Compare a recorded entry with the log; ``epoch_start`` is of its epoch, or else of the next higher one."""
     epoch, start = entry
-    shown = rise.first_offset if rise else None
-    lower = rise.before + 1 if rise else log.last_offset + 1
+    shown = epoch_start.first_offset if epoch_start else None
+    lower = epoch_start.before + 1 if epoch_start else log.last_offset + 1
     if epoch < 0 or start < 0:
         reason = EpochReason.NEGATIVE
     elif log.end is not None and start > log.end:
@@ -344,25 +346,27 @@ def _start(decision: EpochDecision) -> int:
     return decision.start
 
 
-def _add_from_log(rises: Sequence[Rise], log: LogEpochs, history: _History, *, with_zero: bool) -> None:
+def _add_from_log(
+    epoch_starts: Sequence[EpochStart], log: LogEpochs, history: _History, *, with_zero: bool
+) -> None:
     """Add the epochs of the log that no line has."""
-    missing = [rise for rise in rises if not history.has(rise.epoch)]
+    missing = [epoch_start for epoch_start in epoch_starts if not history.has(epoch_start.epoch)]
     if missing and missing[0].epoch == 0 and not with_zero:
         zero = missing.pop(0)
         history.gone.append(EpochDecision(EpochReason.EPOCH_ZERO, 0, None, zero.first_offset, None))
     added = True
     while added:  # an added epoch may replace the line that contradicted others
         before = len(missing)
-        missing = [rise for rise in missing if not _added(rise, log, history)]
+        missing = [epoch_start for epoch_start in missing if not _added(epoch_start, log, history)]
         added = len(missing) < before
 
 
-def _added(rise: Rise, log: LogEpochs, history: _History) -> bool:
+def _added(epoch_start: EpochStart, log: LogEpochs, history: _History) -> bool:
     """Add an epoch unless a line contradicts it; return whether it was added."""
-    epoch, start = rise.epoch, rise.first_offset
+    epoch, start = epoch_start.epoch, epoch_start.first_offset
     if not history.takes(epoch, start):
         return False
-    late = (log.compacted or bool(log.doubted)) and not rise.exact and start > log.start
+    late = (log.compacted or bool(log.doubted)) and not epoch_start.exact and start > log.start
     reason = EpochReason.LOG_LATE if late else EpochReason.LOG
     history.assign(EpochDecision(reason, epoch, None, start, start))
     return True

@@ -212,7 +212,7 @@ class CutPart(Enum):
     EPOCHS = "epochs"
 
 
-class Gone(NamedTuple):
+class CutRange(NamedTuple):
     """Range that a plan removes from one log.
 
     Attributes:
@@ -226,7 +226,7 @@ class Gone(NamedTuple):
     end: int = 0
 
 
-class Having(NamedTuple):
+class Holders(NamedTuple):
     """Brokers by whether they have what goes.
 
     Attributes:
@@ -242,8 +242,8 @@ class Having(NamedTuple):
 
 
 def who_has(
-    gone: Gone, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
-) -> Having:
+    gone: CutRange, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
+) -> Holders:
     """Sort the other replicas by whether they have what goes.
 
     Args:
@@ -265,10 +265,10 @@ def who_has(
             unsure.append(replica.broker)
         else:
             lacking.append(replica.broker)
-    return Having(tuple(right), tuple(unsure), tuple(lacking))
+    return Holders(tuple(right), tuple(unsure), tuple(lacking))
 
 
-def _covers(replica: ReplicaColumn, gone: Gone) -> bool:
+def _covers(replica: ReplicaColumn, gone: CutRange) -> bool:
     if gone.part is CutPart.EPOCHS:
         return replica.log_end > replica.log_start
     if gone.end == OPEN:
@@ -276,7 +276,7 @@ def _covers(replica: ReplicaColumn, gone: Gone) -> bool:
     return replica.log_start <= gone.first and replica.log_end >= gone.end
 
 
-def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
+def told(folder: str, gone: CutRange, having: Holders) -> tuple[str, ...]:
     """Return the sentences that the plan says about a removed range.
 
     Args:
@@ -287,7 +287,7 @@ def told(folder: str, gone: Gone, having: Having) -> tuple[str, ...]:
     return (_what_goes(folder, gone), *_who_has_it(gone, having), *_advice(gone, having))
 
 
-def _what_goes(folder: str, gone: Gone) -> str:
+def _what_goes(folder: str, gone: CutRange) -> str:
     if gone.part is CutPart.EPOCHS:
         return f"{folder}: its leader epochs change, and followers are cut by the epochs of their leader."
     if gone.end == OPEN:
@@ -300,7 +300,7 @@ def _what_goes(folder: str, gone: Gone) -> str:
     return f"{folder}: {offsets} go from the middle of the log."
 
 
-def _who_has_it(gone: Gone, having: Having) -> Iterator[str]:
+def _who_has_it(gone: CutRange, having: Holders) -> Iterator[str]:
     if having.right:
         has, whom = ("have", "them") if len(having.right) > 1 else ("has", "it")
         content = "an intact log" if gone.part is CutPart.EPOCHS else "them"
@@ -316,7 +316,7 @@ def _who_has_it(gone: Gone, having: Having) -> Iterator[str]:
         yield f"{_ids(having.lacking)} {'do' if many else 'does'} not have them."
 
 
-def _advice(gone: Gone, having: Having) -> Iterator[str]:
+def _advice(gone: CutRange, having: Holders) -> Iterator[str]:
     if having.right:
         leader = having.right[0]
         if gone.part in (CutPart.MIDDLE, CutPart.START):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from krepair.derive.epochs import LogEpochs, Rise, clears_history
+from krepair.derive.epochs import EpochStart, LogEpochs, clears_history
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import EpochEntry
 from krepair.formats.damage import UnknownVersion
@@ -50,13 +50,13 @@ def floor_of(bases: Sequence[int], point: int) -> int | None:
 
 
 def epochs_after_recovery(
-    recorded: Sequence[EpochEntry], rises: Iterable[Rise], log_end: int, *, with_zero: bool
+    recorded: Sequence[EpochEntry], epoch_starts: Iterable[EpochStart], log_end: int, *, with_zero: bool
 ) -> tuple[EpochEntry, ...]:
     """Return the leader epochs after a recovery, which appends every epoch higher than the last one.
 
     Args:
         recorded: entries of the file, in its order.
-        rises: starts of epochs in the segments that are recovered, ascending.
+        epoch_starts: starts of epochs in the segments that are recovered, ascending.
         log_end: offset after the last batch. Every start drops entries past it.
         with_zero: true if the broker version takes epoch 0 from the log.
 
@@ -64,12 +64,12 @@ def epochs_after_recovery(
         The entries after the recovery; ``recorded`` if the segments have no higher epoch.
     """
     kept = list(recorded)
-    for rise in rises:
-        if (rise.epoch == 0 and not with_zero) or (kept and rise.epoch <= kept[-1].epoch):
+    for epoch_start in epoch_starts:
+        if (epoch_start.epoch == 0 and not with_zero) or (kept and epoch_start.epoch <= kept[-1].epoch):
             continue
-        while kept and kept[-1].start_offset >= rise.first_offset:
+        while kept and kept[-1].start_offset >= epoch_start.first_offset:
             kept.pop()
-        kept.append(EpochEntry(rise.epoch, rise.first_offset))
+        kept.append(EpochEntry(epoch_start.epoch, epoch_start.first_offset))
     if kept == list(recorded):
         return tuple(recorded)
     return tuple(entry for entry in kept if entry.start_offset <= log_end)
@@ -210,7 +210,7 @@ def choose_epochs(
         text = f"{LEADER_EPOCH_CHECKPOINT} is damaged" if recorded.damage else "; ".join(contradicted[:_FEW])
         return EpochsAfter(left_to("epochs", text, "epochs,recovery"))
     after = epochs_after_recovery(
-        recorded.entries, log.rises, segments[-1].end_offset, with_zero=writes_epoch_zero(version)
+        recorded.entries, log.epoch_starts, segments[-1].end_offset, with_zero=writes_epoch_zero(version)
     )
     if after == recorded.entries:
         return EpochsAfter()

@@ -90,7 +90,7 @@ class Forgotten(NamedTuple):
     at_start: bool
 
 
-class SeenSnapshots(NamedTuple):
+class SnapshotFacts(NamedTuple):
     """Facts about the snapshots of one partition.
 
     Attributes:

@@ -9,8 +9,8 @@ from krepair.checks.catalogue import Finding, StartEffect, start_of
 from krepair.checks.recovery_time import ASSUMED, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.engine.items import Failed
+from krepair.fixes.analysis import PartitionAnalysis, indexes_of
 from krepair.fixes.context import Context
-from krepair.fixes.survey import Survey, indexes_of
 from krepair.formats.broker_version import VersionNumber, version_of
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text, time_text
@@ -22,7 +22,7 @@ from krepair.start.folders import contents_of_strays, duplicate_findings, marked
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
 from krepair.start.metadata_log import (
-    SeenMetadata,
+    MetadataLog,
     deletes_strays,
     known_image,
     metadata_log_findings,
@@ -85,10 +85,10 @@ class Starting(NamedTuple):
 def starting_of(
     context: Context,
     others: Sequence[LogDir],
-    surveys: Sequence[Survey],
+    analyses: Sequence[PartitionAnalysis],
     root: RootFacts,
     node: StartingNode,
-    metadata_log: SeenMetadata | None,
+    metadata_log: MetadataLog | None,
     readable: Readable,
     missing: Sequence[Missing] = (),
 ) -> Starting:
@@ -97,7 +97,7 @@ def starting_of(
     Args:
         context: context of the log directory.
         others: the broker's other log directories that were given.
-        surveys: partitions of the log directory.
+        analyses: partitions of the log directory.
         root: facts about the root of the log directory.
         node: the node that starts.
         metadata_log: the node's metadata log, in whichever directory it lies; None if none was given.
@@ -110,7 +110,7 @@ def starting_of(
     partitions = sum(len(log_dir.partitions) for log_dir in (view, *others))
     findings = [
         *readable_findings(view, readable, typed, kraft=node.kraft is True),
-        *settings_findings(_configs(context, surveys, readable), typed),
+        *settings_findings(_configs(context, analyses, readable), typed),
         *missing_findings(view, missing),
         *meta_findings(view, others, root.metadata, node),
         *metadata_log_findings(view, node, metadata_log, partitions),
@@ -119,7 +119,7 @@ def starting_of(
         *duplicate_findings(view, others, context.engine),
         *ownership_findings(view, nodes_of(view), node.versions),
     ]
-    refusals = list(_refusals(context, others, surveys, root, node.versions))
+    refusals = list(_refusals(context, others, analyses, root, node.versions))
     texts = [(finding, text) for finding, text in refusals] + [
         (finding, finding.evidence) for finding in findings
     ]
@@ -147,19 +147,19 @@ def starting_of(
     )
 
 
-def _configs(context: Context, surveys: Sequence[Survey], readable: Readable) -> TopicConfigs:
+def _configs(context: Context, analyses: Sequence[PartitionAnalysis], readable: Readable) -> TopicConfigs:
     """Return the topics' settings: typed values first, then those of a metadata log in this directory."""
     view = context.view
     recorded = (
         readable.configs if any(partition.topic == METADATA_TOPIC for partition in view.partitions) else {}
     )
     typed = {
-        survey.partition.topic: {
+        analysis.partition.topic: {
             setting.key: setting.value
-            for setting in survey.settings.settings
+            for setting in analysis.settings.settings
             if setting.source.startswith("topic-config")
         }
-        for survey in surveys
+        for analysis in analyses
     }
     return {topic: {**recorded.get(topic, {}), **typed.get(topic, {})} for topic in {*recorded, *typed}}
 
@@ -172,7 +172,7 @@ def _is_of(finding: Finding, effect: StartEffect) -> bool:
 def _refusals(
     context: Context,
     others: Sequence[LogDir],
-    surveys: Sequence[Survey],
+    analyses: Sequence[PartitionAnalysis],
     root: RootFacts,
     versions: Sequence[VersionNumber],
 ) -> Iterator[tuple[Finding, str]]:
@@ -182,7 +182,7 @@ def _refusals(
     ends_all: dict[Cause, list[str]] = {}
     for version in versions:
         for cause in (
-            *causes_of_refusal(view, surveys, root.metadata, version),
+            *causes_of_refusal(view, analyses, root.metadata, version),
             *causes_of_limits(view, others, limits, version),
         ):
             name, same = ".".join(map(str, version)), cause._replace(ends_all=False)
@@ -214,20 +214,22 @@ def _with_others(refused: Sequence[str], ends_all: Sequence[str]) -> str:
     return f"; {_do_not_start(ends_all)} with several log directories, either"
 
 
-def retention_findings(survey: Survey, deletions: Deletions, options: Options) -> Iterator[Finding]:
+def retention_findings(
+    analysis: PartitionAnalysis, deletions: Deletions, options: Options
+) -> Iterator[Finding]:
     """Yield segments past their retention time, where that is known and not merely Kafka's default (KR702)."""
-    if not deletions.due or deletions.if_delete or not _retention_is_known(survey, options):
+    if not deletions.due or deletions.if_delete or not _retention_is_known(analysis, options):
         return
     bases = set(deletions.due)
-    size = sum(segment.log.size for segment in survey.partition.segments if segment.base_offset in bases)
+    size = sum(segment.log.size for segment in analysis.partition.segments if segment.base_offset in bases)
     youngest = max(
         clock.largest
-        for base, clock in indexes_of(survey).items()
+        for base, clock in indexes_of(analysis).items()
         if base in bases and not isinstance(clock, Failed)
     )
     of_file = max(
         segment.log.mtime_ns // 1_000_000
-        for segment in survey.partition.segments
+        for segment in analysis.partition.segments
         if segment.base_offset in bases
     )
     when = f"their youngest record is of {time_text(youngest)}"
@@ -235,17 +237,17 @@ def retention_findings(survey: Survey, deletions: Deletions, options: Options) -
         when = f"their records have no timestamp, and the youngest file is of {time_text(of_file)}"
     yield Finding(
         rule="KR702",
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         evidence=(
             f"{count_text(len(bases), 'segment')} "
             f"from {offset_name(deletions.due[0])} to {offset_name(deletions.due[-1])}, {size} bytes: {when}, "
-            f"retention.ms={survey.settings.retention_ms}; the next start "
+            f"retention.ms={analysis.settings.retention_ms}; the next start "
             "deletes them"
         ),
         bytes=size,
     )
 
 
-def _retention_is_known(survey: Survey, options: Options) -> bool:
-    source = next(setting.source for setting in survey.settings.settings if setting.key == "retention.ms")
+def _retention_is_known(analysis: PartitionAnalysis, options: Options) -> bool:
+    source = next(setting.source for setting in analysis.settings.settings if setting.key == "retention.ms")
     return source != DEFAULT or options.config is not None

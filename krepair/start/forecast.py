@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
 from krepair.engine.items import Failed
-from krepair.fixes.epochs import EPOCHS_SEEN
-from krepair.fixes.leftovers import LEFTOVERS_SEEN, swap_forecast
+from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, indexes_of, next_start_of
+from krepair.fixes.epochs import EPOCHS_RESULT
+from krepair.fixes.leftovers import LEFTOVERS_RESULT, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
-from krepair.fixes.survey import NEXT_START, Survey, indexes_of, next_start_of
 from krepair.formats.broker_version import Version, version_text
 from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text
@@ -31,7 +31,7 @@ _NOT_READ = "cleanly stopped: its logs are not read"
 
 def forecast(
     view: LogDir,
-    surveys: Sequence[Survey],
+    analyses: Sequence[PartitionAnalysis],
     deletions: Mapping[str, Deletions],
     root: RootFacts,
     version: Version,
@@ -40,7 +40,7 @@ def forecast(
     """Yield one forecast line per partition: start, recover, truncate, delete, stray, refuse or unknown.
 
     Args:
-        surveys: partitions of the log directory.
+        analyses: partitions of the log directory.
         deletions: folder -> segments that time-based retention deletes.
         root: facts about the root of the log directory.
         version: version of the broker that starts, None if not known.
@@ -48,26 +48,26 @@ def forecast(
     """
     reserved = reservations(view, version)
     emptied = {f"{line.topic}-{line.partition}": line for line in root.log_starts_past_end()}
-    for survey in surveys:
-        folder = survey.partition.folder
+    for analysis in analyses:
+        folder = analysis.partition.folder
         if starting.refused:
             yield refusal_line(folder, starting.refused)
             continue
         if starting.not_known:
             yield unknown_line(folder, starting.not_known)
             continue
-        if survey.partition.topic == METADATA_TOPIC:
+        if analysis.partition.topic == METADATA_TOPIC:
             yield _of_metadata(folder, cuts=starting.cuts_metadata)
             continue
         aside = starting.aside.get(folder) or starting.all_aside
         if aside:
             yield aside_line(folder, aside, deletes=starting.deletes)
             continue
-        line = _line(view, survey, version)
-        forgotten = snapshot_forecast(survey, next_start_of(survey).of(version))
-        for more in (forgotten_epochs(view, survey), forgotten, reserved):
+        line = _line(view, analysis, version)
+        forgotten = snapshot_forecast(analysis, next_start_of(analysis).of(version))
+        for more in (forgotten_epochs(view, analysis), forgotten, reserved):
             line = replace(line, text=f"{line.text}; {more}") if more else line
-        if folder in emptied and not simulated_of(survey):
+        if folder in emptied and not simulated_of(analysis):
             yield _emptied(line, emptied[folder])
             continue
         due = deletions.get(folder)
@@ -153,63 +153,63 @@ def aside_line(folder: str, why: str, *, deletes: bool = False) -> ForecastLine:
     return ForecastLine(partition=folder, expected="stray", text=f"put aside (-stray): {why}")
 
 
-def _line(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
-    swaps = swap_forecast(survey)
-    leftovers = survey.seen(LEFTOVERS_SEEN)
-    pending = leftovers is not None and bool(leftovers.left) and not simulated_of(survey)
-    reason = _why_unknown(survey) or (swaps if pending else "")
+def _line(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
+    swaps = swap_forecast(analysis)
+    leftovers = analysis.result(LEFTOVERS_RESULT)
+    pending = leftovers is not None and bool(leftovers.left) and not simulated_of(analysis)
+    reason = _why_unknown(analysis) or (swaps if pending else "")
     if reason:
-        return ForecastLine(partition=survey.partition.folder, expected="unknown", text=reason)
-    line = _loaded(view, survey, version)
+        return ForecastLine(partition=analysis.partition.folder, expected="unknown", text=reason)
+    line = _loaded(view, analysis, version)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
 
 
-def _why_unknown(survey: Survey) -> str:
+def _why_unknown(analysis: PartitionAnalysis) -> str:
     """Return why a part of the partition was not read, or an empty text if all was read."""
-    partition, epochs = survey.partition, survey.seen(EPOCHS_SEEN)
+    partition, epochs = analysis.partition, analysis.result(EPOCHS_RESULT)
     if partition.unreadable:
         return partition.unreadable
     if partition.special is not None:
         return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
-    results = (next_start_of(survey).unread, *indexes_of(survey).values())
+    results = (next_start_of(analysis).unread, *indexes_of(analysis).values())
     failed = next((result.why for result in results if isinstance(result, Failed)), "")
-    if not failed and partition.segments and survey.seen(NEXT_START) is None:
+    if not failed and partition.segments and analysis.result(NEXT_START) is None:
         failed = "its start was not simulated, so nothing is known of it"
     return failed or (epochs.unread if epochs is not None else "")
 
 
-def _loaded(view: LogDir, survey: Survey, version: Version) -> ForecastLine:
+def _loaded(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:
     """Return the line of a partition once the broker has finished its interrupted swaps."""
-    partition = survey.partition
-    if not partition.segments and not simulated_of(survey):
+    partition = analysis.partition
+    if not partition.segments and not simulated_of(analysis):
         text = "no .log: the broker begins an empty one"
         return ForecastLine(partition=partition.folder, expected="start", text=text)
-    if simulated_of(survey) and version is None:
-        return _by_version(view, survey)
-    outcome = next_start_of(survey).of(version)
-    if outcome is not None and simulated_of(survey):
-        return _simulated(view, survey, outcome)
+    if simulated_of(analysis) and version is None:
+        return _by_version(view, analysis)
+    outcome = next_start_of(analysis).of(version)
+    if outcome is not None and simulated_of(analysis):
+        return _simulated(view, analysis, outcome)
     if view.clean_shutdown:
-        return _after_clean_stop(survey)
+        return _after_clean_stop(analysis)
     point = view.recovery_point.offsets.get(partition.key, 0)
     outcome = outcome or LoadedLog()
     since = f"from the recovery point {point} on"
     read = count_text(len(outcome.recovered), f"segment {since} is read", f"segments {since} are read")
-    return _recovered(survey, outcome, f"not cleanly stopped: {read}")
+    return _recovered(analysis, outcome, f"not cleanly stopped: {read}")
 
 
-def _after_clean_stop(survey: Survey) -> ForecastLine:
+def _after_clean_stop(analysis: PartitionAnalysis) -> ForecastLine:
     """Return the line of a sound partition after a clean stop: a start reads none of its segments."""
-    return ForecastLine(partition=survey.partition.folder, expected="start", text=_NOT_READ)
+    return ForecastLine(partition=analysis.partition.folder, expected="start", text=_NOT_READ)
 
 
-def _recovered(survey: Survey, outcome: LoadedLog, cause: str) -> ForecastLine:
+def _recovered(analysis: PartitionAnalysis, outcome: LoadedLog, cause: str) -> ForecastLine:
     """Return the line of a partition with segments that recovery reads."""
     recovered = frozenset(outcome.recovered)
-    batches = sum(facts.summary.batches for facts in survey.segments if facts.base_offset in recovered)
+    batches = sum(facts.summary.batches for facts in analysis.segments if facts.base_offset in recovered)
     seconds = recovery_seconds(outcome.bytes_read, batches)
     return ForecastLine(
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         expected="recover",
         text=f"{cause}, {recovery_text(seconds)}",
         bytes_read=outcome.bytes_read,
@@ -218,25 +218,25 @@ def _recovered(survey: Survey, outcome: LoadedLog, cause: str) -> ForecastLine:
     )
 
 
-def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine:
+def _simulated(view: LogDir, analysis: PartitionAnalysis, outcome: LoadedLog) -> ForecastLine:
     """Return the line of a partition whose start was simulated for one version."""
     if outcome.failure:
         return refusal_line(
-            survey.partition.folder, f"{survey.partition.folder}/{outcome.file}: {outcome.failure}"
+            analysis.partition.folder, f"{analysis.partition.folder}/{outcome.file}: {outcome.failure}"
         )
     if not outcome.recovered:
-        line = _after_clean_stop(survey)
+        line = _after_clean_stop(analysis)
     elif view.clean_shutdown:
         read = count_text(len(outcome.recovered), "segment is read", "segments are read")
         cause = f"cleanly stopped, but {read}: no .index, or one that contradicts itself"
-        line = _recovered(survey, outcome, cause)
+        line = _recovered(analysis, outcome, cause)
     else:
-        point = view.recovery_point.offsets.get(survey.partition.key, 0)
+        point = view.recovery_point.offsets.get(analysis.partition.key, 0)
         many = count_text(len(outcome.recovered), "segment")
         cause = f"not cleanly stopped: reads {many}, the recovery point is {point}"
-        line = _recovered(survey, outcome, cause)
+        line = _recovered(analysis, outcome, cause)
     cut, dropped = outcome.cut, outcome.dropped
-    text = outcome_text(survey, outcome)
+    text = outcome_text(analysis, outcome)
     text = f"{line.text}; {text}" if text else line.text
     line = replace(line, text=text, log_bytes=outcome.segments, log_end=outcome.log_end)
     if dropped and not cut:
@@ -244,13 +244,13 @@ def _simulated(view: LogDir, survey: Survey, outcome: LoadedLog) -> ForecastLine
     return replace(line, expected="truncate") if cut else line
 
 
-def _by_version(view: LogDir, survey: Survey) -> ForecastLine:
+def _by_version(view: LogDir, analysis: PartitionAnalysis) -> ForecastLine:
     """Return the newest version's line when the version is unknown, with the versions whose outcome differs."""
-    *earlier, (newest, outcome) = sorted(simulated_of(survey).items())
-    line = _simulated(view, survey, outcome)
+    *earlier, (newest, outcome) = sorted(simulated_of(analysis).items())
+    line = _simulated(view, analysis, outcome)
     others = []
     for version, loaded in earlier:
-        other = _simulated(view, survey, loaded)
+        other = _simulated(view, analysis, loaded)
         if (other.expected, other.log_bytes, other.log_end) != (line.expected, line.log_bytes, line.log_end):
             others.append(f"{version_text(version)}: {other.expected}: {other.text}")
     if not others:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, Severity, StartEffect, of_version, strongest
-from krepair.fixes.context import told_version
+from krepair.fixes.context import oldest_writer_version
 from krepair.formats.broker_version import LATEST_TRIED, VersionNumber, version_of
 from krepair.formats.damage import Damage, UnknownVersion
 from krepair.formats.filenames import META_PROPERTIES, METADATA_TOPIC, PARTITION_METADATA
@@ -113,7 +113,7 @@ def _versions(
     typed = version_of(options.broker_version)
     if typed is not None:
         return (typed,)
-    oldest = max((version_of(told_version(view)) or (0, 0, 0) for view in views), default=(0, 0, 0))
+    oldest = max((version_of(oldest_writer_version(view)) or (0, 0, 0) for view in views), default=(0, 0, 0))
     later = tuple(version for version in PROVEN_VERSIONS if version >= oldest)
     known = tuple(version for version in later if (*version[:2], 0) in readable_by)
     return known or later

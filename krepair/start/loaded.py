@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from krepair.fixes.survey import Survey, log_end_of, next_start_of
+from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
 from krepair.fixes.tail import damaged_logs
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import log_name, offset_name
@@ -13,34 +13,34 @@ from krepair.loading.next_start import LoadedLog
 from krepair.rules.damage import broker_loss, unmapped
 
 
-def simulated_of(survey: Survey) -> Mapping[VersionNumber, LoadedLog]:
+def simulated_of(analysis: PartitionAnalysis) -> Mapping[VersionNumber, LoadedLog]:
     """Return the simulated starts of a partition by version; empty where it is sound or could not be read whole."""
-    start = next_start_of(survey)
+    start = next_start_of(analysis)
     return start.by_version if start.is_simulated else {}
 
 
-def outcome_text(survey: Survey, outcome: LoadedLog) -> str:
+def outcome_text(analysis: PartitionAnalysis, outcome: LoadedLog) -> str:
     """Describe what a start cuts, drops or splits, or return an empty text."""
     cut, dropped = dict(outcome.cut), outcome.dropped
-    swaps = {leftover.base_offset for leftover in survey.partition.leftovers if leftover.kind == "swap"}
-    before = swaps | {segment.base_offset for segment in survey.partition.segments}
+    swaps = {leftover.base_offset for leftover in analysis.partition.leftovers if leftover.kind == "swap"}
+    before = swaps | {segment.base_offset for segment in analysis.partition.segments}
     created = [base for base, _ in outcome.segments if base not in before]
-    texts = list(_cut_texts(survey, cut, dropped))
+    texts = list(_cut_texts(analysis, cut, dropped))
     if dropped and not cut:
         texts.append(f"log start {outcome.log_end} is past the log end: every segment is deleted")
     elif created:
         names = ", ".join(offset_name(base) for base in created)
         texts.append(f"recovery splits a segment and makes {names}")
-    valid_end = log_end_of(survey.segments)
+    valid_end = log_end_of(analysis.segments)
     if (
         not cut
         and not dropped
         and not created
         and not swaps
-        and survey.segments
+        and analysis.segments
         and outcome.log_end != valid_end
     ):
-        if not survey.segments[-1].summary.damage:
+        if not analysis.segments[-1].summary.damage:
             reason = f"by its index the broker takes {outcome.log_end} for the log end"
         else:
             reason = f"by the sizes of batches alone the broker takes {outcome.log_end} for the log end"
@@ -51,9 +51,9 @@ def outcome_text(survey: Survey, outcome: LoadedLog) -> str:
     return "; ".join(texts)
 
 
-def _cut_texts(survey: Survey, cut: dict[int, int], dropped: tuple[int, ...]) -> Iterator[str]:
-    logs = damaged_logs(survey)
-    numbers = {facts.base_offset: number for number, facts in enumerate(survey.segments)}
+def _cut_texts(analysis: PartitionAnalysis, cut: dict[int, int], dropped: tuple[int, ...]) -> Iterator[str]:
+    logs = damaged_logs(analysis)
+    numbers = {facts.base_offset: number for number, facts in enumerate(analysis.segments)}
     for base_offset, size in sorted(cut.items()):
         cut_text = f"recovery cuts {log_name(base_offset)} at position {size}"
         if unmapped(logs) or base_offset not in logs.maps:
@@ -61,6 +61,6 @@ def _cut_texts(survey: Survey, cut: dict[int, int], dropped: tuple[int, ...]) ->
             yield cut_text + drops
             continue
         loss = broker_loss(logs, numbers[base_offset], size, alone=not dropped)
-        later = base_offset != survey.partition.segments[-1].base_offset
+        later = base_offset != analysis.partition.segments[-1].base_offset
         stay = "; later segments stay, behind a gap" if later and not dropped else ""
         yield f"{cut_text}: {loss.text()} are lost{stay}"

@@ -59,7 +59,7 @@ RESTORE: Final = (
 )
 
 
-class SeenMetadata(NamedTuple):
+class MetadataLog(NamedTuple):
     """Metadata log of the node with the files around it.
 
     Attributes:
@@ -97,7 +97,7 @@ class SeenMetadata(NamedTuple):
         return None if self.image is None else configs_of_image(self.image, node_id)
 
 
-def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
+def see_metadata_log(views: Sequence[LogDir]) -> MetadataLog | None:
     """Read the metadata log of the first directory that has one."""
     for view in views:
         log = metadata_log_of(view)
@@ -108,11 +108,11 @@ def see_metadata_log(views: Sequence[LogDir]) -> SeenMetadata | None:
             quorum = _quorum_state(log)
             bootstrap, wrong_bootstrap = _bootstrap(view)
             used = (*quorum.used, *bootstrap)
-            return SeenMetadata(
+            return MetadataLog(
                 view.path, log, examined, "", quorum.wrong, wrong_bootstrap, used, quorum.voters
             )
         except OSError as error:
-            return SeenMetadata(view.path, log, None, f"{error.filename or log.path}: {why(error)}")
+            return MetadataLog(view.path, log, None, f"{error.filename or log.path}: {why(error)}")
     return None
 
 
@@ -186,7 +186,7 @@ def _bootstrap(view: LogDir) -> tuple[tuple[Used, ...], str]:
 
 
 def metadata_log_findings(
-    view: LogDir, node: StartingNode, metadata_log: SeenMetadata | None, partitions: int
+    view: LogDir, node: StartingNode, metadata_log: MetadataLog | None, partitions: int
 ) -> Iterator[Finding]:
     """Yield the faults of the metadata log that concern one log directory (KR610).
 
@@ -225,7 +225,7 @@ def metadata_log_findings(
         yield _finding(log, "", text, StartEffect.UNKNOWN)
 
 
-def _quorum_findings(log: Partition, node: StartingNode, metadata_log: SeenMetadata) -> Iterator[Finding]:
+def _quorum_findings(log: Partition, node: StartingNode, metadata_log: MetadataLog) -> Iterator[Finding]:
     """Yield differences between the quorum of the directory and that of the configuration.
 
     Source: ``QuorumState.initialize`` (3.3.2 to 3.7.1; gone in 3.8.0), ``KafkaRaftClient`` (3.9.0).
@@ -268,7 +268,7 @@ def _finding(
 
 
 def _absent(
-    view: LogDir, node: StartingNode, metadata_log: SeenMetadata | None, partitions: int
+    view: LogDir, node: StartingNode, metadata_log: MetadataLog | None, partitions: int
 ) -> Iterator[Finding]:
     if metadata_log is not None or not partitions or node.kraft is False:
         return
@@ -344,7 +344,7 @@ _FAULTS: Final = {
 }
 
 
-def known_image(node: StartingNode, metadata_log: SeenMetadata | None) -> MetadataImage | None:
+def known_image(node: StartingNode, metadata_log: MetadataLog | None) -> MetadataImage | None:
     """Return the cluster state that this node has before it hears from others; None if that state proves nothing.
 
     A log that the start truncates, and a node of unknown role, count as those of a lone controller: nobody sends that

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding
-from krepair.fixes.survey import Survey
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.formats import offset_index, producer_snapshot, time_index, txn_index
 from krepair.formats.batch_front import LEAST_BYTES
 from krepair.formats.broker_version import Version
@@ -225,32 +225,36 @@ class StartSpace(NamedTuple):
         return shortage_at_start(self.needs_bytes, self.needs_files, self.free_bytes, self.free_files)
 
 
-def start_space(view: LogDir, surveys: Sequence[Survey], lines: Mapping[str, ForecastLine]) -> StartSpace:
+def start_space(
+    view: LogDir, analyses: Sequence[PartitionAnalysis], lines: Mapping[str, ForecastLine]
+) -> StartSpace:
     """Compute the disk space of the start that ``lines`` forecast.
 
     Args:
-        surveys: partitions of the log directory.
+        analyses: partitions of the log directory.
         lines: folder -> forecast line of the partition.
     """
     space = _space_of(view)
     block = space.block_bytes if space else _BLOCK_BYTES
-    started = [survey for survey in surveys if survey.segments and not survey.partition.unreadable]
+    started = [analysis for analysis in analyses if analysis.segments and not analysis.partition.unreadable]
     kinds = {
         "indexes that are rebuilt": sum(
-            _whole(size, block) for survey in started for size in _rebuilt(survey, lines)
+            _whole(size, block) for analysis in started for size in _rebuilt(analysis, lines)
         ),
         "producer snapshots": sum(
-            count * _whole(size, block) for survey in started for count, size in (_snapshots(survey, lines),)
+            count * _whole(size, block)
+            for analysis in started
+            for count, size in (_snapshots(analysis, lines),)
         ),
         "checkpoints": _checkpoints(view, block),
     }
     kind, size = max(kinds.items(), key=lambda pair: pair[1])
     return StartSpace(
         needs_bytes=sum(kinds.values()),
-        reserves_bytes=sum(_reserved(survey) for survey in started),
+        reserves_bytes=sum(_reserved(analysis) for analysis in started),
         free_bytes=max(space.free_bytes, 0) if space else -1,
         largest=f"{kind} {size} bytes",
-        needs_files=_CHECKPOINTS + sum(_new_files(survey, lines) for survey in started),
+        needs_files=_CHECKPOINTS + sum(_new_files(analysis, lines) for analysis in started),
         free_files=space.free_inodes if space else -1,
     )
 
@@ -314,38 +318,38 @@ def _whole(size: int, block: int) -> int:
     return -(-size // block) * block
 
 
-def _rebuilt(survey: Survey, lines: Mapping[str, ForecastLine]) -> Iterator[int]:
+def _rebuilt(analysis: PartitionAnalysis, lines: Mapping[str, ForecastLine]) -> Iterator[int]:
     """Yield the largest possible sizes of the index files that the start rebuilds."""
-    recovered = set(lines[survey.partition.folder].segments)
-    for facts in survey.segments:
+    recovered = set(lines[analysis.partition.folder].segments)
+    for facts in analysis.segments:
         if facts.base_offset not in recovered:
             continue
         summary = facts.summary
-        entries = index_entries_at_most(summary.valid_bytes, survey.settings.index_interval_bytes)
+        entries = index_entries_at_most(summary.valid_bytes, analysis.settings.index_interval_bytes)
         entries = min(entries, summary.batches + 1)
         yield entries * offset_index.ENTRY_SIZE
         yield entries * time_index.ENTRY_SIZE
         yield len(facts.entries) * txn_index.ENTRY_SIZE
 
 
-def _snapshots(survey: Survey, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
+def _snapshots(analysis: PartitionAnalysis, lines: Mapping[str, ForecastLine]) -> tuple[int, int]:
     """Return the number of snapshots that the start writes, and the largest possible size of one."""
-    producers = max((len(facts.summary.rows) for facts in survey.segments), default=0)
-    newest = survey.partition.snapshots[-1].file.size if survey.partition.snapshots else 0
+    producers = max((len(facts.summary.rows) for facts in analysis.segments), default=0)
+    newest = analysis.partition.snapshots[-1].file.size if analysis.partition.snapshots else 0
     size = max(producer_snapshot.HEADER_SIZE + producers * producer_snapshot.ENTRY_SIZE, newest)
-    recovered = len(lines[survey.partition.folder].segments)
+    recovered = len(lines[analysis.partition.folder].segments)
     return (recovered + 1 if recovered else 0), size
 
 
-def _new_files(survey: Survey, lines: Mapping[str, ForecastLine]) -> int:
+def _new_files(analysis: PartitionAnalysis, lines: Mapping[str, ForecastLine]) -> int:
     """Count the files that the start creates: snapshots and missing indexes."""
-    recovered = set(lines[survey.partition.folder].segments)
+    recovered = set(lines[analysis.partition.folder].segments)
     missing = sum(
         (segment.index is None) + (segment.time_index is None)
-        for segment in survey.partition.segments
+        for segment in analysis.partition.segments
         if segment.base_offset in recovered
     )
-    return missing + _snapshots(survey, lines)[0]
+    return missing + _snapshots(analysis, lines)[0]
 
 
 def _checkpoints(view: LogDir, block: int) -> int:
@@ -354,10 +358,10 @@ def _checkpoints(view: LogDir, block: int) -> int:
     return 4 * _whole(lines, block) + 2 * block
 
 
-def _reserved(survey: Survey) -> int:
+def _reserved(analysis: PartitionAnalysis) -> int:
     """Return the bytes by which the start extends the indexes of the active segment."""
-    segment = survey.partition.segments[-1]
-    most = survey.settings.segment_index_bytes
+    segment = analysis.partition.segments[-1]
+    most = analysis.settings.segment_index_bytes
     return sum(
         max(most - most % entry - _size(file), 0)
         for file, entry in (

@@ -29,7 +29,7 @@ from krepair.formats.kafka_versions import (
     release_of,
 )
 from krepair.logdir.values import LogDir
-from krepair.start.metadata_log import SeenMetadata
+from krepair.start.metadata_log import MetadataLog
 from krepair.start.topic_settings import TopicConfigs, recorded_configs, takes_settings
 
 PREVIEW_SINCE: Final = (3, 0, 0)
@@ -59,7 +59,7 @@ class Readable(NamedTuple):
         return range_text(self.releases)
 
 
-def readable_of(views: Sequence[LogDir], metadata_log: SeenMetadata | None) -> Readable:
+def readable_of(views: Sequence[LogDir], metadata_log: MetadataLog | None) -> Readable:
     """Return the formats in use by the log directories of a node, and the releases that can read them.
 
     Args:
@@ -84,7 +84,7 @@ def _reads(version: VersionNumber, needed: Readable) -> bool:
     return reads and takes_settings(version, needed.configs)
 
 
-def _used_in(view: LogDir, metadata_log: SeenMetadata | None) -> Iterator[Used]:
+def _used_in(view: LogDir, metadata_log: MetadataLog | None) -> Iterator[Used]:
     if view.meta_version >= 0:
         yield Used(META_PROPERTIES, view.meta_version, META_PROPERTIES)
     if metadata_log is not None and metadata_log.place == view.path:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from krepair.checks.index_judge import LARGEST_INDEX_BYTES
-from krepair.fixes.checkpoints import SeenCheckpoint
-from krepair.fixes.epochs import EPOCHS_SEEN, read_epochs_file
-from krepair.fixes.survey import Survey
+from krepair.fixes.analysis import PartitionAnalysis
+from krepair.fixes.checkpoints import CheckpointFacts
+from krepair.fixes.epochs import EPOCHS_RESULT, read_epochs_file
 from krepair.formats.broker_version import Version
 from krepair.formats.checkpoint import ends_unchecked
 from krepair.formats.damage import Damage, shown
@@ -53,7 +53,7 @@ class RootFacts(NamedTuple):
         metadata: contents of each ``partition.metadata``.
     """
 
-    checkpoints: tuple[SeenCheckpoint, ...]
+    checkpoints: tuple[CheckpointFacts, ...]
     metadata: Metadata
 
     def log_starts_past_end(self) -> tuple[LineDecision, ...]:
@@ -83,18 +83,18 @@ class Cause(NamedTuple):
 
 
 def causes_of_refusal(
-    view: LogDir, surveys: Sequence[Survey], metadata: Metadata, version: Version
+    view: LogDir, analyses: Sequence[PartitionAnalysis], metadata: Metadata, version: Version
 ) -> Iterator[Cause]:
     """Yield the causes that keep a broker of the version from starting on this directory alone.
 
     Args:
         view: the log directory; a broker with others starts without it unless the cause ends the broker.
-        surveys: partitions of the log directory.
+        analyses: partitions of the log directory.
         metadata: contents of each ``partition.metadata``, marked folders included.
         version: version of the broker that starts; None yields the causes of any version.
     """
     yield from _causes_in_root(view, metadata, version)
-    for partition in (*(survey.partition for survey in surveys), *view.marked):
+    for partition in (*(analysis.partition for analysis in analyses), *view.marked):
         for name in names_without_an_offset(partition, version):
             yield Cause(
                 partition.folder,
@@ -102,18 +102,18 @@ def causes_of_refusal(
                 f"{partition.folder}/{shown(name)} is named like a broker's own file, but without an offset",
                 ends_all=True,
             )
-    for partition in (*(survey.partition for survey in surveys), *view.marked):
+    for partition in (*(analysis.partition for analysis in analyses), *view.marked):
         for segment in partition.segments:
             if segment.log.size > LARGEST_LOG_BYTES:  # FileRecords (2.2.1, 3.9.0) throws
                 text = f"{partition.folder}/{segment.log.name} has 2 GiB or more, which no broker opens"
                 yield Cause(partition.folder, segment.log.name, text, ends_all=True)
-    for survey in surveys:
-        epochs = survey.seen(EPOCHS_SEEN)
-        yield from _epochs_refused(survey.partition, None if epochs is None else epochs.recorded, version)
-        yield from _indexes_refused(view, survey, version)
+    for analysis in analyses:
+        epochs = analysis.result(EPOCHS_RESULT)
+        yield from _epochs_refused(analysis.partition, None if epochs is None else epochs.recorded, version)
+        yield from _indexes_refused(view, analysis, version)
         # Every start recovers the metadata log whole, so its simulation as an ordinary log proves nothing.
-        if survey.partition.topic != METADATA_TOPIC:
-            yield from _start_fails(survey, version)
+        if analysis.partition.topic != METADATA_TOPIC:
+            yield from _start_fails(analysis, version)
     for partition in view.marked:
         yield from _epochs_refused(partition, None, version)
     if version is None or version >= METADATA_SINCE:
@@ -173,9 +173,9 @@ def _ends_at_any_error(version: Version) -> bool:
     return version is None or version < GOES_ON_WITHOUT_A_DIRECTORY
 
 
-def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator[Cause]:
+def _indexes_refused(view: LogDir, analysis: PartitionAnalysis, version: Version) -> Iterator[Cause]:
     """Yield index files too long to map; from 2.3 on only recovered and active segments have theirs mapped."""
-    partition = survey.partition
+    partition = analysis.partition
     point = view.recovery_point.offsets.get(partition.key, 0)
     for segment, end in partition.segments_with_ends():
         is_last = segment is partition.segments[-1]
@@ -187,15 +187,15 @@ def _indexes_refused(view: LogDir, survey: Survey, version: Version) -> Iterator
                 yield Cause(partition.folder, file.name, text, _ends_at_any_error(version))
 
 
-def _start_fails(survey: Survey, version: Version) -> Iterator[Cause]:
+def _start_fails(analysis: PartitionAnalysis, version: Version) -> Iterator[Cause]:
     """Yield the failure of the simulated start; for an unknown version that of the oldest version that fails."""
-    simulated = simulated_of(survey)
+    simulated = simulated_of(analysis)
     outcomes = [simulated[version]] if version is not None and version in simulated else []
     if version is None:
         outcomes = [simulated[number] for number in sorted(simulated)]
     failed = next((number for number in outcomes if number.failure), None)
     if failed is not None:
-        folder = survey.partition.folder
+        folder = analysis.partition.folder
         text = f"{folder}/{failed.file}: {failed.failure}"
         yield Cause(folder, failed.file, text, _ends_at_any_error(version))
 
@@ -215,9 +215,9 @@ def reservations(view: LogDir, version: Version) -> str:
     return "; ".join(texts)
 
 
-def forgotten_epochs(view: LogDir, survey: Survey) -> str:
+def forgotten_epochs(view: LogDir, analysis: PartitionAnalysis) -> str:
     """Describe the fate of a leader epoch history that is not on disk, or return an empty text."""
-    epochs = survey.seen(EPOCHS_SEEN)
+    epochs = analysis.result(EPOCHS_RESULT)
     if epochs is None or epochs.left or epochs.recorded.entries or not epochs.merged.entries:
         return ""
     count = len(epochs.merged.entries)

@@ -10,8 +10,8 @@ from typing import Final
 
 from krepair.checks.catalogue import Finding, Severity
 from krepair.checks.retention import Deletions, SegmentClock
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.index import clocks_of
-from krepair.fixes.survey import Survey
 from krepair.formats.filenames import log_name
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.values import LogDir
@@ -25,32 +25,34 @@ _MICROSECONDS: Final = range(10**15, 10**17)
 """Times from 2001 on, in microseconds."""
 
 
-def time_findings(view: LogDir, survey: Survey, deletions: Deletions, now_ms: int) -> Iterator[Finding]:
+def time_findings(
+    view: LogDir, analysis: PartitionAnalysis, deletions: Deletions, now_ms: int
+) -> Iterator[Finding]:
     """Yield future timestamps that stall retention or the cleaner, and old ones that delete young records (KR704).
 
     Args:
-        survey: analysis of the partition.
+        analysis: analysis of the partition.
         deletions: segments that the next start deletes.
         now_ms: current time, epoch milliseconds.
     """
-    clocks = clocks_of(survey, None)  # only the times in the logs matter here
+    clocks = clocks_of(analysis, None)  # only the times in the logs matter here
     first_ahead = next(
         (position for position, clock in enumerate(clocks) if clock.largest > now_ms + _DAY_MS), len(clocks)
     )
     stopped = clocks[first_ahead:]
     stalls = [
-        *_retention_waits(survey, stopped, deletions.if_delete, now_ms),
-        *_cleaner_waits(view, survey, stopped),
+        *_retention_waits(analysis, stopped, deletions.if_delete, now_ms),
+        *_cleaner_waits(view, analysis, stopped),
     ]
     if stalls:
         clock = stopped[0]
         in_micros = clock.largest in _MICROSECONDS
         yield Finding(
             rule="KR704",
-            partition=survey.partition.folder,
+            partition=analysis.partition.folder,
             file=log_name(clock.base_offset),
             evidence=f"timestamps {'look like microseconds' if in_micros else 'lie in the future'}: the batch that "
-            f"ends at offset {_offset_of(survey, clock)} has a record of {time_text(clock.largest)}; "
+            f"ends at offset {_offset_of(analysis, clock)} has a record of {time_text(clock.largest)}; "
             + "; ".join(text for text, _ in stalls),
             bytes=max(size for _, size in stalls),
         )
@@ -59,17 +61,17 @@ def time_findings(view: LogDir, survey: Survey, deletions: Deletions, now_ms: in
         for clock in clocks
         if clock.largest in _BEFORE_KAFKA
         and clock.base_offset in deletions.expected
-        and max(clock.mtime_ms, clock.largest * 1000) >= now_ms - survey.settings.retention_ms
+        and max(clock.mtime_ms, clock.largest * 1000) >= now_ms - analysis.settings.retention_ms
     ]
     if young:
-        yield _too_early(survey, young, deletions.if_delete)
+        yield _too_early(analysis, young, deletions.if_delete)
 
 
 def _retention_waits(
-    survey: Survey, stopped: Sequence[SegmentClock], if_delete: str, now_ms: int
+    analysis: PartitionAnalysis, stopped: Sequence[SegmentClock], if_delete: str, now_ms: int
 ) -> Iterator[tuple[str, int]]:
     """Yield the text that retention is stalled at the first of these segments, and the bytes that wait behind it."""
-    settings = survey.settings
+    settings = analysis.settings
     if not stopped or "delete" not in settings.cleanup_policy or settings.retention_ms < 0:
         return
     overdue = [clock for clock in stopped[1:] if clock.true_ms < now_ms - settings.retention_ms]
@@ -83,16 +85,16 @@ def _retention_waits(
 
 
 def _cleaner_waits(
-    view: LogDir, survey: Survey, stopped: Sequence[SegmentClock]
+    view: LogDir, analysis: PartitionAnalysis, stopped: Sequence[SegmentClock]
 ) -> Iterator[tuple[str, int]]:
     """Yield the text that the cleaner waits, and the bytes of the closed segments that it does not clean.
 
     ``min.compaction.lag.ms`` counts from the largest timestamp of each closed segment.
     """
-    lag = survey.settings.min_compaction_lag_ms
-    cleaned_to = view.cleaner.offsets.get(survey.partition.key, -1)
+    lag = analysis.settings.min_compaction_lag_ms
+    cleaned_to = view.cleaner.offsets.get(analysis.partition.key, -1)
     closed = stopped[:-1]
-    if not survey.settings.compacts or lag <= 0 or not closed or closed[0].base_offset < cleaned_to:
+    if not analysis.settings.compacts or lag <= 0 or not closed or closed[0].base_offset < cleaned_to:
         return
     size = sum(clock.log_bytes for clock in closed)
     text = (
@@ -106,13 +108,13 @@ def _how_long(clock: SegmentClock) -> str:
     return "forever" if clock.largest in _MICROSECONDS else "until then"
 
 
-def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) -> Finding:
+def _too_early(analysis: PartitionAnalysis, young: Sequence[SegmentClock], if_delete: str) -> Finding:
     size = sum(clock.log_bytes for clock in young)
     first = young[0].largest
     description = f"look like seconds, such as {first}" if first in _SECONDS else "lie before Kafka"
     return Finding(
         rule="KR704",
-        partition=survey.partition.folder,
+        partition=analysis.partition.folder,
         file=log_name(young[0].base_offset),
         evidence=f"timestamps {description}; a broker reads {time_text(first)}: {if_delete}the next start deletes "
         f"{count_text(len(young), 'segment')}, {size} bytes. Set retention.ms=-1 on the topic through another broker "
@@ -123,10 +125,10 @@ def _too_early(survey: Survey, young: Sequence[SegmentClock], if_delete: str) ->
     )
 
 
-def _offset_of(survey: Survey, clock: SegmentClock) -> int:
+def _offset_of(analysis: PartitionAnalysis, clock: SegmentClock) -> int:
     """Return the last offset of the batch that holds the largest timestamp of a segment."""
     return next(
         segment.summary.offset_of_max
-        for segment in survey.segments
+        for segment in analysis.segments
         if segment.base_offset == clock.base_offset
     )

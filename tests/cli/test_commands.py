@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from krepair.cli.main import app
-from krepair.cli.one_run import Filling
+from krepair.cli.one_run import CommandFiller
 from krepair.cli.views.writers import plain
 from krepair.fixes.table import FIXES
 from krepair.next_command import Next
@@ -33,7 +33,7 @@ TYPED = Options(
 
 
 def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None:
-    command = Filling(plan="old", log_dir="/var/my logs", options=TYPED)(
+    command = CommandFiller(plan="old", log_dir="/var/my logs", options=TYPED)(
         Next.read("krepair plan LOGDIR --out PLAN")
     )
     assert shlex.split(str(command)) == [
@@ -45,7 +45,7 @@ def test_a_plan_that_has_to_be_made_again_is_made_with_all_its_options() -> None
 
 
 def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
-    command = Filling(log_dir="/l", options=TYPED)(
+    command = CommandFiller(log_dir="/l", options=TYPED)(
         Next.read("krepair plan LOGDIR --fix tail --keep inplace --out PLAN")
     )
     words = shlex.split(str(command))
@@ -67,24 +67,24 @@ def test_an_option_that_the_command_has_already_is_not_replaced() -> None:
 )
 def test_a_consent_goes_along_only_with_the_fix_that_takes_it(command: str, consents: list[str]) -> None:
     typed = Options(fixes=("tail", "checkpoints"), accepted_losses=("KR302:a-0:1", "KR312:b-0:2"))
-    words = shlex.split(str(Filling(log_dir="/l", options=typed)(Next.read(command))))
+    words = shlex.split(str(CommandFiller(log_dir="/l", options=typed)(Next.read(command))))
     assert [after for word, after in pairwise(words) if word == "--accept-data-loss"] == consents
 
 
 def test_a_command_about_one_partition_is_not_made_one_about_a_topic() -> None:
     for command in ("krepair plan LOGDIR --partition b-1 --out PLAN", "krepair check LOGDIR --partition b-1"):
-        assert not Filling(log_dir="/l", options=TYPED)(Next.read(command)).has("--topic")
+        assert not CommandFiller(log_dir="/l", options=TYPED)(Next.read(command)).has("--topic")
 
 
 def test_check_gets_what_it_takes_and_nothing_of_a_plan() -> None:
-    command = Filling(log_dir="/l", options=TYPED)(Next.read("krepair check LOGDIR"))
+    command = CommandFiller(log_dir="/l", options=TYPED)(Next.read("krepair check LOGDIR"))
     assert command.has("--config", "server.properties")
     assert not {"--fix", "--keep", "--no-merge"} & set(command.words)
 
 
 def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     for command in ("krepair plan /l --out PLAN", "krepair check /l", "krepair purge /l"):
-        assert str(Filling(options=Options())(Next.read(command))) == command
+        assert str(CommandFiller(options=Options())(Next.read(command))) == command
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_where_nothing_was_typed_the_command_stays_as_it_is() -> None:
     ],
 )
 def test_a_file_of_any_name_is_what_a_shell_reads_out_of_the_printed_command(name: bytes) -> None:
-    command = Filling(plan=os.fsdecode(name))(Next.read("krepair show PLAN"))
+    command = CommandFiller(plan=os.fsdecode(name))(Next.read("krepair show PLAN"))
     pages = (plain(View(title="", sections=(Section(title="Next", commands=(command,)),))), typable(command))
     for line in (pages[0].splitlines()[-1].strip(), pages[1]):
         assert line.isprintable()
@@ -114,7 +114,7 @@ def test_a_file_of_any_name_is_what_a_shell_reads_out_of_the_printed_command(nam
 
 def test_a_directory_that_is_called_like_a_word_of_a_command_stays_itself() -> None:
     command = Next.read("krepair check /data/PLAN/LOGDIR-1")
-    assert Filling(plan="/p", log_dir="/l")(command) == command
+    assert CommandFiller(plan="/p", log_dir="/l")(command) == command
 
 
 def test_the_help_of_plan_has_one_line_for_each_fix() -> None:

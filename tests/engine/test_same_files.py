@@ -17,9 +17,9 @@ from krepair.engine import same_files, spark, spark_worker
 from krepair.engine.items import Failed, Outcome, Place, ScanItem
 from krepair.engine.place import reached
 from krepair.engine.same_files import (
+    DriverFiles,
     Listed,
     Nonce,
-    SeenFiles,
     has_come,
     left_by,
     new_nonce,
@@ -59,11 +59,11 @@ def items(root: Path) -> list[ScanItem]:
     ]
 
 
-def seen(root: Path, nonce: Nonce | None = None) -> SeenFiles:
+def seen(root: Path, nonce: Nonce | None = None) -> DriverFiles:
     return seen_here(items(root), nonce, Listed())
 
 
-def said(seen_there: SeenFiles) -> str:
+def said(seen_there: DriverFiles) -> str:
     """Why a worker that sees what this process sees now does no item; empty if it does."""
     failed = other_than(seen_there)
     if failed is None:

@@ -520,9 +520,9 @@ def test_active_segments_are_read_again_only_where_one_is_another(
     plan = stopped.plan()
     read: list[int] = []
 
-    def reading(context: object, surveys: object) -> object:
-        read.append(len(surveys))  # type: ignore[arg-type]
-        return read_last_logs(context, surveys)  # type: ignore[arg-type]
+    def reading(context: object, analyses: object) -> object:
+        read.append(len(analyses))  # type: ignore[arg-type]
+        return read_last_logs(context, analyses)  # type: ignore[arg-type]
 
     monkeypatch.setattr(order, "read_last_logs", reading)
     stopped.apply(plan)

@@ -360,13 +360,13 @@ def test_bytes_that_wait_are_those_of_all_segments_that_end_behind_an_offset() -
     chance = random.Random(8)
     for active in (True, False):
         rows = [(chance.randrange(-1, 30), chance.randrange(100)) for _ in range(9)]
-        survey: Any = SimpleNamespace(
+        analysis: Any = SimpleNamespace(
             partition=SimpleNamespace(
                 segments=[SimpleNamespace(log=SimpleNamespace(size=size)) for _, size in rows]
             ),
             segments=[SimpleNamespace(summary=SimpleNamespace(last_offset=last)) for last, _ in rows],
         )
-        waiting = open_transactions.WaitingBytes(survey, active=active)
+        waiting = open_transactions.WaitingBytes(analysis, active=active)
         counted = rows if active else rows[:-1]
         for offset in range(32):
             assert waiting.since(offset) == sum(size for last, size in counted if last >= offset)

@@ -14,7 +14,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.show import show_view
 from krepair.options import EngineName, Options
-from krepair.rules.evidence import OPEN, CutPart, Gone, Having, told, who_has
+from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, told, who_has
 from krepair.rules.replicas.model import ReplicaColumn
 from tests import builders as b
 from tests.pages import words_of
@@ -42,19 +42,19 @@ def column(broker: int, start: int, end: int) -> ReplicaColumn:
 @pytest.mark.parametrize(
     ("gone", "having"),
     [
-        (Gone(CutPart.END, 50, 100), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (Gone(CutPart.END, 50, 90), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (Gone(CutPart.END, 50, 101), Having(lacking=(1, 2, 3, 4))),
-        (Gone(CutPart.END, 59, OPEN), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
-        (Gone(CutPart.END, 60, OPEN), Having(right=(1,), unsure=(2,), lacking=(3, 4))),
-        (Gone(CutPart.END, 100, OPEN), Having(lacking=(1, 2, 3, 4))),
-        (Gone(CutPart.MIDDLE, 70, 71), Having(right=(1, 4), unsure=(2,), lacking=(3,))),
-        (Gone(CutPart.START, 0, 60), Having(right=(1, 3), unsure=(2,), lacking=(4,))),
-        (Gone(CutPart.EPOCHS), Having(right=(1, 3, 4), unsure=(2,))),
+        (CutRange(CutPart.END, 50, 100), Holders(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (CutRange(CutPart.END, 50, 90), Holders(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (CutRange(CutPart.END, 50, 101), Holders(lacking=(1, 2, 3, 4))),
+        (CutRange(CutPart.END, 59, OPEN), Holders(right=(1, 3), unsure=(2,), lacking=(4,))),
+        (CutRange(CutPart.END, 60, OPEN), Holders(right=(1,), unsure=(2,), lacking=(3, 4))),
+        (CutRange(CutPart.END, 100, OPEN), Holders(lacking=(1, 2, 3, 4))),
+        (CutRange(CutPart.MIDDLE, 70, 71), Holders(right=(1, 4), unsure=(2,), lacking=(3,))),
+        (CutRange(CutPart.START, 0, 60), Holders(right=(1, 3), unsure=(2,), lacking=(4,))),
+        (CutRange(CutPart.EPOCHS), Holders(right=(1, 3, 4), unsure=(2,))),
     ],
 )
 def test_a_replica_has_what_is_cut_if_it_begins_before_it_and_ends_behind_it(
-    gone: Gone, having: Having
+    gone: CutRange, having: Holders
 ) -> None:
     others = [column(1, 0, 100), column(2, 0, 100), column(3, 0, 60), column(4, 70, 100)]
     assert who_has(gone, others, (1, 3, 4)) == having
@@ -67,8 +67,8 @@ def test_a_replica_in_which_offsets_are_missing_there_does_not_surely_have_them(
     hole: int, cleaner: int, right: bool
 ) -> None:
     other = replace(column(1, 0, 100), highest_hole=hole, cleaner_position=cleaner)
-    having = who_has(Gone(CutPart.MIDDLE, 50, 55), [other], (1,))
-    assert having == (Having(right=(1,)) if right else Having(unsure=(1,)))
+    having = who_has(CutRange(CutPart.MIDDLE, 50, 55), [other], (1,))
+    assert having == (Holders(right=(1,)) if right else Holders(unsure=(1,)))
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_replica_in_which_offsets_are_missing_there_does_not_surely_have_them(
 def test_a_replica_that_was_not_read_to_its_end_is_not_said_to_lack_them(
     fields: dict[str, object], unsure: bool
 ) -> None:
-    having = who_has(Gone(CutPart.END, 50, 100), [replace(column(1, 0, 50), **fields)], (1,))
-    assert having == (Having(unsure=(1,)) if unsure else Having(lacking=(1,)))
+    having = who_has(CutRange(CutPart.END, 50, 100), [replace(column(1, 0, 50), **fields)], (1,))
+    assert having == (Holders(unsure=(1,)) if unsure else Holders(lacking=(1,)))
 
 
 def test_a_replica_that_cannot_be_read_is_not_said_to_lack_them(replicas: tuple[Path, Path]) -> None:
@@ -91,9 +91,9 @@ def test_a_replica_that_cannot_be_read_is_not_said_to_lack_them(replicas: tuple[
 
 
 def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:
-    gone = Gone(CutPart.END, 50, 100)
-    assert told("t-0", gone, Having(lacking=(2,)))[-1].startswith("No replica that was given has them")
-    assert told("t-0", gone, Having(unsure=(2,)))[-1].startswith("Compare the replicas")
+    gone = CutRange(CutPart.END, 50, 100)
+    assert told("t-0", gone, Holders(lacking=(2,)))[-1].startswith("No replica that was given has them")
+    assert told("t-0", gone, Holders(unsure=(2,)))[-1].startswith("Compare the replicas")
 
 
 def made(

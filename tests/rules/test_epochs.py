@@ -7,15 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from krepair.derive.epochs import LogEpochs, Rise, clears_history, epochs_of_log
+from krepair.derive.epochs import EpochStart, LogEpochs, clears_history, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, decode_epochs, encode_epochs
 from krepair.kernels.classes import EPOCH_SIZE
 from krepair.kernels.scan import SegmentSummary
 from krepair.rules.epochs import (
+    EpochFacts,
     EpochReason,
     MergedEpochs,
     Recorded,
-    SeenEpochs,
     merge_epochs,
     read_recorded,
     writes_epoch_zero,
@@ -23,9 +23,17 @@ from krepair.rules.epochs import (
 from tests.rules.facts import facts
 
 V2_2, V2_7 = (2, 2, 1), (2, 7, 0)
-LOG = LogEpochs((Rise(0, 0, -1), Rise(2, 40, 39), Rise(4, 80, 79), Rise(6, 120, 119)), 199, 0, 200, False)
+LOG = LogEpochs(
+    (EpochStart(0, 0, -1), EpochStart(2, 40, 39), EpochStart(4, 80, 79), EpochStart(6, 120, 119)),
+    199,
+    0,
+    200,
+    False,
+)
 FROM_LOG = [(0, 0), (2, 40), (4, 80), (6, 120)]
-COMPACTED = LogEpochs((Rise(2, 50, 30), Rise(4, 95, 70), Rise(6, 120, 119)), 199, 0, 200, True)
+COMPACTED = LogEpochs(
+    (EpochStart(2, 50, 30), EpochStart(4, 95, 70), EpochStart(6, 120, 119)), 199, 0, 200, True
+)
 
 
 def merged(
@@ -52,7 +60,7 @@ OF_COMPACTED = [(2, 50), (4, 95), (6, 120)]
 HISTORIES: dict[str, tuple[bytes | None, LogEpochs, list[tuple[int, int]]]] = {
     "a first epoch that is not 0 is missing": (
         encode_epochs(EpochEntry(*pair) for pair in WITHOUT_0),
-        LOG._replace(rises=(Rise(1, 0, -1), *LOG.rises[1:])),
+        LOG._replace(epoch_starts=(EpochStart(1, 0, -1), *LOG.epoch_starts[1:])),
         [(1, 0), *WITHOUT_0],
     ),
     "a leader without data at the log end": (lines(*FROM_LOG, (8, 200)), LOG, [*FROM_LOG, (8, 200)]),
@@ -73,7 +81,7 @@ HISTORIES: dict[str, tuple[bytes | None, LogEpochs, list[tuple[int, int]]]] = {
     "compacted: no file": (None, COMPACTED, OF_COMPACTED),
     "compacted: a higher epoch that starts earlier than that of the log": (
         lines((3, 30)),
-        COMPACTED._replace(rises=(Rise(2, 50, 20), Rise(6, 120, 119))),
+        COMPACTED._replace(epoch_starts=(EpochStart(2, 50, 20), EpochStart(6, 120, 119))),
         [(3, 30), (6, 120)],
     ),
     "compacted: a lower epoch that starts later than that of the log": (
@@ -158,17 +166,17 @@ def test_two_hundred_thousand_lines_in_falling_order_are_merged_in_time() -> Non
 @st.composite
 def logs(draw: st.DrawFn) -> LogEpochs:
     """A log whose epochs rise, with or without gaps before them."""
-    rises, offset, epoch, last = [], draw(st.integers(0, 5)), -1, -1
+    epoch_starts, offset, epoch, last = [], draw(st.integers(0, 5)), -1, -1
     for _ in range(draw(st.integers(0, 6))):
         epoch += draw(st.integers(1, 3))
         gap = draw(st.integers(0, 3))
         offset += gap
-        rises.append(Rise(epoch, offset, last))
+        epoch_starts.append(EpochStart(epoch, offset, last))
         last = offset + draw(st.integers(0, 9))
         offset = last + 1
     compacted = draw(st.booleans())
     start = draw(st.integers(0, max(last + 1, 0)))
-    return LogEpochs(tuple(rises), last, start, max(offset, start), compacted)
+    return LogEpochs(tuple(epoch_starts), last, start, max(offset, start), compacted)
 
 
 FILES = st.one_of(
@@ -187,7 +195,13 @@ VERSIONS = st.sampled_from([None, V2_2, V2_7])
 @given(FILES, logs(), VERSIONS)
 @example(
     b"\n\n0 19\n",
-    LogEpochs((Rise(0, 0, -1), Rise(1, 6, 2), Rise(2, 19, 15)), 19, start=0, end=20, compacted=True),
+    LogEpochs(
+        (EpochStart(0, 0, -1), EpochStart(1, 6, 2), EpochStart(2, 19, 15)),
+        19,
+        start=0,
+        end=20,
+        compacted=True,
+    ),
     None,
 )
 def test_whatever_is_merged_loads_and_merged_again_is_the_same(
@@ -207,12 +221,12 @@ def test_recorded_entry_that_no_batch_contradicts_is_never_dropped(
     """A true history (with epochs that have no batches left), some of its lines lost, the rest in any order."""
     true: list[EpochEntry] = []
     below = log.start
-    for rise in log.rises:
-        start = max(rise.first_offset, log.start)
-        if rise.first_offset < log.start or start < below:
+    for epoch_start in log.epoch_starts:
+        start = max(epoch_start.first_offset, log.start)
+        if epoch_start.first_offset < log.start or start < below:
             continue
-        earliest = max(rise.before + 1, below)
-        true.append(EpochEntry(rise.epoch, data.draw(st.integers(min(earliest, start), start))))
+        earliest = max(epoch_start.before + 1, below)
+        true.append(EpochEntry(epoch_start.epoch, data.draw(st.integers(min(earliest, start), start))))
         below = start + 1
     assert log.end is not None
     if (
@@ -220,7 +234,7 @@ def test_recorded_entry_that_no_batch_contradicts_is_never_dropped(
         and (not true or true[-1].start_offset < log.end)
         and log.last_offset < log.end
     ):
-        true.append(EpochEntry((log.rises[-1].epoch if log.rises else 0) + 1, log.end))
+        true.append(EpochEntry((log.epoch_starts[-1].epoch if log.epoch_starts else 0) + 1, log.end))
     lines = data.draw(st.permutations(true))[: data.draw(st.integers(0, len(true)))]
     found = merge_epochs(Recorded(True, tuple(lines)), log, version)
     assert set(lines) <= set(found.entries)
@@ -235,24 +249,26 @@ def segment(
     return facts(base, last_offset=last, epochs=found, batches=batches, **fields).summary
 
 
-def rises(*segments: SegmentSummary, compacted: bool = False) -> list[tuple[int, int, int]]:
-    return [tuple(rise) for rise in epochs_of_log(segments, 0, compacted=compacted).rises]
+def epoch_starts(*segments: SegmentSummary, compacted: bool = False) -> list[tuple[int, int, int]]:
+    return [
+        tuple(epoch_start) for epoch_start in epochs_of_log(segments, 0, compacted=compacted).epoch_starts
+    ]
 
 
 def test_epoch_counts_where_it_rises_above_all_before_it() -> None:
     first, second = segment(0, 99, (1, 0, -1), (3, 40, 39)), segment(100, 199, (2, 100, 99), (3, 150, 149))
     third = segment(200, 299, (3, 200, 199), (4, 250, 240))
-    assert rises(first, second, third) == [(1, 0, -1), (3, 40, 39), (4, 250, 240)]
-    assert rises(segment(0, 9, (0, 0, -1))) == [(0, 0, -1)]
+    assert epoch_starts(first, second, third) == [(1, 0, -1), (3, 40, 39), (4, 250, 240)]
+    assert epoch_starts(segment(0, 9, (0, 0, -1))) == [(0, 0, -1)]
 
 
 def test_batch_before_the_first_of_a_segment_is_the_last_of_the_one_before() -> None:
     gap = segment(0, 89, (1, 0, -1)), segment(100, 199, (2, 100, 99))
-    assert rises(*gap) == [(1, 0, -1), (2, 100, 89)]
+    assert epoch_starts(*gap) == [(1, 0, -1), (2, 100, 89)]
     hollow = segment(0, -1, batches=0), segment(100, 199, (2, 105, 99))
-    assert rises(*hollow) == [(2, 105, -1)]
+    assert epoch_starts(*hollow) == [(2, 105, -1)]
     inside = segment(0, 99, (1, 0, -1)), segment(100, 199, (2, 101, 100))
-    assert rises(*inside) == [(1, 0, -1), (2, 101, 100)]
+    assert epoch_starts(*inside) == [(1, 0, -1), (2, 101, 100)]
 
 
 def by_batch(*epochs: int) -> SegmentSummary:
@@ -290,7 +306,7 @@ def test_an_epoch_that_its_neighbours_contradict_is_doubted(
 ) -> None:
     log = epochs_of_log([by_batch(*epochs)], 0, compacted=False)
     assert [one.position // 100 for one in log.doubted] == doubted
-    assert [(rise.epoch, rise.first_offset) for rise in log.rises] == rising
+    assert [(epoch_start.epoch, epoch_start.first_offset) for epoch_start in log.epoch_starts] == rising
 
 
 @pytest.mark.parametrize(
@@ -513,10 +529,10 @@ def test_epoch_zero_counts_from_2_7_on(version: tuple[int, int, int] | None, tak
 def test_only_a_history_that_is_needed_and_may_be_is_mended() -> None:
     wrong = merged(b"0\n9\n0 0\n")
     recorded = read_recorded(b"0\n9\n0 0\n")
-    assert SeenEpochs(recorded, wrong, "x").mends
-    assert not SeenEpochs(recorded, wrong, "x", left="why").mends
+    assert EpochFacts(recorded, wrong, "x").mends
+    assert not EpochFacts(recorded, wrong, "x", left="why").mends
     right = merged(encode_epochs(EpochEntry(*pair) for pair in FROM_LOG))
-    assert not SeenEpochs(recorded, right, "x").mends
+    assert not EpochFacts(recorded, right, "x").mends
 
 
 def test_recorded_and_shown_epoch_0_are_both_told_where_neither_stays() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from krepair.derive.epochs import Rise, epochs_of_log
+from krepair.derive.epochs import EpochStart, epochs_of_log
 from krepair.formats.checkpoint import EpochEntry, encode_epochs
 from krepair.kernels import classes as c
 from krepair.kernels.classes import EPOCH_SIZE
@@ -46,8 +46,8 @@ def damaged(*, torn: bool) -> Damaged:
     return Damaged(0, where, "KR301" if torn else "KR302", torn, "", nothing, nothing, "")
 
 
-def with_epochs(base: int, last: int, *rises: tuple[int, int]) -> SegmentFacts:
-    changes = [(epoch, offset, base, 10 * number, 0) for number, (epoch, offset) in enumerate(rises)]
+def with_epochs(base: int, last: int, *epoch_starts: tuple[int, int]) -> SegmentFacts:
+    changes = [(epoch, offset, base, 10 * number, 0) for number, (epoch, offset) in enumerate(epoch_starts)]
     rows = np.array(changes, np.int64).reshape(-1, EPOCH_SIZE)
     return facts(base, last_offset=last, epochs=rows, batches=100)
 
@@ -180,7 +180,7 @@ def test_before_2_4_the_offsets_topic_gets_no_empty_segment(
 
 
 @pytest.mark.parametrize(
-    ("recorded", "rises", "log_end", "after"),
+    ("recorded", "epoch_starts", "log_end", "after"),
     [
         ([], [(0, 0), (1, 10)], 20, {False: [(1, 10)], True: [(0, 0), (1, 10)]}),
         ([(0, 0)], [(0, 5), (1, 10)], 20, [(0, 0), (1, 10)]),
@@ -207,7 +207,7 @@ def test_before_2_4_the_offsets_topic_gets_no_empty_segment(
 @pytest.mark.parametrize("with_zero", [True, False])
 def test_recovery_appends_each_epoch_that_is_higher_than_the_last_entry(
     recorded: list[tuple[int, int]],
-    rises: list[tuple[int, int]],
+    epoch_starts: list[tuple[int, int]],
     log_end: int,
     after: list[tuple[int, int]] | dict[bool, list[tuple[int, int]]],
     with_zero: bool,
@@ -215,7 +215,7 @@ def test_recovery_appends_each_epoch_that_is_higher_than_the_last_entry(
     expected = after[with_zero] if isinstance(after, dict) else after
     found = epochs_after_recovery(
         [EpochEntry(*one) for one in recorded],
-        [Rise(epoch, first, first - 1) for epoch, first in rises],
+        [EpochStart(epoch, first, first - 1) for epoch, first in epoch_starts],
         log_end,
         with_zero=with_zero,
     )

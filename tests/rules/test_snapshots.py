@@ -17,7 +17,7 @@ from krepair.rules.snapshots import (
     PRODUCER_ID_EXPIRATION,
     REMOVES_STRAYS,
     ProducerTable,
-    SeenSnapshots,
+    SnapshotFacts,
     SnapshotFile,
     SnapshotReason,
     StateRules,
@@ -145,12 +145,12 @@ def test_snapshot_at_or_below_the_log_start_is_nothing_to_start_from() -> None:
 
 def seen(
     *offsets: int, log_end: int = 250, log_start: int = 0, damaged: tuple[int, ...] = (), **fields: object
-) -> SeenSnapshots:
+) -> SnapshotFacts:
     """Of a log of segments 0, 100 and 200, with bytes ready for the log end."""
     files = tuple(file(offset, damage=DAMAGED if offset in damaged else None) for offset in offsets)
     found = judge_files(files, [0, 100, 200], log_start, log_end)
     values: dict[str, object] = {"data": b"new"}
-    return SeenSnapshots(files, (0, 100, 200), log_start, log_end, found, **(values | fields))  # type: ignore[arg-type]
+    return SnapshotFacts(files, (0, 100, 200), log_start, log_end, found, **(values | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def seen(
     ],
 )
 def test_snapshot_is_made_where_a_start_would_lose_the_state_and_nothing_else_gives_it(
-    what: SeenSnapshots, makes: bool
+    what: SnapshotFacts, makes: bool
 ) -> None:
     assert what.makes is makes
 

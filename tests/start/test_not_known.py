@@ -12,7 +12,7 @@ import pytest
 
 from krepair.checks.catalogue import StartEffect, strongest
 from krepair.engine.items import Failed
-from krepair.fixes.survey import NEXT_START, Survey
+from krepair.fixes.analysis import NEXT_START, PartitionAnalysis
 from krepair.loading.next_start import NextStart
 from krepair.start import forecast as forecasts
 from krepair.start.findings import Starting
@@ -89,12 +89,12 @@ def test_a_partition_whose_start_was_not_simulated_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: NextStart | None
 ) -> None:
     log_dir = unpack("kraft-4.4.0", tmp_path)
-    seen = Survey.seen
+    result = PartitionAnalysis.result
 
-    def without(survey: Survey, sight: Any) -> Any:
-        return answer if sight is NEXT_START else seen(survey, sight)
+    def without(analysis: PartitionAnalysis, key: Any) -> Any:
+        return answer if key is NEXT_START else result(analysis, key)
 
-    monkeypatch.setattr(Survey, "seen", without)
+    monkeypatch.setattr(PartitionAnalysis, "result", without)
     said = foretold(checked([log_dir], None, "4.4.0"))
     assert {expected for folder, expected in said.items() if folder != METADATA} == {"unknown"}
 

@@ -129,7 +129,7 @@ class _Log:
         self.compacted = made_of.compacts
         self.damaged = False
         self.last, self.end = -1, made_of.logs[0].base_offset
-        self.rises: list[_Rise] = []
+        self.epoch_starts: list[_Rise] = []
         self.misnamed: list[_Misnamed] = []
         self._segment = -1
         self._batches: list[tuple[Int64s, Int64s, Int64s]] = []
@@ -176,7 +176,7 @@ class _Log:
             befores[number + 1 : number + 2] = befores[number]
         previous = np.append(_NO_EPOCH, shown[:-1])
         for at in np.flatnonzero(shown > previous).tolist():
-            self.rises.append(_Rise(int(shown[at]), int(firsts[at]), int(befores[at])))
+            self.epoch_starts.append(_Rise(int(shown[at]), int(firsts[at]), int(befores[at])))
         sure = believed == epochs
         self.last = max(lasts[sure].tolist(), default=-1)
         self._name(np.maximum(firsts, self.start)[sure], lasts[sure], shown[sure])
@@ -229,14 +229,16 @@ def _agrees(line: EpochEntry, log: _Log) -> bool:
     if tuple(line) in log.doubted:
         return True
     start = max(line.start_offset, log.start)
-    rise = next((rise for rise in log.rises if rise.epoch >= line.epoch), None)
-    if rise is None:
+    epoch_start = next(
+        (epoch_start for epoch_start in log.epoch_starts if epoch_start.epoch >= line.epoch), None
+    )
+    if epoch_start is None:
         return start > log.last
-    return rise.before < start <= max(rise.first, log.start)
+    return epoch_start.before < start <= max(epoch_start.first, log.start)
 
 
 def _invented(entries: Sequence[EpochEntry], log: _Log, recorded: _Recorded) -> Iterator[str]:
-    shown = {(rise.epoch, max(rise.first, log.start)) for rise in log.rises}
+    shown = {(epoch_start.epoch, max(epoch_start.first, log.start)) for epoch_start in log.epoch_starts}
     for entry in entries:
         if tuple(entry) not in shown and entry not in recorded.lines:
             yield f"epoch {entry.epoch} at {entry.start_offset} is neither in the log nor in the original"

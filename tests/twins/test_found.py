@@ -166,13 +166,17 @@ TABLE = {
         {
             "a start too late": (
                 lambda log: log._replace(
-                    rises=tuple(one._replace(first_offset=one.first_offset + 1) for one in log.rises)
+                    epoch_starts=tuple(
+                        one._replace(first_offset=one.first_offset + 1) for one in log.epoch_starts
+                    )
                 ),
                 "twin",
             ),
-            "a rise too few": (lambda log: log._replace(rises=log.rises[:1]), "twin"),
+            "a rise too few": (lambda log: log._replace(epoch_starts=log.epoch_starts[:1]), "twin"),
             "an epoch too high": (
-                lambda log: log._replace(rises=tuple(one._replace(epoch=one.epoch + 1) for one in log.rises)),
+                lambda log: log._replace(
+                    epoch_starts=tuple(one._replace(epoch=one.epoch + 1) for one in log.epoch_starts)
+                ),
                 "twin",
             ),
         },

@@ -8,7 +8,7 @@ from typing import Final
 
 from krepair.commit.mend import CUT
 from krepair.commit.steps import Names
-from krepair.fixes.survey import Survey
+from krepair.fixes.analysis import PartitionAnalysis
 from krepair.fixes.tail import damaged_logs, damages_in, maps_of
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.filenames import METADATA_TOPIC, base_offset_of, log_name
@@ -19,16 +19,16 @@ from krepair.logdir.reading import opened_folder, opened_for_reading, read_into_
 from krepair.logdir.values import LogDir, Partition, Segment
 from krepair.rules.checkpoints import Key
 from krepair.rules.damage import valid_ranges
-from krepair.rules.gone_ends import GoneEnd
+from krepair.rules.missing_tails import MissingTail
 
 _FEW: Final = 3
 
 
-def gone_ends(
+def missing_tails(
     view: LogDir,
     ends: Mapping[Key, int | None],
     is_only_replica: Callable[[Partition], bool] = lambda _partition: False,
-) -> tuple[GoneEnd, ...]:
+) -> tuple[MissingTail, ...]:
     """Return the partitions whose logs end below what the last clean stop recorded, or any stop of an only replica.
 
     After an unclean stop a broker fetches the missing tail from the leader, so only a partition without other replicas
@@ -54,7 +54,7 @@ def gone_ends(
     )
 
 
-def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> GoneEnd | None:
+def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> MissingTail | None:
     key = partition.key
     end = ends[key]
     if _has_no_log(partition):
@@ -83,7 +83,7 @@ def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) ->
         for snapshot in partition.snapshots[-1:]
         if snapshot.offset > end
     ]
-    return GoneEnd(
+    return MissingTail(
         partition.folder,
         end,
         max(above.values(), default=-1),
@@ -98,22 +98,22 @@ def _has_no_log(partition: Partition) -> bool:
     return nothing and not waits_for_leftovers(partition)
 
 
-def end_now(view: LogDir, survey: Survey) -> int | None:
+def end_now(view: LogDir, analysis: PartitionAnalysis) -> int | None:
     """Return the log end offset of a log that was read, or None if it is not known.
 
     Bytes that only a torn write can have left behind do not count.
     """
-    if not survey.segments or len(survey.segments) != len(survey.partition.segments):
+    if not analysis.segments or len(analysis.segments) != len(analysis.partition.segments):
         return None
-    last = survey.segments[-1]
+    last = analysis.segments[-1]
     if not last.summary.damage:
         return last.end_offset
-    if last.base_offset not in maps_of(survey):
+    if last.base_offset not in maps_of(analysis):
         return None
-    here = [damage for damage in damages_in(view, survey) if damage.base_offset == last.base_offset]
+    here = [damage for damage in damages_in(view, analysis) if damage.base_offset == last.base_offset]
     if not here or not all(damage.torn for damage in here):
         return None
-    valid = valid_ranges(damaged_logs(survey), last)
+    valid = valid_ranges(damaged_logs(analysis), last)
     return valid[-1].last_offset + 1 if valid else last.base_offset
 
 
@@ -138,7 +138,7 @@ def kept_names(partition: Partition) -> set[str]:
     return names
 
 
-def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:
+def gone_of(view: LogDir, folders: Collection[str]) -> tuple[MissingTail, ...]:
     """Return missing log tails of some partitions, found by the headers at the ends of their logs alone.
 
     A log that cannot be read yields nothing.
@@ -153,7 +153,7 @@ def gone_of(view: LogDir, folders: Collection[str]) -> tuple[GoneEnd, ...]:
             except OSError:
                 end = None  # whoever reads it whole says so
             ends[partition.key] = end
-    return gone_ends(view, ends)
+    return missing_tails(view, ends)
 
 
 def _end_by_headers(partition: Partition) -> int | None:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 RULE: Final = "KR312"
 
 
-class GoneEnd(NamedTuple):
+class MissingTail(NamedTuple):
     """Partition whose log ends below its recorded offsets.
 
     Attributes:
@@ -57,7 +57,7 @@ class GoneEnd(NamedTuple):
         return f"{offsets}: the log ends at {self.end}, {stop} left {', '.join(self.said)}"
 
 
-def wrong_consent(text: str, gone: Iterable[GoneEnd]) -> str:
+def wrong_consent(text: str, gone: Iterable[MissingTail]) -> str:
     """Return why a consent for this finding is meaningless; empty if it names a missing tail."""
     offered = [missing.consent for missing in gone if missing.consent]
     if text in offered:

@@ -1,6 +1,6 @@
 """Analysis of one partition: what its logs say, and one typed value for the result of each analysis step.
 
-A step belongs to a fix or to the forecast of the next start. It owns its ``Sight``, and nobody else stores a value
+A step belongs to a fix or to the forecast of the next start. It owns its ``ResultKey``, and nobody else stores a value
 under it.
 """
 
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, eq=False)
-class Sight(Generic[Value]):
+class ResultKey(Generic[Value]):
     """Typed key of one analysis result.
 
     Attributes:
@@ -50,22 +50,22 @@ class LogFacts(NamedTuple):
 
 
 @dataclass(eq=False)
-class Sights:
+class AnalysisResults:
     """Results of analysis steps, each under its own typed key."""
 
-    _sights: dict[Sight[object], object] = field(default_factory=dict, kw_only=True)
+    _results: dict[ResultKey[object], object] = field(default_factory=dict, kw_only=True)
 
-    def put(self, sight: Sight[Value], value: Value) -> None:
+    def put(self, key: ResultKey[Value], value: Value) -> None:
         """Store the result of an analysis step."""
-        self._sights[cast("Sight[object]", sight)] = value
+        self._results[cast("ResultKey[object]", key)] = value
 
-    def seen(self, sight: Sight[Value]) -> Value | None:
+    def result(self, key: ResultKey[Value]) -> Value | None:
         """Return the result of an analysis step, or None if that step did not run here."""
-        return cast("Value | None", self._sights.get(cast("Sight[object]", sight)))
+        return cast("Value | None", self._results.get(cast("ResultKey[object]", key)))
 
 
 @dataclass(eq=False)
-class Survey(Sights):
+class PartitionAnalysis(AnalysisResults):
     """One partition, what is known of it, and the changes proposed for it.
 
     Attributes:
@@ -107,20 +107,20 @@ def log_end_of(segments: Iterable[SegmentFacts]) -> int:
     return max((segment.summary.last_offset + 1 for segment in segments), default=0)
 
 
-NEXT_START: Sight[NextStart] = Sight("next start")
+NEXT_START: ResultKey[NextStart] = ResultKey("next start")
 """Put by ``krepair.fixes.next_start``."""
 _NOT_ASKED: Final = NextStart()
 
 
-def next_start_of(survey: Survey) -> NextStart:
+def next_start_of(analysis: PartitionAnalysis) -> NextStart:
     """Return the forecast of a partition's next start; ``by_version`` is empty if no forecast was made."""
-    return survey.seen(NEXT_START) or _NOT_ASKED
+    return analysis.result(NEXT_START) or _NOT_ASKED
 
 
-INDEXES_SEEN: Sight[dict[int, InspectResult | Failed]] = Sight("indexes")
+INDEXES_RESULT: ResultKey[dict[int, InspectResult | Failed]] = ResultKey("indexes")
 """Put by ``krepair.fixes.index``."""
 
 
-def indexes_of(survey: Survey) -> Mapping[int, InspectResult | Failed]:
+def indexes_of(analysis: PartitionAnalysis) -> Mapping[int, InspectResult | Failed]:
     """Return base offset -> result of checking the offset and time indexes; empty if they were not checked."""
-    return survey.seen(INDEXES_SEEN) or {}
+    return analysis.result(INDEXES_RESULT) or {}
