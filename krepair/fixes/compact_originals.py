@@ -96,8 +96,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
             continue
         if not _is_there(staging, folder.names.keep(planned.name), planned):
             raise StalePlanError(
-                f"{folder.at(planned.name)}: is neither in its place nor in the backup; the keys that it held cannot "
-                "be known any more"
+                f"{folder.at(planned.name)}: is neither in its place nor in the backup; the keys that it held are lost"
             )
         moved.append(base_offset)
     place = replace(work.place(staging), kept=folder.names.keep() if moved else "", moved=tuple(moved))

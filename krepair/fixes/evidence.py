@@ -225,7 +225,9 @@ def _of_a_sole_replica(context: Context, partition: Partition) -> Evidence | Non
             brokers = ", ".join(map(str, known.replicas))
             return Evidence(kind="none", why=f"--only-replica {word}, but {where} has replicas {brokers}")
     if word:
-        return Evidence(kind="only-replica", why=f"--only-replica {word}: there is said to be no other one")
+        return Evidence(
+            kind="only-replica", why=f"--only-replica {word}: you state that there is no other replica"
+        )
     if own and all(_is_sole_replica(context.view, line) for _, line in own):
         return Evidence(kind="only-replica", why=f"{own[0][0]} has this broker as its only replica")
     return None

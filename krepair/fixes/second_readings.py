@@ -150,9 +150,9 @@ def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
     if keep:
         kept, file = tree.status(f"{keep}/{name}"), staging.planned[name]
         if kept is None:
-            yield f"{name} is not kept in {keep}"
+            yield f"{name} has no backup in {keep}"
         elif (kept.st_size, kept.st_mtime_ns) != (file.size, file.mtime_ns):
-            yield f"{name}: what is kept is not the file of {file.size} bytes that was taken away"
+            yield f"{name}: the backup is not the file of {file.size} bytes that was removed"
 
 
 def _was_damaged(staging: Staging, name: str) -> bool:
@@ -201,7 +201,7 @@ def aborts_again(
             if isinstance(result, Failed):
                 text = result.why
             elif 0 <= result.damaged <= base and not _was_damaged(staging, log_name(result.damaged)):
-                text = f"{log_name(result.damaged)} is damaged: what was aborted cannot be told"
+                text = f"{log_name(result.damaged)} is damaged: the aborted transactions are unknown"
             if text:
                 yield Wrong(staging.plan.folder, change.change_id, text)
 

@@ -87,7 +87,7 @@ def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyRepo
     """
     if not taken_back or report.exit_code in _MAY_HAVE_CHANGED:
         return report
-    note = f"An earlier run was interrupted. What it had left was taken back: {names_text(taken_back)}."
+    note = f"An earlier run was interrupted. What it left behind was rolled back: {names_text(taken_back)}."
     return replace(report, taken_back=tuple(taken_back), notes=(*report.notes, note))
 
 

@@ -116,7 +116,7 @@ def row(code: str) -> Row | tuple[Way, ...]:
     if wanted == EVIDENCE:
         return WAYS
     if wanted in GONE:
-        raise UsageError(f"{wanted} is gone: no krepair looks for it any more. {GONE[wanted]}")
+        raise UsageError(f"{wanted} is gone: krepair no longer looks for it. {GONE[wanted]}")
     meaning = _table().get(wanted)
     if meaning is None:
         raise UsageError(

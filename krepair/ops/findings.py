@@ -162,7 +162,7 @@ def _space(directory: AnalyzedDir) -> Iterator[Finding]:
 # -- partitions that a checkpoint in the root names but that have no folder here (KR312)
 
 _BACK: Final = (
-    "the folders have to be back before any broker starts: it would begin them anew, without their records"
+    "the folders have to be back before any broker starts: it would create them again, without their records"
 )
 
 
@@ -186,7 +186,7 @@ def absent_findings(directory: AnalyzedDir) -> Iterator[Finding]:
     where = (
         "not in any log directory of the broker"
         if all_given
-        else "not here; --config tells whether log.dirs has more"
+        else "not here; --config shows whether log.dirs has more"
     )
     reason = (
         "after the last clean stop they were here"

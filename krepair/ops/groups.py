@@ -288,7 +288,7 @@ def read_partitions(
     ordered: list[Result] = []
     for _, result in sorted(engine.map(function, items), key=itemgetter(0)):
         if isinstance(result, Failed):
-            raise UnreadableError(f"{result.why}; the {noun} cannot be told without it")
+            raise UnreadableError(f"{result.why}; the {noun} are unknown without it")
         ordered.append(result)
     return ordered
 

@@ -60,7 +60,7 @@ def others_have(
         for removed in ranges
     ]
     if len(losing) > _MOST:
-        text = "There are more such partitions: make plans for fewer of them, and each is told."
+        text = "There are more such partitions: plan fewer of them at once to see each."
         risks.append(Risk(code=OTHERS_HAVE, text=text))
     return tuple(risks)
 

@@ -55,8 +55,8 @@ def commit_of(context: Context, partitions: Sequence[PartitionPlan], root: Colle
             is_named = "checkpoints" in fixes
             first = Next.of("plan", LOG_DIR, "--fix", ",".join((*fixes, "checkpoints")), out=PLAN)
             raise PersonDecidesError(
-                f"{RECOVERY_POINT_CHECKPOINT} is damaged: byte {damage[0].position}: {damage[0].text}; apply lowers a "
-                "line of it while files are swapped, so a plan has to mend it first",
+                f"{RECOVERY_POINT_CHECKPOINT} is damaged: byte {damage[0].position}: {damage[0].text}; apply lowers "
+                "an entry of it while files are swapped, so a plan has to repair it first",
                 next_command=Next.of("explain", "KR403") if is_named else first,
             )
         return replace(commit, looked_at=active_segments(context.view))

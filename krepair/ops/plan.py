@@ -414,8 +414,8 @@ def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan
     first = stays[0]
     more = f"; and {count_text(len(stays) - 1, 'more damaged range')}" if stays[1:] else ""
     why = f"{first.rule} would stay in {plan.folder}/{first.file}, position {first.position}: {first.evidence}{more}"
-    mend = f"; to mend it: {first.command}" if first.command else ""
-    notes = (*plan.notes, f"{why}{mend}")  # what is shown again later is the plan file alone
+    repair = f"; to repair it: {first.command}" if first.command else ""
+    notes = (*plan.notes, f"{why}{repair}")  # ``show`` later has the plan file alone, without the finding
     return replace(plan, why=why, next_command=str(first.command), notes=notes)
 
 

@@ -213,9 +213,7 @@ def _why_root_stays(folder: PartitionFolder, results: Sequence[ChangeResult]) ->
     stays = next((result.partition for result in results if result.failed), "")
     if not stays or not folder.tree.is_folder(folder.private):
         return None
-    text = (
-        f"{folder.private}: stays, because {stays} keeps its originals, and their undo needs this folder too"
-    )
+    text = f"{folder.private}: stays, because {stays} still has backups, and their undo needs this folder too"
     return failed(folder.folder, RefusedError(text))
 
 
@@ -238,7 +236,7 @@ def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, MissingTail]) 
     if lost is None or _keeps_nothing(folder) or _is_begun(folder):
         return None
     text = (
-        f"{folder.folder}: {lost.text} ({RULE}); what is kept of this partition stays until its files are back, or "
+        f"{folder.folder}: {lost.text} ({RULE}); the backups of this partition stay until its files are back, or "
         "until a broker was started"
     )
     return failed(folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir)))
@@ -275,7 +273,7 @@ def _check_ground(folders: Sequence[PartitionFolder]) -> None:
             _check(folder)
         except OSError as error:
             if not _went(folder, error):
-                raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
+                raise UnreadableError(f"{error.filename}: could not be read: {why(error)}") from error
 
 
 def _check(folder: PartitionFolder) -> None:

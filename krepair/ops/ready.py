@@ -184,7 +184,7 @@ def ready(
                     folder.check_no_links()
                     check_may_change(folder)
         except OSError as error:
-            raise UnreadableError(f"{error.filename}: could not be looked at: {why(error)}") from error
+            raise UnreadableError(f"{error.filename}: could not be read: {why(error)}") from error
         lock = held.enter_context(hold_lock(plan.log_dir, disk))
         for log_dir in rests_on:
             try:

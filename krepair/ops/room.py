@@ -221,7 +221,7 @@ def observe(plan: Plan, options: Options) -> DiskObservation | str:
                 room.free_bytes, fit_of(plan, room).needs.peak, lines, commands, fits=False
             )
     except (OSError, RefusedError):
-        return "the disk cannot be looked at here"
+        return "the disk cannot be examined here"
     if lack is not None:  # it fits with what only root may use
         room = replace(room, reserve_bytes=space.reserve_bytes)
     needs = whole_needs(plan)
@@ -262,7 +262,7 @@ def _of_another_broker(plan: Plan, options: Options) -> str:
     return f"{text}. The settings are those of broker {configured_id(options.config)}" if text else ""
 
 
-# -- what a plan met, or can see without reading, and does not mend: other fixes have to be named for it
+# -- damage that a plan met, or sees without reading, and does not repair: other fixes have to be named for it
 
 _MOST: Final = 3
 
@@ -292,7 +292,7 @@ def not_mended(plan: Plan) -> Section:
         if missing_tail.consent and missing_tail.consent not in plan.policy.accepted_losses
     ]
     if waiting and CHECKPOINTS in asked(plan.policy.fixes):
-        lines.append(f"{waiting[0].folder}: {waiting[0].text}. These lines tell of the loss, so they stay.")
+        lines.append(f"{waiting[0].folder}: {waiting[0].text}. These entries prove the loss, so they stay.")
         lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
         lines.append(OTHERS_FIRST)
         words = (plan.log_dir, "--fix", "checkpoints", "--accept-data-loss", waiting[0].consent)
@@ -316,14 +316,14 @@ def not_mended(plan: Plan) -> Section:
         )
     if lines or not targets_of(plan):
         lines.append(
-            f"This plan only looks for what --fix {names} mends. krepair check looks for all the rest."
+            f"This plan only looks for what --fix {names} repairs. krepair check looks for all the rest."
         )
         commands.append(Next.of("check", plan.log_dir).carrying(options_of(plan)))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
         lines.append("Each partition is below, with its command.")
     return Section(
-        title="What this plan does not mend",
+        title="What this plan does not repair",
         lines=tuple(lines),
         commands=tuple(kept[:_MOST]),
         part="partitions",

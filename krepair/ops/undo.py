@@ -217,7 +217,7 @@ class _Undo:
                     continue
                 # With a recovery point still raised, a start would trust the old indexes and snapshots restored here.
                 if (target.topic, target.partition) in still_trusted and not is_root(target):
-                    why = f"{folder.path}: its recovery point comes before it, and was not taken back"
+                    why = f"{folder.path}: its recovery point has to be undone first, and was not"
                     self.results.append(failed_whole(target.folder, why, ExitCode.REFUSED))
                     continue
                 done = self._undo_one(target, folder)
@@ -299,7 +299,7 @@ def _root_stays(target: PartitionPlan, folder: PartitionFolder) -> Iterator[Chan
             change_id=change.change_id,
             partition=target.folder,
             outcome="skipped",
-            why="undo takes it back last, and not every partition is taken back",
+            why="undo restores it last, and not every partition is restored",
         )
 
 
@@ -334,12 +334,12 @@ def _why_purged(folder: PartitionFolder, journal: Journal, partition: PartitionP
             raise journal.damaged(f"{journal.path}: has no record of a change that is in place")
         by_apply = any(map(is_freed_by_apply, partition.changes))
         freed = "freed once all was verified" if by_apply else "purged"
-        return f"{folder.holder}: its originals were {freed}; there is nothing to put back"
+        return f"{folder.holder}: its originals were {freed}; there is nothing to restore"
     # An empty folder is no journal: the run that removed the backups was stopped before its last call.
     return (
         f"{folder.holder}: no journal of this plan is here, and files are as this plan makes them. Either it was "
-        "applied and keeps nothing any more, or it was never applied here and another plan made equal files; there is "
-        "nothing to put back"
+        "applied and has no backups any more, or it was never applied here and another plan made equal files; there "
+        "is nothing to restore"
     )
 
 
@@ -392,8 +392,8 @@ def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFold
                 kept += [KeptOriginal(target, folder, *original) for original in _kept_by(folder, journal)]
     if unknown:
         raise RefusedError(
-            f"{unknown[0]}: is kept by plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing was "
-            "changed",
+            f"{unknown[0]}: is a backup of plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing "
+            "was changed",
             next_command=Next.of("undo", "PLAN-FILE"),
         )
     return kept
@@ -459,7 +459,7 @@ def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
         return ""  # undo reports a missing file by itself; a log of whole batches is compared with the plan's digest
     digest = digest_file if kept.plain else digest_content
     return (
-        "" if digest(path) == kept.original.digest else _bad(path, "its bytes are not those that were kept")
+        "" if digest(path) == kept.original.digest else _bad(path, "its bytes are not those of the original")
     )
 
 
@@ -486,11 +486,11 @@ def _log_problem(path: str, size: int, digest: str, result: ScanResult | Failed)
         return ""  # it may have been damaged before: plans of older krepair hold a digest of the batches only
     if summary.damage != D_NONE or summary.valid_bytes != size:
         return _bad(path, f"there is no valid batch at position {summary.valid_bytes}")
-    return _bad(path, "the headers of its batches are not those that the plan was made of") if digest else ""
+    return _bad(path, "the headers of its batches are not those that the plan has recorded") if digest else ""
 
 
 def _bad(path: str, text: str) -> str:
     return (
-        f"{path}: the kept original is damaged: {text}; what is in its place now stays, and so does all that lies "
-        "below it; fetch this partition from another replica, or purge"
+        f"{path}: the backup is damaged: {text}; the file in its place stays, and so do all earlier changes of the "
+        "partition; fetch it from another replica, or purge"
     )

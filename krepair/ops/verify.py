@@ -214,7 +214,7 @@ def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Eng
     unread: dict[str, str] = {}
     gone = missing_tails(view, log_ends(view, engine, of=partitions, unread=unread))
     not_read = (
-        Problem(partition=folder, file="", position=-1, text=f"{why}; its log end was not looked at")
+        Problem(partition=folder, file="", position=-1, text=f"{why}; its log end was not checked")
         for folder, why in unread.items()
     )
     return (*_of_missing_tails(gone), *not_read)
@@ -409,7 +409,7 @@ class _ObservedState:
     def not_compared(self) -> str:
         """Return what could not be compared with its originals, and why; empty if all could."""
         where = f" in {names_text(self.gone)}" if self.kept else ""
-        return f"Not compared with the originals{where}: none is kept any more" if self.gone else ""
+        return f"Not compared with the originals{where}: there are no backups any more" if self.gone else ""
 
 
 def _next(plan: Plan, problems: list[Problem], observed: _ObservedState, beside: Sequence[Problem]) -> Next:

@@ -474,7 +474,7 @@ def test_explain_knows_rules_reasons_and_objections(code: str):
 def test_explain_says_of_a_code_that_is_gone_what_stands_in_its_place():
     result = run("explain", "kr670")
     assert result.exit_code == errors.ExitCode.USAGE
-    assert "KR670 is gone: no krepair looks for it any more. krepair compare names" in result.stderr
+    assert "KR670 is gone: krepair no longer looks for it. krepair compare names" in result.stderr
 
 
 def test_explain_says_by_what_a_rule_is_looked_for():

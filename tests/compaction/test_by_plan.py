@@ -351,7 +351,7 @@ def test_a_plan_that_was_purged_before_all_of_it_was_applied_has_to_be_made_agai
     assert verbs.purge(plan).exit_code is ExitCode.DONE
     now = logs(verbs.log_dir / "t-0")
     report = verbs.apply(plan)
-    assert "the keys that it held cannot be known any more" in report.results[-1].why
+    assert "the keys that it held are lost" in report.results[-1].why
     assert report.exit_code is not ExitCode.DONE
     assert logs(verbs.log_dir / "t-0") == now
     assert verbs.purge(plan).exit_code is ExitCode.DONE  # of what was begun once more

@@ -201,7 +201,7 @@ def test_files_of_the_root_that_stay_are_told(memory_dir: Path) -> None:
     told = {one.change_id: one for one in report.results}
     for change in placed.plan.root.changes:
         assert told[change.change_id].outcome == "skipped"
-        assert "undo takes it back last" in told[change.change_id].why
+        assert "undo restores it last" in told[change.change_id].why
 
 
 def test_a_journal_that_lost_its_end_between_two_records_is_refused_and_not_taken_for_whole(

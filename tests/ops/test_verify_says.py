@@ -115,7 +115,7 @@ def test_the_page_of_a_plan_fits_a_screen_for_any_number_of_partitions() -> None
     assert len(on_screen(verify_view(report), 80).splitlines()) <= 24
 
 
-NONE_KEPT = "Not compared with the originals: none is kept any more."
+NONE_KEPT = "Not compared with the originals: there are no backups any more."
 
 
 @pytest.mark.parametrize("name", ["markers", "keys", "markers~until-verified"])
@@ -149,7 +149,7 @@ def test_partitions_whose_originals_are_gone_are_named(memory_dir: Path) -> None
     shutil.rmtree(placed.path / first / f"krepair~{placed.plan.plan_id}")
     report = verify_plan(placed.plan, replace(scene.options, originals=True))
     assert report.exit_code is ExitCode.FOUND
-    assert report.not_compared == f"Not compared with the originals in {first}: none is kept any more"
+    assert report.not_compared == f"Not compared with the originals in {first}: there are no backups any more"
 
 
 def test_one_row_tells_of_all_changes_of_a_partition_that_are_not_applied(memory_dir: Path) -> None:

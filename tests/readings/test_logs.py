@@ -195,7 +195,7 @@ def test_a_segment_that_is_back_or_was_not_kept_is_found(tmp_path: Path) -> None
     (done.folder / kept.name).unlink()
     data_kept = kept.read_bytes()
     kept.write_bytes(data_kept[:-1])
-    assert any("what is kept is not the file of" in text for text in done.problems())
+    assert any("the backup is not the file of" in text for text in done.problems())
     kept.unlink()
     assert any("is not kept in" in text for text in done.problems())
 

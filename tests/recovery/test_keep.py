@@ -80,7 +80,7 @@ def test_while_one_journal_has_lost_its_records_the_old_recovery_points_are_kept
         "o-0": "purged",
         ".": "failed",
     }
-    assert "stays, because t-0 keeps its originals" in report.results[-1].why
+    assert "stays, because t-0 still has backups" in report.results[-1].why
     assert str(report.next_command) == f"krepair undo {path} --plan-id {plan.plan_id}"
     other.unlink()
     taken_back = take_back_by_hand(plan, verbs.options())
