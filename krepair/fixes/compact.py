@@ -79,7 +79,7 @@ class Compact(Fix):
         """Decide on each partition; one failure never stops the others. ``check`` reads no keys."""
         if purpose == "check":
             return
-        left_alone = {analysis.partition.folder: _why_left(analysis) for analysis in analyses}
+        left_alone = {analysis.partition.folder: _why_skipped(analysis) for analysis in analyses}
         keys = _read_logs_and_keys(
             context, [analysis for analysis in analyses if left_alone[analysis.partition.folder] is None]
         )
@@ -90,7 +90,7 @@ class Compact(Fix):
         able: list[tuple[PartitionAnalysis, CompactionInput]] = []
         for analysis in analyses:
             reason = left_alone[analysis.partition.folder]
-            job = reason or _input(context, analysis, keys.get(analysis.partition.folder, {}))
+            job = reason or _compaction_input(context, analysis, keys.get(analysis.partition.folder, {}))
             if isinstance(job, LeftAlone):
                 analysis.put(COMPACT_RESULT, job)
             else:
@@ -142,7 +142,7 @@ COMPACT = Compact()
 def _waiting(context: Context, analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield KR108 where a cleaner makes no progress and the topic's own configuration lets keys go."""
     partition, view = analysis.partition, context.view
-    if partition.unreadable or _why_left(analysis) is not None:
+    if partition.unreadable or _why_skipped(analysis) is not None:
         return
     waiting = waiting_segments(view, analysis, context.options.now_ms)
     size = sum(segment.log.size for segment in waiting)
@@ -191,7 +191,7 @@ def _not_asked_for(partition: Partition, settings: TopicSettings) -> str:
     return not_asked_for(partition.topic, policy.value, policy.source)
 
 
-def _why_left(analysis: PartitionAnalysis) -> LeftAlone | None:
+def _why_skipped(analysis: PartitionAnalysis) -> LeftAlone | None:
     """Return why a partition is not compacted by key, whatever its log holds; None if nothing forbids it."""
     partition, settings = analysis.partition, analysis.settings
     why = "" if partition.unreadable else _not_asked_for(partition, settings)
@@ -252,7 +252,7 @@ def _secret(partition: Partition) -> bytes:
     return secret_of(f"{log.name} {log.size} {log.mtime_ns}" for log in logs)
 
 
-def _input(
+def _compaction_input(
     context: Context, analysis: PartitionAnalysis, keys: Mapping[int, KeysResult]
 ) -> CompactionInput | LeftAlone:
     from krepair.rewrite.compaction.partitions import CompactionInput
@@ -270,7 +270,7 @@ def _input(
             elsewhere = rows_elsewhere(context.engine, others, secret, context.scratch.path)
         except NotKnownError as error:
             forget_logs(context, analysis.partition, str(error))
-            return _input(context, analysis, keys)
+            return _compaction_input(context, analysis, keys)
     return CompactionInput(
         place,
         analysis.segments,

@@ -51,7 +51,7 @@ def compacted_groups(plan: PartitionPlan) -> list[RewriteSegments]:
     return [change for change in plan.changes if isinstance(change, RewriteSegments) and change.loses_records]
 
 
-def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
+def _planned_logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
     logs: dict[int, FileFingerprint] = {}
     for file in plan.files:
         name = parse_file_name(file.name)
@@ -60,12 +60,12 @@ def _logs(plan: PartitionPlan) -> dict[int, FileFingerprint]:
     return dict(sorted(logs.items()))
 
 
-def _logs_now(staging: Staging) -> dict[int, FileFingerprint]:
+def _current_logs(staging: Staging) -> dict[int, FileFingerprint]:
     """Return the logs of the plan; the active log may have grown if it still covers the same offsets.
 
     A log whose torn tail the plan cuts in place has the same batches before and after the cut.
     """
-    logs = _logs(staging.plan)
+    logs = _planned_logs(staging.plan)
     for change in staging.plan.changes:
         if isinstance(change, MendLog) and change.method == "cut":
             state, planned = staging.folder.state(change.name), logs[change.base_offset]
@@ -85,16 +85,16 @@ def originals_of(work: Work, staging: Staging) -> Originals:
         StalePlanError: a log is in neither place, as after a purge of a plan that was applied in part.
         OSError: a log cannot be read.
     """
-    folder, logs = staging.folder, _logs_now(staging)
+    folder, logs = staging.folder, _current_logs(staging)
     moved: list[int] = []
     written = {
         group.base_offset: (group.log_bytes, group.mtime_ns) for group in compacted_groups(staging.plan)
     }
     for base_offset, planned in logs.items():
         alike = written.get(base_offset) == (planned.size, planned.mtime_ns)
-        if _is_there(staging, planned.name, planned, look=alike):
+        if _holds_original(staging, planned.name, planned, look=alike):
             continue
-        if not _is_there(staging, folder.names.keep(planned.name), planned):
+        if not _holds_original(staging, folder.names.keep(planned.name), planned):
             raise StalePlanError(
                 f"{folder.at(planned.name)}: is neither in its place nor in the backup; the keys that it held are lost"
             )
@@ -103,7 +103,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
     return Originals(place, logs)
 
 
-def _is_there(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
+def _holds_original(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
     """Return whether a name holds an original; if the new log has the same size and time, contents decide."""
     state = staging.folder.state(name)
     if state is None or (state.size, state.mtime_ns) != (planned.size, planned.mtime_ns):

@@ -134,14 +134,14 @@ def stage_compacted_groups(work: Work, stagings: Sequence[Staging]) -> None:
     _prepare_afterwards(work, partitions)
     _read_committed(work, partitions)
     _name_damage(work, partitions)
-    for partition in _able(partitions):
+    for partition in _without_problem(partitions):
         with partition.staging.taking_problems():
             _recheck(partition)
     finish_groups(work, stagings)
-    _prove(work, _able(partitions), verification)
+    _prove(work, _without_problem(partitions), verification)
 
 
-def _able(partitions: Sequence[_Partition]) -> list[_Partition]:
+def _without_problem(partitions: Sequence[_Partition]) -> list[_Partition]:
     return [partition for partition in partitions if partition.staging.problem is None]
 
 
@@ -168,7 +168,7 @@ def _scan(work: Work, partitions: Sequence[_Partition]) -> None:
     from krepair.rewrite.compaction.tasks import find_keys
     from krepair.scan.scan import scan
 
-    able = _able(partitions)
+    able = _without_problem(partitions)
     below, others = [], []
     for partition in able:
         for base in partition.logs:
@@ -242,12 +242,14 @@ def _take_scan(partition: _Partition, base_offset: int, result: ScanResult | Fai
         )
     partition.facts[base_offset] = facts
     if base_offset not in partition.staged:
-        _tell_others(partition, base_offset)
+        _share_facts(partition, base_offset)
 
 
-def _tell_others(partition: _Partition, base_offset: int) -> None:
+def _share_facts(partition: _Partition, base_offset: int) -> None:
     """Give the facts of a log whose CRCs are right to the other fixes."""
-    if base_offset not in _mended(partition.staging.plan):  # other fixes need the facts after the repair
+    if base_offset not in _repaired_logs(
+        partition.staging.plan
+    ):  # other fixes need the facts after the repair
         partition.staging.facts[base_offset] = partition.facts[base_offset]
 
 
@@ -269,14 +271,14 @@ def _name_damage(work: Work, partitions: Sequence[_Partition]) -> None:
             partition.staging.problem = StalePlanError(text)
 
 
-def _mended(plan: PartitionPlan) -> frozenset[int]:
+def _repaired_logs(plan: PartitionPlan) -> frozenset[int]:
     """Return the base offsets of the logs that the plan cuts or excises."""
     return frozenset(change.base_offset for change in plan.changes if isinstance(change, MendLog))
 
 
 def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
     inputs: list[tuple[_Partition, CompactionInput]] = []
-    for partition in _able(partitions):
+    for partition in _without_problem(partitions):
         with partition.staging.taking_problems():
             if partition.by_plan:
                 partition.readings = readings_by_plan(
@@ -286,7 +288,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
             facts = [partition.facts[base] for base in partition.logs]
             others = others_now(work, partition.staging, facts, partition.place)
             policy = policy_now(work, partition.staging, facts, others)
-            inputs.append((partition, _input(work, partition, facts, policy, others)))
+            inputs.append((partition, _compaction_input(work, partition, facts, policy, others)))
     if not inputs:
         return
     prepared = prepare(work.engine, [job for _, job in inputs], work.scratch.path)
@@ -299,7 +301,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
 
 def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
     """Decide again where the plan said which records stay, and compare with the decisions that were used."""
-    for partition in _able(partitions):
+    for partition in _without_problem(partitions):
         if partition.by_plan:
             with partition.staging.taking_problems():
                 facts = [partition.facts[base] for base in partition.logs]
@@ -311,7 +313,7 @@ def _prepare_afterwards(work: Work, partitions: Sequence[_Partition]) -> None:
                 check_readings(partition.staging, partition.prepared, partition.readings)
 
 
-def _input(
+def _compaction_input(
     work: Work,
     partition: _Partition,
     facts: Sequence[SegmentFacts],
@@ -346,7 +348,7 @@ def _check_prepared(partition: _Partition, known: Prepared) -> None:
         KrepairError: they differ, or could not be worked out.
     """
     if known.problem is not None:
-        raise _error(known.problem)
+        raise _error_of(known.problem)
     plan = partition.staging.plan
     planned = key_compaction(plan)
     assert known.bound is not None
@@ -360,7 +362,7 @@ def _check_prepared(partition: _Partition, known: Prepared) -> None:
         )
 
 
-def _error(reason: LeftAlone) -> KrepairError:
+def _error_of(reason: LeftAlone) -> KrepairError:
     if reason.code == "disk":
         error = error_of("disk", reason.why)
         error.next_command = Next.of("apply", PLAN, "--scratch", "DIR")
@@ -373,7 +375,7 @@ def _error(reason: LeftAlone) -> KrepairError:
 
 def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verification:
     """Collect the inputs of the proof before the first write, so that it can check the bytes while they are written."""
-    for partition in _able(partitions):
+    for partition in _without_problem(partitions):
         with partition.staging.taking_problems():
             staged = {group.change_id for group in groups_of(partition.staging)}
             results = {
@@ -388,7 +390,7 @@ def _begin_to_prove(work: Work, partitions: Sequence[_Partition]) -> Verificatio
             partition.proof = partition_to_prove(work, partition.staging, partition.originals, results, ends)
             if partition.prepared is not None:
                 partition.proof.aborted = partition.prepared.aborted.tobytes()
-    begun = [partition.proof for partition in _able(partitions) if partition.proof is not None]
+    begun = [partition.proof for partition in _without_problem(partitions) if partition.proof is not None]
     return Verification(work.engine, begun, work.scratch.path if begun else "")
 
 
@@ -396,7 +398,7 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
     from krepair.rewrite.compaction.tasks import stage_compacted
 
     jobs: list[tuple[_Partition, RewriteSegments, CompactStageItem]] = []
-    for partition in _able(partitions):
+    for partition in _without_problem(partitions):
         with partition.staging.taking_problems():
             for group in groups_of(partition.staging):
                 jobs += [
@@ -407,9 +409,9 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
         partition, group, item = jobs[index]
         if partition.by_plan and result.source is not None:
             _take_scan(partition, item.compact.base_offset, result.source)
-        _take(partition, item.compact.base_offset, result)
+        _take_compacted(partition, item.compact.base_offset, result)
         if partition.staging.problem is None:
-            _tell_others(partition, item.compact.base_offset)
+            _share_facts(partition, item.compact.base_offset)
         number = [source.base_offset for source in group.sources].index(item.compact.base_offset)
         parts.setdefault(group.change_id, [(0, 0)] * len(group.sources))[number] = (
             group.sources[number].kept_bytes,
@@ -417,7 +419,7 @@ def _write(work: Work, partitions: Sequence[_Partition], verification: Verificat
         )
         if partition.proof is not None and result.checked is not None:
             partition.proof.beside.setdefault(item.target, []).append(result.checked)
-    for partition in _able(partitions):
+    for partition in _without_problem(partitions):
         for group in groups_of(partition.staging):
             partition.staging.staged[group.change_id] = StagedGroup(tuple(parts.get(group.change_id, ())))
 
@@ -448,16 +450,16 @@ def _read_committed(work: Work, partitions: Sequence[_Partition]) -> None:
 
     jobs = [
         (partition, base)
-        for partition in _able(partitions)
+        for partition in _without_problem(partitions)
         for base in keys_by_base(partition.groups)
         if base not in partition.compacted
     ]
     items = (((partition, base), partition.readings[base]) for partition, base in jobs)
     for job, result in work.engine.each(compact, items):
-        _take(*job, result)
+        _take_compacted(*job, result)
 
 
-def _take(partition: _Partition, base_offset: int, result: CompactResult) -> None:
+def _take_compacted(partition: _Partition, base_offset: int, result: CompactResult) -> None:
     if result.failure or result.problem:
         name = log_name(base_offset)
         text = (

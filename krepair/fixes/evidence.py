@@ -121,11 +121,11 @@ def others_of(context: Context) -> Others:
         replicas=options.replicas,
         only_replica=options.only_replica,
         as_broker=options.as_broker,
-        searched=_searched(context),
+        searched=_searched_dirs(context),
     )
 
 
-def _searched(context: Context) -> tuple[SearchedDir, ...]:
+def _searched_dirs(context: Context) -> tuple[SearchedDir, ...]:
     """Return the log directories beside this one in which a broker may be making a replica."""
     searched = {
         view.path: SearchedDir(broker_id=broker, path=view.path)
@@ -156,7 +156,7 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
             context.evidence[partition.folder] = _unless_moving(context, partition, evidence_or_logs)
         else:
             logs, vouched_for = evidence_or_logs
-            known.append((partition, _of_replicas(context, logs, vouched_for)))
+            known.append((partition, _replica_evidence(context, logs, vouched_for)))
             to_read.append(
                 (LogsItem(place=place_of(context.view, partition), segments=partition.log_sizes[:-1]), logs)
             )
@@ -165,7 +165,7 @@ def find_evidence(context: Context, partitions: Iterable[Partition]) -> None:
         known, read_others(context.engine, scratch, to_read), strict=True
     ):
         if isinstance(others, NotKnownError):
-            evidence = _unless_moving(context, partition, _without_logs(context, str(others)))
+            evidence = _unless_moving(context, partition, _evidence_without_logs(context, str(others)))
         else:
             context.analysis(partition).put(OTHERS, others)
         context.evidence[partition.folder] = evidence
@@ -186,7 +186,7 @@ def _evidence_or_logs(context: Context, partition: Partition, folders: Folders) 
         if any(other.key == partition.key for other in view.partitions):
             text = f"this broker has it in {view.path}, too: move one of the two folders out"
             return Evidence(kind="none", why=text)
-    return _of_a_sole_replica(context, partition) or _of_the_cluster(context, partition, folders)
+    return _sole_replica_evidence(context, partition) or _cluster_evidence(context, partition, folders)
 
 
 def _unless_moving(context: Context, partition: Partition, evidence: Evidence) -> Evidence:
@@ -209,17 +209,17 @@ def _unless_moving(context: Context, partition: Partition, evidence: Evidence) -
     return evidence
 
 
-def _line(context: Context, partition: Partition) -> Assignment | None:
+def _assignment_of(context: Context, partition: Partition) -> Assignment | None:
     """Return the assignment that ``--cluster`` gives the partition."""
     cluster = context.cluster
     return None if cluster is None else cluster.partitions.get(partition.key)
 
 
-def _of_a_sole_replica(context: Context, partition: Partition) -> Evidence | None:
+def _sole_replica_evidence(context: Context, partition: Partition) -> Evidence | None:
     """Return evidence that there is no other replica, or that this claim is contradicted; None if neither."""
-    options, line = context.options, _line(context, partition)
+    options, line = context.options, _assignment_of(context, partition)
     word = next((word for word in (partition.topic, EVERY_TOPIC) if word in options.only_replica), "")
-    own = _lines_in(context.own_metadata, context.view, partition)
+    own = _assignments_in(context.own_metadata, context.view, partition)
     for where, known in ((options.cluster, line), *own):
         if word and known is not None and len(known.replicas) > 1:
             brokers = ", ".join(map(str, known.replicas))
@@ -235,7 +235,7 @@ def _of_a_sole_replica(context: Context, partition: Partition) -> Evidence | Non
 
 def is_only_replica(context: Context, partition: Partition) -> bool:
     """Return whether a metadata log of this broker, or a person, says that there is no other replica."""
-    evidence = _of_a_sole_replica(context, partition)
+    evidence = _sole_replica_evidence(context, partition)
     return evidence is not None and evidence.kind == "only-replica"
 
 
@@ -244,7 +244,7 @@ def recorded_as_only_replica(
 ) -> bool:
     """Return ``is_only_replica`` of a partition folder, by what a plan records instead of by the options."""
     partition = next(listed for listed in view.partitions if listed.folder == folder)
-    own = _lines_in(metadata, view, partition)
+    own = _assignments_in(metadata, view, partition)
     vouched_for = partition.topic in only_replica or EVERY_TOPIC in only_replica
     return all(_is_sole_replica(view, line) for _, line in own) if own else vouched_for
 
@@ -259,7 +259,7 @@ def why_no_longer_only_replica(
         metadata: the metadata logs as they are now.
         vouched_for: True if a person vouches that there is no other replica: then only a contradiction counts.
     """
-    lines = _lines_in(metadata, view, partition)
+    lines = _assignments_in(metadata, view, partition)
     was = f"{partition.folder} was the only replica when the plan was made, but"
     for where, line in lines:
         if not _is_sole_replica(view, line) and not (vouched_for and len(line.replicas) < 2):
@@ -273,7 +273,7 @@ def why_no_longer_only_replica(
     )
 
 
-def _lines_in(
+def _assignments_in(
     metadata: Sequence[ClusterView], view: LogDir, partition: Partition
 ) -> list[tuple[str, Assignment]]:
     """Return (path of a metadata log, its assignment of the partition), if it is of the same topic."""
@@ -283,9 +283,9 @@ def _lines_in(
     return [(path, line) for path, line in lines if line is not None and not why_other_topic(topic_id, line)]
 
 
-def _of_the_cluster(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
+def _cluster_evidence(context: Context, partition: Partition, folders: Folders) -> Evidence | _Logs:
     """Return evidence from what the running brokers say, or by consent."""
-    line, why = _line(context, partition), "nothing is said of other replicas"
+    line, why = _assignment_of(context, partition), "nothing is said of other replicas"
     if context.options.replicas:
         try:
             return other_replicas(context, partition, line, context.broker_id, folders)
@@ -295,10 +295,10 @@ def _of_the_cluster(context: Context, partition: Partition, folders: Folders) ->
         why = _why_not_in_sync(context, partition, line)
         if not why and line is not None:
             return Evidence(kind="in-sync", why=_in_sync_text(context, partition, line))
-    return _without_logs(context, why)
+    return _evidence_without_logs(context, why)
 
 
-def _without_logs(context: Context, why: str) -> Evidence:
+def _evidence_without_logs(context: Context, why: str) -> Evidence:
     """Return the evidence that counts where nothing is known of the other replicas."""
     if context.options.as_broker:
         return Evidence(kind="as-broker", why="--as-broker: by time alone, as a broker's cleaner would")
@@ -323,7 +323,7 @@ def _assigned_since(context: Context) -> str:
     )
 
 
-def _of_replicas(context: Context, logs: Sequence[ReplicaLog], vouched_for: Sequence[int]) -> Evidence:
+def _replica_evidence(context: Context, logs: Sequence[ReplicaLog], vouched_for: Sequence[int]) -> Evidence:
     """Return the evidence that the logs of the other replicas were read."""
     brokers = ", ".join(str(log.broker) for log in logs) or "none"
     words = [
@@ -415,12 +415,12 @@ def with_bytes(
     return replace(
         evidence,
         always_bytes=max(before - after[spans.NONE] - of_keys, 0),
-        by_time_bytes=_more(after, goes, spans.NONE, "newest"),
-        later_bytes=_more(after, goes, "newest", "unlimited"),
+        by_time_bytes=_bytes_beyond(after, goes, spans.NONE, "newest"),
+        later_bytes=_bytes_beyond(after, goes, "newest", "unlimited"),
     )
 
 
-def _more(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: str) -> int:
+def _bytes_beyond(after: Mapping[str, int], goes: Mapping[str, int], less: str, more: str) -> int:
     """Return the bytes that one choice of the horizon removes beyond another."""
     return max(after[less] - after[more] + goes.get(more, 0) - goes.get(less, 0), 0)
 
@@ -486,16 +486,16 @@ def other_replicas(
         raise NotKnownError(f"{context.options.cluster} does not list it")
     mine = replica_state(context.view, partition)
     _check_own(context, mine, line, me)
-    logs = list(_futures(me, context.brokers[me], partition))
+    logs = list(_future_replicas(me, context.brokers[me], partition))
     others = [broker for broker in line.replicas if broker != me]
-    vouched_for = tuple(broker for broker in others if not _is_whole(context, broker))
+    vouched_for = tuple(broker for broker in others if not _all_dirs_were_read(context, broker))
     if context.own_dirs.unsaid:
         vouched_for = tuple(sorted((me, *vouched_for)))
     for broker in others:
-        logs.append(_current(broker, folders, partition))
-        logs += _futures(broker, context.sides[broker], partition)
+        logs.append(_current_replica(broker, folders, partition))
+        logs += _future_replicas(broker, context.sides[broker], partition)
     for log in logs:
-        _check(log, mine, line)
+        _check_topic_id(log, mine, line)
     _check_one_topic(log.state for log in logs)
     return tuple(logs), vouched_for
 
@@ -513,10 +513,10 @@ def _check_own(context: Context, mine: ReplicaState, line: Assignment, me: int) 
     unknown = "" if context.own_dirs.unsaid else context.own_dirs.unknown
     if other_topic or unknown:
         raise NotKnownError(other_topic or unknown)
-    _check_all_read(context.cluster, me, [view.directory_id for view in context.brokers[me]])
+    _is_proven_complete(context.cluster, me, [view.directory_id for view in context.brokers[me]])
 
 
-def _is_whole(context: Context, broker: int) -> bool:
+def _all_dirs_were_read(context: Context, broker: int) -> bool:
     """Return whether all log directories of a broker are known to have been read; else a person vouches for it.
 
     Raises:
@@ -529,10 +529,10 @@ def _is_whole(context: Context, broker: int) -> bool:
     nobodys = [view.path for view in views if not view.broker_id]
     if nobodys:
         raise NotKnownError(f"replica {broker}: {nobodys[0]} does not say whose it is (meta.properties)")
-    return _check_all_read(context.cluster, broker, [view.directory_id for view in views])
+    return _is_proven_complete(context.cluster, broker, [view.directory_id for view in views])
 
 
-def _check_all_read(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
+def _is_proven_complete(cluster: ClusterView, broker: int, ids: Sequence[str]) -> bool:
     """Return whether the metadata log shows that all log directories of a broker were read (3.7 and later).
 
     Args:
@@ -565,7 +565,7 @@ def folders_of_others(context: Context) -> Folders:
     return by_replica
 
 
-def _current(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
+def _current_replica(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
     here = folders.get((broker, partition.topic, partition.number), ())
     same = [listed(broker, view, folder) for view, folder in here]
     if len(same) != 1:
@@ -573,7 +573,7 @@ def _current(broker: int, folders: Folders, partition: Partition) -> ReplicaLog:
     return same[0]
 
 
-def _futures(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ReplicaLog]:
+def _future_replicas(broker: int, views: Iterable[LogDir], partition: Partition) -> Iterator[ReplicaLog]:
     for view in views:
         for future in futures_of(view, partition.topic, partition.number):
             yield listed(broker, view, future)
@@ -603,7 +603,7 @@ def why_no_evidence(partition: Partition, state: ReplicaState) -> str:
     return "it has no log" if not partition.segments and state.kind == CURRENT else ""
 
 
-def _check(log: ReplicaLog, mine: ReplicaState, line: Assignment) -> None:
+def _check_topic_id(log: ReplicaLog, mine: ReplicaState, line: Assignment) -> None:
     for other in (mine.topic_id, line.topic_id):
         if log.state.topic_id and other and log.state.topic_id != other:
             raise NotKnownError(f"{log.place.path} has topic id {log.state.topic_id}, expected {other}")
@@ -782,7 +782,7 @@ def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: in
     epochs = read_epochs_file(analysis.partition)
     if epochs.wrong:
         return LeftAlone("unreadable", f"{analysis.partition.folder}: {epochs.wrong}", damaged=True)
-    mine = _own(analysis, epochs.recorded.entries)
+    mine = _own_history(analysis, epochs.recorded.entries)
     forks = [
         (fork, replica)
         for replica in others.replicas
@@ -797,17 +797,17 @@ def why_forked(context: Context, analysis: PartitionAnalysis, high_watermark: in
         "forked",
         f"from offset {fork.offset} on it has another history than {who}: leader epoch {here} here, {there} there. "
         "One of the two will be cut there",
-        _compare(context, analysis),
+        _compare_command(context, analysis),
     )
 
 
-def _own(analysis: PartitionAnalysis, recorded: Sequence[EpochEntry]) -> History:
+def _own_history(analysis: PartitionAnalysis, recorded: Sequence[EpochEntry]) -> History:
     starts = [tuple(entry) for entry in recorded]
     runs = runs_of_segments([facts.summary for facts in analysis.segments])
     return History(runs, np.array(starts, np.int64).reshape(-1, 2))
 
 
-def _compare(context: Context, analysis: PartitionAnalysis) -> Next:
+def _compare_command(context: Context, analysis: PartitionAnalysis) -> Next:
     sides = [
         f"{broker if broker >= 0 else 'ID'}={','.join(view.path for view in views)}"
         for broker, views in sorted(context.brokers.items())

@@ -256,7 +256,7 @@ def look_at_indexes(
         (analysis, segment)
         for analysis in analyses
         if not analysis.partition.unreadable
-        for segment in _judged(context, analysis)
+        for segment in _segments_to_judge(context, analysis)
         if not closes or segment is not analysis.partition.segments[-1]
     ]
     items = ((job, _inspect_item(context, *job, depth, trim_active=trim_active)) for job in work)
@@ -267,7 +267,7 @@ def look_at_indexes(
         analysis.put(INDEXES_RESULT, by_folder.get(analysis.partition.folder, {}))
 
 
-def _judged(context: Context, analysis: PartitionAnalysis) -> tuple[Segment, ...]:
+def _segments_to_judge(context: Context, analysis: PartitionAnalysis) -> tuple[Segment, ...]:
     """Return the segments whose indexes can be judged: a running broker still writes those of the active one."""
     segments = analysis.partition.segments
     return segments[:-1] if context.beside_broker else segments
@@ -359,7 +359,7 @@ def look_at_transaction_indexes(
 
     items = []
     for analysis in analyses:
-        judged = _judged(context, analysis)
+        judged = _segments_to_judge(context, analysis)
         if judged and _replay_pays(context, analysis, depth):
             item = TxnItem(
                 place=place_of(context.view, analysis.partition),
@@ -374,11 +374,11 @@ def look_at_transaction_indexes(
         ranges = unsound.get(analysis.partition.folder)
         analysis.put(
             TRANSACTION_INDEXES_RESULT,
-            result if isinstance(result, Failed) or not ranges else _of_sound_logs(result, ranges),
+            result if isinstance(result, Failed) or not ranges else _without_unproven(result, ranges),
         )
 
 
-def _of_sound_logs(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
+def _without_unproven(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
     """Leave out the problems that only a damaged part of the log could prove.
 
     The broker that wrote the entry read the marker. Removing the entry because the marker is unreadable now would turn
@@ -396,7 +396,9 @@ def _of_sound_logs(result: TxnResult, ranges: Sequence[Unsound]) -> TxnResult:
 def _replay_pays(context: Context, analysis: PartitionAnalysis, depth: Depth) -> bool:
     if analysis.partition.unreadable or depth == "truncate":
         return False
-    entries = any(segment.txn_index and segment.txn_index.size for segment in _judged(context, analysis))
+    entries = any(
+        segment.txn_index and segment.txn_index.size for segment in _segments_to_judge(context, analysis)
+    )
     if depth == "auto":
         return transaction_indexes_disagree(analysis) or (entries and analysis.settings.compacts)
     if depth == "regenerate":

@@ -152,7 +152,7 @@ class Markers(Fix):
                 reason = analysis.log.problem
             analysis.put(MARKERS_RESULT, reason or _decide(context, analysis))
         if purpose == "plan":  # check compares every .txnindex with its log anyway
-            _hold_transaction_indexes(context, left_to_us)
+            _check_transaction_indexes(context, left_to_us)
 
     def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR101, and the segments that are rewritten."""
@@ -239,7 +239,7 @@ def _decide(context: Context, analysis: PartitionAnalysis) -> PartitionDecision 
     return left_by_a_start(context, analysis, policy, outcome, changed) or outcome
 
 
-def _hold_transaction_indexes(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
+def _check_transaction_indexes(context: Context, analyses: Sequence[PartitionAnalysis]) -> None:
     """Skip a partition if an index entry that would be carried over is not true.
 
     Once its markers are removed, nothing could prove such an entry wrong any more.
@@ -297,12 +297,14 @@ def left_by_a_start(
 
 def _scan_held(context: Context, analysis: PartitionAnalysis, policy: MarkerPolicy) -> LeftAlone | None:
     """Scan segments with markers that stay for other replicas again, now that these are known."""
-    bases = [base for base, _ in _with_held(analysis, policy)]
+    bases = [base for base, _ in _segments_with_held_markers(analysis, policy)]
     nobody = NeedsRescan(np.empty((0, 2), np.int64), tuple(bases))
     return _scanned(context, analysis, policy, nobody)
 
 
-def _with_held(analysis: PartitionAnalysis, policy: MarkerPolicy) -> Iterator[tuple[int, tuple[int, ...]]]:
+def _segments_with_held_markers(
+    analysis: PartitionAnalysis, policy: MarkerPolicy
+) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield (base offset, markers that stay for other replicas) of the segments that have some."""
     for facts in analysis.segments:
         held = held_between(policy, facts.base_offset, facts.summary.last_offset + 1)
@@ -332,7 +334,7 @@ def _scanned(
 
     assert analysis.log is not None
     segments = {segment.base_offset: segment for segment in analysis.partition.segments}
-    held = dict(_with_held(analysis, policy))
+    held = dict(_segments_with_held_markers(analysis, policy))
     protected = tuple((int(pid), int(epoch)) for pid, epoch in needed.protected)
     items = [
         replace(
@@ -772,7 +774,7 @@ def finish_item(
         OSError: the file whose owner and mode the new files take over cannot be read.
     """
     known = staging.staged.get(group.change_id, StagedGroup())
-    like = read_attributes(_like(staging.folder, group), staging.folder.tree)
+    like = read_attributes(_owner_and_mode_from(staging.folder, group), staging.folder.tree)
     return FinishItem(
         place=work.place(staging),
         change=group,
@@ -794,7 +796,7 @@ def _ends_in_records(staging: Staging, group: RewriteSegments) -> bool:
     return any(name.endswith(LOG) and name > last and file.size for name, file in staging.planned.items())
 
 
-def _like(folder: PartitionFolder, group: RewriteSegments) -> str:
+def _owner_and_mode_from(folder: PartitionFolder, group: RewriteSegments) -> str:
     """Return the file whose owner and mode the new files take over: the last original, in place or in the backups."""
     name = log_name(group.sources[-1].base_offset)
     for path in (f"{folder.private}/keep/{name}", f"{folder.path}/{name}"):

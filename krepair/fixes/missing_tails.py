@@ -39,7 +39,9 @@ def missing_tails(
         is_only_replica: returns whether a partition is known to have no other replica; called after an unclean stop
             for logs that end too early.
     """
-    candidates = (_gone(view, partition, ends) for partition in view.partitions if partition.key in ends)
+    candidates = (
+        _missing_tail_of(view, partition, ends) for partition in view.partitions if partition.key in ends
+    )
     gone = [missing_tail for missing_tail in candidates if missing_tail is not None]
     if view.clean_shutdown:
         return tuple(gone)
@@ -54,7 +56,9 @@ def missing_tails(
     )
 
 
-def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) -> MissingTail | None:
+def _missing_tail_of(
+    view: LogDir, partition: Partition, ends: Mapping[Key, int | None]
+) -> MissingTail | None:
     key = partition.key
     end = ends[key]
     if _has_no_log(partition):
@@ -74,7 +78,7 @@ def _gone(view: LogDir, partition: Partition, ends: Mapping[Key, int | None]) ->
     ]
     # An index beside a segment without records is empty after a clean stop, so an empty one proves no lost segment.
     without = sorted({base for base, file in orphans if base > end or file.size})
-    if not (above or without) or _is_kept(partition, end):
+    if not (above or without) or _has_backup(partition, end):
         return None
     signs = [f"{name} {offset}" for name, offset in above.items()]
     signs += [f"indexes of {log_name(base)} without it" for base in without[:_FEW]]
@@ -117,7 +121,7 @@ def end_now(view: LogDir, analysis: PartitionAnalysis) -> int | None:
     return valid[-1].last_offset + 1 if valid else last.base_offset
 
 
-def _is_kept(partition: Partition, end: int) -> bool:
+def _has_backup(partition: Partition, end: int) -> bool:
     """Return whether krepair cut the log there and still keeps the backup, so that undo restores the tail."""
     last = f"{partition.segments[-1].log.name}{CUT}" if partition.segments else ""
     names = kept_names(partition)

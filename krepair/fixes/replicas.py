@@ -532,12 +532,12 @@ def read_replicas(
     waiting = [log for log in known_or_waiting if isinstance(log, ReplicaLog)]
     items = [log.item(evidence=scratch is not None, scratch=scratch or "") for log in waiting]
     results = dict(read_headers_of_all(engine, items))
-    read = (_settled(engine, log, results[number]) for number, log in enumerate(waiting))
+    read = (_unchanged(engine, log, results[number]) for number, log in enumerate(waiting))
     for known in known_or_waiting:
         yield next(read) if isinstance(known, ReplicaLog) else known
 
 
-def _settled(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
+def _unchanged(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadReplica:
     """Return a replica that did not change while it was read; for a running broker, the part that cannot change."""
     for _ in range(TRIES):
         if log.bound >= 0 and not log.segments:
@@ -555,7 +555,7 @@ def _settled(engine: Engine, log: ReplicaLog, headers: ReplicaHeaders) -> ReadRe
         if log.side is None:
             return _unread(log, "its files changed while they were read", at_rest=False)
         log, headers = _read_anew(engine, log, after)
-    return _never_at_rest(log)
+    return _changed_each_time(log)
 
 
 def _read_anew(engine: Engine, log: ReplicaLog, listing: Partition) -> tuple[ReplicaLog, ReplicaHeaders]:
@@ -583,15 +583,15 @@ def read_changed_again(engine: Engine, replicas: list[ReadReplica], *, last: boo
 
 def _read_again(engine: Engine, read: ReadReplica, *, last: bool) -> ReadReplica:
     if last:
-        return _never_at_rest(read.log)
+        return _changed_each_time(read.log)
     try:
         listing = read.log.listed_again()
     except OSError as error:
         return _unread(read.log, why(error))
-    return _settled(engine, *_read_anew(engine, read.log, listing))
+    return _unchanged(engine, *_read_anew(engine, read.log, listing))
 
 
-def _never_at_rest(log: ReplicaLog) -> ReadReplica:
+def _changed_each_time(log: ReplicaLog) -> ReadReplica:
     text = "its broker is running, and its segments changed each time they were read"
     return _unread(log, text, at_rest=False)
 

@@ -193,7 +193,7 @@ def see_snapshots(
     """
     from krepair.scan.scan import scan
 
-    looks = [_Look(target) if target.parts else None for target in targets]
+    looks = [_SnapshotAnalysis(target) if target.parts else None for target in targets]
     there = [look for look in looks if look is not None]
     _scan([(look, look.bases[-1]) for look in there if look.needs_end], engine)
     for look in there:
@@ -209,7 +209,7 @@ def see_snapshots(
     return [None if look is None else look.seen for look in looks]
 
 
-def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
+def _scan(wanted: Sequence[tuple[_SnapshotAnalysis, int]], engine: Engine) -> None:
     if not wanted:
         return
     from krepair.scan.scan import scan
@@ -219,7 +219,7 @@ def _scan(wanted: Sequence[tuple[_Look, int]], engine: Engine) -> None:
         look.take(base, result)
 
 
-class _Look:
+class _SnapshotAnalysis:
     """Analysis of one partition in steps: the log end first, then as much of the log as the producer state needs."""
 
     def __init__(self, target: SnapshotTarget) -> None:
@@ -264,7 +264,7 @@ class _Look:
     def begin(self, rules: StateRules, *, clean: bool, always: bool, closes: bool) -> None:
         """Judge the files by the log end; if the producer state is needed, list the segments to scan for it."""
         log_end, reason = self._log_end()
-        reason = _odd_name(self.target.partition) or reason
+        reason = _misnamed_snapshot(self.target.partition) or reason
         recorded, first = self.target.log_start, self.bases[0]
         log_start = recorded if first < recorded <= log_end else first
         self.seen = self.seen._replace(log_start=log_start, log_end=log_end, left=reason)
@@ -287,7 +287,7 @@ class _Look:
             return
         state = always or bool(judged.wrong) or (clean and not files)
         try:
-            self._suspect(rules, clean=clean, state=state, closes=closes)
+            self._search_open_transactions(rules, clean=clean, state=state, closes=closes)
         except OSError as error:
             self._not_read(error)
             return
@@ -308,7 +308,7 @@ class _Look:
         self.seen = self.seen._replace(left=self.seen.left or f"{name} {text}", unread=(name, text))
         return self.seen.left
 
-    def _suspect(self, rules: StateRules, *, clean: bool, state: bool, closes: bool) -> None:
+    def _search_open_transactions(self, rules: StateRules, *, clean: bool, state: bool, closes: bool) -> None:
         """Ask about the open transactions of the snapshots that a start reads, or that the state begins with.
 
         Raises:
@@ -370,7 +370,7 @@ class _Look:
             return -1, "its active segment could not be read"
         summary = self.facts[base].summary
         if summary.damage not in {D_NONE, *_TORN}:
-            return -1, _damaged(self.facts[base])
+            return -1, _damage_reason(self.facts[base])
         return max(base, summary.last_offset + 1), ""
 
     # -- the state
@@ -389,7 +389,7 @@ class _Look:
         for base in self.needed:
             known = self.facts.get(base)
             if known is not None and not self._is_whole(known):
-                reason = reason or _damaged(known)
+                reason = reason or _damage_reason(known)
         if not reason:
             reason = self._add_state(rules)
         self.seen = self.seen._replace(left=reason)
@@ -443,7 +443,7 @@ class _Look:
         return producer_snapshot.table(data)
 
 
-def _odd_name(partition: Partition) -> str:
+def _misnamed_snapshot(partition: Partition) -> str:
     for special in partition.specials:
         if parse_file_name(special.name).kind is FileKind.SNAPSHOT:
             return f"{special.name} is no regular file"
@@ -456,7 +456,7 @@ def _odd_name(partition: Partition) -> str:
     return ""
 
 
-def _damaged(facts: SegmentFacts) -> str:
+def _damage_reason(facts: SegmentFacts) -> str:
     return (
         f"{log_name(facts.base_offset)} is damaged at position {facts.summary.valid_bytes}: which producers wrote "
         "behind it is unknown"
@@ -519,7 +519,7 @@ class Snapshots(Fix):
 
     def bytes_of(self, work: Work, staging: Staging, change: ReplaceFile) -> Made:
         return (
-            _closed_again(work, staging, change)
+            _rebuilt_without_stale(work, staging, change)
             if change.rule == FORGOTTEN
             else made_again(work, staging, change)
         )
@@ -549,13 +549,13 @@ def made_again(work: Work, staging: Staging, change: ReplaceFile, recovered_from
         floor = floor_of(target.bases, work.view.recovery_point.offsets.get(staging.listed.key, 0)) or 0
         named = int(change.name.partition(".")[0])
         targets = [target._replace(recovered_from=floor), target, target._replace(log_end=named)]
-    made = [_made_for(work, target, change) for target in targets]
+    made = [_rebuilt_for(work, target, change) for target in targets]
     return next(
         (made_file for made_file in made if digest_bytes(made_file.data) == change.digest_after), made[0]
     )
 
 
-def _made_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> Made:
+def _rebuilt_for(work: Work, target: SnapshotTarget, change: ReplaceFile) -> Made:
     rules = rules_now(work.context)
     (result,) = see_snapshots([target], rules, work.engine, clean=work.view.clean_shutdown, always=True)
     if result is None:
@@ -571,7 +571,7 @@ def _target_again(work: Work, staging: Staging) -> SnapshotTarget:
     return target_of(work.view, staging.listed, facts, staging.plan.changes, settings)
 
 
-def _closed_again(work: Work, staging: Staging, change: ReplaceFile) -> Made:
+def _rebuilt_without_stale(work: Work, staging: Staging, change: ReplaceFile) -> Made:
     """Return a snapshot without the open transactions that a new reading of the log proves stale."""
     target = _target_again(work, staging)
     target = target.recovered(int(change.name.partition(".")[0]))._replace(
@@ -633,7 +633,7 @@ def snapshot_findings(analysis: PartitionAnalysis, result: SnapshotFacts) -> Ite
             rule="KR503",
             partition=folder,
             evidence=f"no snapshot at all, the log ends at {result.log_end}; cleanly stopped, so the log will not be "
-            f"read either: {_counted(result)} will be forgotten",
+            f"read either: {_producer_counts(result)} will be forgotten",
         )
     for forgotten in result.forgotten:
         if forgotten.at_start and not result.left:
@@ -641,7 +641,7 @@ def snapshot_findings(analysis: PartitionAnalysis, result: SnapshotFacts) -> Ite
                 rule=FORGOTTEN,
                 partition=folder,
                 file=forgotten.file.name,
-                evidence=f"{_forgotten_text(forgotten)}; the next start begins with this snapshot",
+                evidence=f"{_stale_text(forgotten)}; the next start begins with this snapshot",
                 bytes=forgotten.file.size,
             )
 
@@ -680,7 +680,7 @@ def _many_producers(
     )
 
 
-def _forgotten_text(forgotten: Forgotten) -> str:
+def _stale_text(forgotten: Forgotten) -> str:
     shown = ", ".join(
         f"of producer {producer}, epoch {epoch}, from offset {first} on"
         for producer, epoch, first in forgotten.producers[:_FEW]
@@ -703,17 +703,17 @@ def _beside_swap(analysis: PartitionAnalysis) -> Iterator[Finding]:
         )
 
 
-def _counted(result: SnapshotFacts) -> str:
+def _producer_counts(result: SnapshotFacts) -> str:
     return f"{result.producers} producers, {result.open_transactions} of them with an open transaction"
 
 
 def _state_text(result: SnapshotFacts) -> str:
     if result.left:
         return f"left as it is: {result.left}"
-    return f"{_counted(result)} at the log end {result.log_end}, {_source(result)}"
+    return f"{_producer_counts(result)} at the log end {result.log_end}, {_source_text(result)}"
 
 
-def _source(result: SnapshotFacts) -> str:
+def _source_text(result: SnapshotFacts) -> str:
     if result.judged.base is None:
         return f"by the log from offset {result.log_start} on"
     if result.judged.at_end:
@@ -747,7 +747,7 @@ def snapshot_forecast(analysis: PartitionAnalysis, loaded: LoadedLog | None) -> 
     if result is None or result.left or loaded is None:
         return ""
     if result.forgets:
-        return f"without a producer snapshot {_counted(result)} are forgotten"
+        return f"without a producer snapshot {_producer_counts(result)} are forgotten"
     clean = not loaded.recovered
     end = loaded.log_end if clean else loaded.recovered[0]
     wrong = [file for file, reason in result.judged.wrong if reason is not SnapshotReason.OF_NO_SEGMENT]
@@ -783,12 +783,14 @@ def snapshot_changes(analysis: PartitionAnalysis) -> tuple[tuple[ReplaceFile, ..
     if result.left:
         is_told = wrong or not result.files or any(result.unread)
         return (), (f"its producer snapshots are left alone: {result.left}",) if is_told else ()
-    changes = [_made(analysis, result)] if result.makes else []
+    changes = [_rebuilt_change(analysis, result)] if result.makes else []
     changes += [
-        _closed(analysis, forgotten) for forgotten in result.rewritten if forgotten.file.name not in taken
+        _closing_change(analysis, forgotten)
+        for forgotten in result.rewritten
+        if forgotten.file.name not in taken
     ]
     changes += [
-        _set_aside(analysis, file, reason)
+        _removal_change(analysis, file, reason)
         for file, reason in wrong
         if file.name not in taken and not (result.makes and file.name == result.name_at_end)
     ]
@@ -811,19 +813,19 @@ def _notes(analysis: PartitionAnalysis, result: SnapshotFacts) -> tuple[str, ...
     return tuple(lines)
 
 
-def _made(analysis: PartitionAnalysis, result: SnapshotFacts) -> ReplaceFile:
+def _rebuilt_change(analysis: PartitionAnalysis, result: SnapshotFacts) -> ReplaceFile:
     before = next((file for file in result.files if file.offset == result.log_end), None)
-    reason = f"{_damage_text(before)}{_counted(result)}, {_source(result)}"
+    reason = f"{_damage_text(before)}{_producer_counts(result)}, {_source_text(result)}"
     folder, data = analysis.partition.folder, result.data or b""
     return made_anew(folder, result.name_at_end, before, data, _first_rule(result), reason)
 
 
-def _closed(analysis: PartitionAnalysis, forgotten: Forgotten) -> ReplaceFile:
+def _closing_change(analysis: PartitionAnalysis, forgotten: Forgotten) -> ReplaceFile:
     file, data = forgotten.file, forgotten.data
-    return made_anew(analysis.partition.folder, file.name, file, data, FORGOTTEN, _forgotten_text(forgotten))
+    return made_anew(analysis.partition.folder, file.name, file, data, FORGOTTEN, _stale_text(forgotten))
 
 
-def _set_aside(analysis: PartitionAnalysis, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
+def _removal_change(analysis: PartitionAnalysis, file: SnapshotFile, reason: SnapshotReason) -> ReplaceFile:
     return removed(analysis.partition.folder, file, _RULES[reason], f"{_damage_text(file)}{reason.value}")
 
 

@@ -229,7 +229,7 @@ class _Apply:
         originals, only the next group is staged, because the group before it makes the room.
         """
         plan = self.plan
-        harm = self._ask_first(targets)
+        harm = self._choose_order(targets)
         # Partitions before the root: its entries advance recovery points, which a start trusts, over their files.
         able = [target for target in sorted(targets, key=is_root) if self._finish(target, harm)]
         # Finished changes have replaced files: a listing from before them would make every later check stale.
@@ -248,7 +248,7 @@ class _Apply:
         parts = [self._staging(target, half_done_in_root) for target in commit_order(able)]
         stagings = [staging for staging in parts if staging is not None]
         self._prove_purged(stagings)
-        check_fits(plan, [_left(staging) for staging in stagings if staging.changes], self.options)
+        check_fits(plan, [_remaining(staging) for staging in stagings if staging.changes], self.options)
         # A broker may have run since the plan was made: under the fence its next start could now cut a log.
         self._check_order(stagings)
         if plan.policy.keep == INPLACE:
@@ -261,7 +261,7 @@ class _Apply:
             staging.decided.clear()
         self._drop_journals(targets)
 
-    def _ask_first(self, targets: Sequence[PartitionPlan]) -> str:
+    def _choose_order(self, targets: Sequence[PartitionPlan]) -> str:
         """Choose the order of the renames before anything half done is resumed; return the harm that the guard does."""
         half_done = []
         for target in targets:
@@ -332,9 +332,11 @@ class _Apply:
     def _check_order(self, stagings: Sequence[Staging]) -> None:
         """Check that the order of commit still suits the partitions that need the recovery guard or a certain order."""
         ordered = [
-            staging for staging in stagings if staging.problem is None and lowest_changes([_left(staging)])
+            staging
+            for staging in stagings
+            if staging.problem is None and lowest_changes([_remaining(staging)])
         ]
-        remaining = [_left(staging) for staging in ordered]
+        remaining = [_remaining(staging) for staging in ordered]
         harm = self._damage_now(self.work.view, remaining)
         for staging in ordered if harm else ():
             staging.problem = StalePlanError(harm, next_command=plan_command(self.plan))
@@ -346,7 +348,7 @@ class _Apply:
 
     def _leave_without_room(self, staging: Staging) -> None:
         """Refuse a partition that no longer fits on the disk."""
-        why = why_no_room(self.plan, _left(staging)) if staging.changes else ""
+        why = why_no_room(self.plan, _remaining(staging)) if staging.changes else ""
         if why and staging.problem is None:
             staging.problem = RefusedError(why)
 
@@ -478,7 +480,7 @@ class _Apply:
             return  # the next apply or undo removes it
 
 
-def _left(staging: Staging) -> PartitionPlan:
+def _remaining(staging: Staging) -> PartitionPlan:
     return replace(staging.plan, changes=staging.changes)
 
 

@@ -70,7 +70,7 @@ def told(
     """
     return tuple(
         _after_leftovers(log_dir, finding) if finding.partition in waiting else finding
-        for finding in (_told(log_dir, finding, ways) for finding in findings)
+        for finding in (_with_advice(log_dir, finding, ways) for finding in findings)
     )
 
 
@@ -81,7 +81,7 @@ def _after_leftovers(log_dir: str, finding: Finding) -> Finding:
     return replace(finding, command=LEFTOVERS_FIRST.filled(log_dir=log_dir))
 
 
-def _told(log_dir: str, finding: Finding, ways: dict[str, str]) -> Finding:
+def _with_advice(log_dir: str, finding: Finding, ways: dict[str, str]) -> Finding:
     fix = fix_of(finding)
     mode = ways.get(fix, fix)
     command = finding.command

@@ -129,12 +129,12 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         plan = plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
         refused = why_not_started(context) | why_not_begun(plan, view)
         if refused:
-            plan = _without(context_of(view), fixes, partitions, refused)
+            plan = _plan_without(context_of(view), fixes, partitions, refused)
     _log_decisions(plan)
     return plan
 
 
-def _without(
+def _plan_without(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition], refused: Mapping[str, LeftAlone]
 ) -> Plan:
     """Return a plan that skips the partitions which ``apply`` would refuse, or whose next start would fail.
@@ -341,7 +341,7 @@ def plan_of(context: Context, fixes: Sequence[Fix], by_folder: Mapping[str, ByFi
         context, [analysis for analysis in analyses if analysis.log is not None or analysis.changes]
     )
     by_folder = {
-        folder: _sound(context.analyses[folder], by_fix, context.options)
+        folder: _without_unsound(context.analyses[folder], by_fix, context.options)
         for folder, by_fix in by_folder.items()
     }
     partitions = [
@@ -419,7 +419,7 @@ def _with_damage(plan: PartitionPlan, stays: Sequence[Finding]) -> PartitionPlan
     return replace(plan, why=why, next_command=str(first.command), notes=notes)
 
 
-def _sound(analysis: PartitionAnalysis, by_fix: ByFix, options: Options) -> ByFix:
+def _without_unsound(analysis: PartitionAnalysis, by_fix: ByFix, options: Options) -> ByFix:
     """Return what the fixes want, without rewrites that were decided up to another log end than the start takes."""
     proposals = dict(by_fix)
     for name, proposal in by_fix.items():
@@ -777,7 +777,7 @@ class PreviewReading:
                 if not changed and not self._is_doubtful(folder, plan):
                     self._take(analysis, plan, before[folder])
                 elif number == TRIES - 1 or folder not in after:
-                    self._leave(analysis, changed or "damage was met in it, once")
+                    self._skip(analysis, changed or "damage was met in it, once")
             waiting = {folder for folder in by_folder if folder not in self.done}
             if not waiting:
                 return
@@ -815,7 +815,7 @@ class PreviewReading:
         self.analyses[partition.folder] = analysis
         self.done[partition.folder] = replace(plan, notes=(*plan.notes, *_notes(listed)))
 
-    def _leave(self, analysis: PartitionAnalysis, changed: str) -> None:
+    def _skip(self, analysis: PartitionAnalysis, changed: str) -> None:
         partition = analysis.partition
         self.analyses[partition.folder] = analysis
         self.done[partition.folder] = PartitionPlan(

@@ -187,7 +187,7 @@ def purge_folders(
             done: ChangeOutcome = "already" if _keeps_nothing(folder) else outcome
             stays = (
                 _why_root_stays(folder, results)
-                or _why_it_is_needed(folder, gone)
+                or _why_still_needed(folder, gone)
                 or _why_another_comes_first(folder, stack)
             )
             results.append(stays or _purge_one(folder, done, (planned or {}).get(folder.folder, ())))
@@ -231,7 +231,7 @@ def _missing_tails(folders: Sequence[PartitionFolder]) -> dict[str, MissingTail]
     }
 
 
-def _why_it_is_needed(folder: PartitionFolder, gone: Mapping[str, MissingTail]) -> ChangeResult | None:
+def _why_still_needed(folder: PartitionFolder, gone: Mapping[str, MissingTail]) -> ChangeResult | None:
     lost = gone.get(folder.folder)
     if lost is None or _keeps_nothing(folder) or _is_begun(folder):
         return None
@@ -272,7 +272,7 @@ def _check_ground(folders: Sequence[PartitionFolder]) -> None:
         try:
             _check(folder)
         except OSError as error:
-            if not _went(folder, error):
+            if not _was_deleted_by_broker(folder, error):
                 raise UnreadableError(f"{error.filename}: could not be read: {why(error)}") from error
 
 
@@ -285,25 +285,29 @@ def _check(folder: PartitionFolder) -> None:
 
 def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, planned: Collection[str]) -> ChangeResult:
     try:
-        if _is_going(folder):
-            return _gone(folder)
+        if _is_being_deleted(folder):
+            return _deleted_by_broker(folder)
         left_alone = why_left_alone(folder)
         if left_alone:
             raise StalePlanError(left_alone)
         _check(folder)
         freed = purge_partition(folder, planned)
     except (KrepairError, OSError) as error:
-        return _gone(folder) if _went(folder, error) else failed(folder.folder, error)
+        return (
+            _deleted_by_broker(folder)
+            if _was_deleted_by_broker(folder, error)
+            else failed(folder.folder, error)
+        )
     return ChangeResult(change_id=folder.folder, partition=folder.folder, outcome=outcome, bytes_freed=freed)
 
 
-def _is_going(folder: PartitionFolder) -> bool:
+def _is_being_deleted(folder: PartitionFolder) -> bool:
     """Return whether a broker has deleted the partition's folder, or is about to, together with the backups in it."""
     name = os.path.basename(folder.holder)
     return parse_folder_name(name).kind is FolderKind.DELETE or not folder.tree.is_there(folder.holder)
 
 
-def _went(folder: PartitionFolder, error: KrepairError | OSError) -> bool:
+def _was_deleted_by_broker(folder: PartitionFolder, error: KrepairError | OSError) -> bool:
     """Return whether a call failed because a broker deleted the partition's folder at the same time."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError | StalePlanError):
         return False
@@ -312,7 +316,7 @@ def _went(folder: PartitionFolder, error: KrepairError | OSError) -> bool:
     return False
 
 
-def _gone(folder: PartitionFolder) -> ChangeResult:
+def _deleted_by_broker(folder: PartitionFolder) -> ChangeResult:
     return ChangeResult(
         change_id=folder.folder,
         partition=folder.folder,

@@ -251,7 +251,7 @@ def _check_folder(tree: Tree, path: str) -> None:
         os.close(folder)
     if not may:
         raise WrongUserError(
-            f"{path}: {_who()} may not change this folder; run krepair as its owner, or as root"
+            f"{path}: {_this_user()} may not change this folder; run krepair as its owner, or as root"
         )
 
 
@@ -263,12 +263,12 @@ def _check_files(tree: Tree, paths: Iterable[str]) -> None:
             continue
         if status.st_uid != os.geteuid() or status.st_gid not in groups:
             raise WrongUserError(
-                f"{path}: belongs to user {status.st_uid}, group {status.st_gid}; {_who()} could not give a new file "
-                "the same owner; run krepair as that user, or as root"
+                f"{path}: belongs to user {status.st_uid}, group {status.st_gid}; {_this_user()} could not give a new "
+                "file the same owner; run krepair as that user, or as root"
             )
 
 
-def _who() -> str:
+def _this_user() -> str:
     return f"user {os.geteuid()}"
 
 
@@ -291,12 +291,12 @@ def check_evidence(plan: Plan) -> tuple[LogDir, dict[tuple[str, int], str]]:
     Raises:
         StalePlanError: a directory is gone, or belongs to another broker.
     """
-    moved = _moved_since(plan)
+    moved = _replicas_moved_since(plan)
     view = read_log_dir(plan.log_dir)
-    return view, moved | _assigned_since(plan, view)
+    return view, moved | _replicas_assigned_since(plan, view)
 
 
-def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
+def _replicas_moved_since(plan: Plan) -> dict[tuple[str, int], str]:
     """Return the replicas that a broker began to move since the plan was made, in the directories searched for them.
 
     None can begin later: the log that would be copied is in a directory that apply has locked.
@@ -308,7 +308,7 @@ def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
         StalePlanError: a directory is gone, or belongs to another broker.
     """
     others = plan.policy.others
-    resting = _resting(plan)
+    resting = _partitions_on_evidence(plan)
     if not resting:
         return {}
     wanted = {(part.topic, part.partition) for part in resting}
@@ -326,7 +326,7 @@ def _moved_since(plan: Plan) -> dict[tuple[str, int], str]:
     return moved
 
 
-def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
+def _replicas_assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
     """Return the partitions that had one replica when the plan was made, and by their broker's metadata no longer do.
 
     A broker that was started since may have copied a value to a new replica; its tombstone must not be removed here.
@@ -341,7 +341,7 @@ def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
     others = plan.policy.others
     only = {
         (part.topic, part.partition)
-        for part in _resting(plan)
+        for part in _partitions_on_evidence(plan)
         if isinstance(part.evidence, Evidence) and part.evidence.kind == "only-replica"
     }
     if not only:
@@ -356,7 +356,7 @@ def _assigned_since(plan: Plan, view: LogDir) -> dict[tuple[str, int], str]:
     return assigned
 
 
-def _resting(plan: Plan) -> list[PartitionPlan]:
+def _partitions_on_evidence(plan: Plan) -> list[PartitionPlan]:
     """Return the partitions from which markers or tombstones may be removed."""
     return [
         part

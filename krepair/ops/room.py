@@ -81,7 +81,7 @@ def room_of_short_disk(view: LogDir, plan: Plan) -> Room | None:
     return room_in(view.path, settled_space(view.path), *needed_at_most(view))
 
 
-def _looked_at(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
+def _space_and_shortage(plan: Plan) -> tuple[VolumeSpace, Shortage | None]:
     """Return the free space, and why a plan does not fit there; None if it does.
 
     Raises:
@@ -106,11 +106,11 @@ def check_fits(plan: Plan, remaining: Sequence[PartitionPlan], options: Options)
     Raises:
         RefusedError: the plan does not fit, or nothing can be written there. The message says what to do.
     """
-    space, lack = _looked_at(_of(plan, remaining))
+    space, lack = _space_and_shortage(_with_targets(plan, remaining))
     if space.mounted_read_only:
         raise RefusedError(f"{plan.log_dir}: the file system is mounted read-only")
     if lack is not None:
-        lines, commands = _way_out(plan, lack, space, options)
+        lines, commands = _advice(plan, lack, space, options)
         text = " ".join(line.rstrip(".") + "." for line in lines).rstrip(".")
         raise RefusedError(
             f"{plan.log_dir}: the plan needs {lack.text}. {text}",
@@ -127,7 +127,7 @@ def why_no_room(plan: Plan, partition: PartitionPlan) -> str:
     return why
 
 
-def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
+def _with_targets(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
     """Return the plan with these targets only."""
     root = plan.root if any(map(is_root, targets)) else None
     return replace(plan, partitions=tuple(target for target in targets if not is_root(target)), root=root)
@@ -136,7 +136,7 @@ def _of(plan: Plan, targets: Sequence[PartitionPlan]) -> Plan:
 # -- what to do instead
 
 
-def _way_out(
+def _advice(
     plan: Plan, lack: Shortage, space: VolumeSpace, options: Options
 ) -> tuple[tuple[str, ...], tuple[Next, ...]]:
     """Return what to do where a plan does not fit: lines to print, and the commands to type."""
@@ -212,10 +212,10 @@ def observe(plan: Plan, options: Options) -> DiskObservation | str:
     if not targets_of(plan):
         return "nothing is needed"
     try:
-        space, lack = _looked_at(plan)
+        space, lack = _space_and_shortage(plan)
         room = room_in(plan.log_dir, space)
         if lack is not None and shortage_of(plan, space, for_root=True) is not None:
-            more, commands = _way_out(plan, lack, space, options)
+            more, commands = _advice(plan, lack, space, options)
             lines = (f"It needs {lack.text}.", *more)
             return DiskObservation(
                 room.free_bytes, fit_of(plan, room).needs.peak, lines, commands, fits=False
@@ -285,7 +285,7 @@ def not_mended(plan: Plan) -> Section:
         if any(partition.what_next.accepts_loss for partition in damaged):
             lines.append(OTHERS_FIRST)
         commands += [partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged]
-    swaps, away, gone = _seen_in(plan.log_dir)
+    swaps, away, gone = _leftovers_in(plan.log_dir)
     waiting = [
         missing_tail
         for missing_tail in gone
@@ -336,7 +336,7 @@ def _named_and_not_there(plan: Plan) -> list[str]:
     return [f"{kind} {name}" for kind, name in named_and_missing(options_of(plan), there)]
 
 
-def _seen_in(log_dir: str) -> tuple[int, str, tuple[MissingTail, ...]]:
+def _leftovers_in(log_dir: str) -> tuple[int, str, tuple[MissingTail, ...]]:
     """Return the files of unfinished swaps, a line on partitions that were moved away, and missing log tails."""
     try:
         view = read_log_dir(log_dir)

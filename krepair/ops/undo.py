@@ -135,7 +135,7 @@ def undo(
     plan = check_target(plan, log_dir)
     with ready(plan, disk) as (writes, lock), signals_wait(SafePoints()) as safe_points:
         parts = [(target, journal_folder(writes, plan, target)) for target in undo_order(plan)]
-        kept = _look_at_kept(plan, parts)
+        kept = _backups_to_restore(plan, parts)
         measured = Measured(writes.tree, [folder for _, folder in parts])
         guards = Guards(lock, safe_points, watch=Watch(writes, plan.log_dir), judge=untrue_index)
         engine = choose_engine(options.engine, options.master, {WorkKind.READ: _bytes_of(kept)}, progress)
@@ -213,7 +213,7 @@ class _Undo:
             for number, (target, folder) in enumerate(parts):
                 # A damaged file of the root was replaced first, so that fences could read it: it is restored last.
                 if is_root(target) and number and any(result.failed for result in self.results):
-                    self.results += _root_stays(target, folder)
+                    self.results += _skipped_in_root(target, folder)
                     continue
                 # With a recovery point still raised, a start would trust the old indexes and snapshots restored here.
                 if (target.topic, target.partition) in still_trusted and not is_root(target):
@@ -256,13 +256,13 @@ class _Undo:
                 folder, target, self.commit, self.guards, bad_copies=self.bad, journal=journal
             )
         except DamagedJournalError as error:
-            return [self._told_by_hand(target, folder, error)]
+            return [self._advise_by_hand(target, folder, error)]
         except (InterruptedAtSafePointError, LockLostError):
             raise
         except (KrepairError, OSError) as error:
             return [failed(target.folder, error)]
 
-    def _told_by_hand(
+    def _advise_by_hand(
         self, target: PartitionPlan, folder: PartitionFolder, error: DamagedJournalError
     ) -> ChangeResult:
         """Return what a person has to do where the journal is damaged.
@@ -292,7 +292,7 @@ class _Undo:
         )
 
 
-def _root_stays(target: PartitionPlan, folder: PartitionFolder) -> Iterator[ChangeResult]:
+def _skipped_in_root(target: PartitionPlan, folder: PartitionFolder) -> Iterator[ChangeResult]:
     """Yield the root's changes as skipped: its files are restored only after every partition."""
     for change in target.changes if folder.was_begun() else ():
         yield ChangeResult(
@@ -361,7 +361,9 @@ class KeptOriginal(NamedTuple):
     file: KeptFile
 
 
-def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]) -> list[KeptOriginal]:
+def _backups_to_restore(
+    plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFolder]]
+) -> list[KeptOriginal]:
     """Return the backups that undo would restore; a partition whose journal is unreadable fails later by itself.
 
     The plan has to name every backup under its id, since whoever may write to the directory may edit the copy of the
@@ -389,7 +391,7 @@ def _look_at_kept(plan: Plan, parts: Sequence[tuple[PartitionPlan, PartitionFold
                 if change_id not in named[_place(folder)]
             ]
             with folder.tree.keeping_folders():
-                kept += [KeptOriginal(target, folder, *original) for original in _kept_by(folder, journal)]
+                kept += [KeptOriginal(target, folder, *original) for original in _backups_of(folder, journal)]
     if unknown:
         raise RefusedError(
             f"{unknown[0]}: is a backup of plan {plan.plan_id}, but this plan does not name it: it was edited. Nothing "
@@ -404,7 +406,7 @@ def _place(folder: PartitionFolder) -> str:
     return "/".join(folder.private.split("/")[-2:])
 
 
-def _kept_by(folder: PartitionFolder, journal: Journal) -> Iterator[tuple[str, KeptFile]]:
+def _backups_of(folder: PartitionFolder, journal: Journal) -> Iterator[tuple[str, KeptFile]]:
     for change_id, state in journal.states.items():
         if state in {"committing", "committed", "undoing"}:
             intent = journal.intents[change_id]
@@ -459,7 +461,9 @@ def _file_problem(folder: PartitionFolder, kept: KeptFile) -> str:
         return ""  # undo reports a missing file by itself; a log of whole batches is compared with the plan's digest
     digest = digest_file if kept.plain else digest_content
     return (
-        "" if digest(path) == kept.original.digest else _bad(path, "its bytes are not those of the original")
+        ""
+        if digest(path) == kept.original.digest
+        else _damaged_backup(path, "its bytes are not those of the original")
     )
 
 
@@ -480,16 +484,20 @@ def _scan_of(plan: Plan, original: KeptOriginal) -> ScanItem:
 
 def _log_problem(path: str, size: int, digest: str, result: ScanResult | Failed) -> str:
     if isinstance(result, Failed):
-        return _bad(path, result.why)
+        return _damaged_backup(path, result.why)
     summary = result.summary
     if digest and summary.headers == digest:
         return ""  # it may have been damaged before: plans of older krepair hold a digest of the batches only
     if summary.damage != D_NONE or summary.valid_bytes != size:
-        return _bad(path, f"there is no valid batch at position {summary.valid_bytes}")
-    return _bad(path, "the headers of its batches are not those that the plan has recorded") if digest else ""
+        return _damaged_backup(path, f"there is no valid batch at position {summary.valid_bytes}")
+    return (
+        _damaged_backup(path, "the headers of its batches are not those that the plan has recorded")
+        if digest
+        else ""
+    )
 
 
-def _bad(path: str, text: str) -> str:
+def _damaged_backup(path: str, text: str) -> str:
     return (
         f"{path}: the backup is damaged: {text}; the file in its place stays, and so do all earlier changes of the "
         "partition; fetch it from another replica, or purge"

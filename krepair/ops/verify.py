@@ -206,7 +206,7 @@ def _of_missing_tails(gone: Iterable[MissingTail]) -> Iterator[Problem]:
         )
 
 
-def _beside_the_plan(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
+def _missing_tails_of(view: LogDir, targets: Sequence[PartitionPlan], engine: Engine) -> tuple[Problem, ...]:
     """Return logs of the plan with missing or unreadable tails; nothing after an unclean stop."""
     if not view.clean_shutdown:
         return ()
@@ -282,7 +282,7 @@ def verify_plan(plan: Plan, options: Options, progress: Progress | None = None) 
         work = Work(plan, view, engine, disk, originals=options.originals, scratch=scratch)
         observed = _ObservedState(broker_has_run=_broker_since(work, targets))
         verify_all(work, [staging for target in targets for staging in _applied(work, target, observed)])
-        beside = (*_of_the_broker(work, observed), *_beside_the_plan(view, targets, engine))
+        beside = (*_of_the_broker(work, observed), *_missing_tails_of(view, targets, engine))
     problems = [
         Problem(
             partition="" if wrong.folder == ROOT else wrong.folder,
@@ -415,11 +415,13 @@ class _ObservedState:
 def _next(plan: Plan, problems: list[Problem], observed: _ObservedState, beside: Sequence[Problem]) -> Next:
     """Return the command to type: first for problems in what the plan made, then for problems beside it."""
     if problems:
-        return _back(problems, observed)
-    return Next.of("check", plan.log_dir) if beside else observed.half_done or _after(plan, observed)
+        return _next_for_problems(problems, observed)
+    return (
+        Next.of("check", plan.log_dir) if beside else observed.half_done or _next_when_right(plan, observed)
+    )
 
 
-def _back(problems: list[Problem], observed: _ObservedState) -> Next:
+def _next_for_problems(problems: list[Problem], observed: _ObservedState) -> Next:
     """Return the command to type about problems: a damaged journal first, then an interrupted run to finish."""
     if len(problems) == observed.rows_not_applied and observed.half_done:
         return observed.half_done
@@ -431,7 +433,7 @@ def _back(problems: list[Problem], observed: _ObservedState) -> Next:
     return next((problem.next_command for problem in problems if problem.next_command), Next.of("undo", PLAN))
 
 
-def _after(plan: Plan, observed: _ObservedState) -> Next:
+def _next_when_right(plan: Plan, observed: _ObservedState) -> Next:
     """Return the command to type once all is right: purge, only if there are backups that may go."""
     check = Next.of("check", plan.log_dir)
     changes = [change for target in targets_of(plan) for change in target.changes]
