@@ -24,7 +24,7 @@ from krepair.fixes.second_readings import (
     LINES,
     SecondReading,
     as_planned,
-    seen_here,
+    read_here,
 )
 from krepair.fixes.staging import Staging, Work
 from krepair.formats.checkpoint import decode_offsets
@@ -197,7 +197,7 @@ def _lines_again(staging: Staging, change: ChangeLines) -> SecondReading:
         kind = LINES_AND_ORIGINAL
         if not wrong and with_lines(read_whole(kept, LARGEST_BYTES, tree), change.lines) != data:
             wrong = "is not its original with the lines of the plan"
-    return seen_here(change, kind, wrong)
+    return read_here(change, kind, wrong)
 
 
 def _with_new_lines(work: Work, staging: Staging, change: ChangeLines) -> bytes:

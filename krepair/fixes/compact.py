@@ -131,9 +131,9 @@ class Compact(Fix):
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Yield readings of every batch and index entry that is new; with originals, of every record and key."""
-        from krepair.fixes.compact_staging import compacted_groups_again
+        from krepair.fixes.compact_staging import verify_compacted_groups
 
-        return compacted_groups_again(work, staging)
+        return verify_compacted_groups(work, staging)
 
 
 COMPACT = Compact()

@@ -35,11 +35,11 @@ from krepair.fixes.logs import entries_of, facts_at
 from krepair.fixes.markers import (
     check_decisions,
     finish_groups,
-    finished_again,
     groups_of,
-    others_again,
-    others_now,
+    other_logs_now,
     policy_now,
+    read_others_now,
+    verify_finished_groups,
 )
 from krepair.fixes.replicas import ReplicaLog
 from krepair.fixes.second_readings import InTurn, SecondReading
@@ -286,7 +286,7 @@ def _prepare(work: Work, partitions: Sequence[_Partition]) -> None:
                 )
                 continue
             facts = [partition.facts[base] for base in partition.logs]
-            others = others_now(work, partition.staging, facts, partition.place)
+            others = read_others_now(work, partition.staging, facts, partition.place)
             policy = policy_now(work, partition.staging, facts, others)
             inputs.append((partition, _compaction_input(work, partition, facts, policy, others)))
     if not inputs:
@@ -500,7 +500,7 @@ def _prove(work: Work, partitions: Sequence[_Partition], verification: Verificat
     for partition in partitions:
         with partition.staging.taking_problems():
             assert partition.proof is not None
-            others = others_again(work, partition.staging)
+            others = other_logs_now(work, partition.staging)
             partition.proof.elsewhere = tuple(log.all_of_it for log in others)
             to_prove.append((partition, partition.proof))
             staged_logs.append(_staged(partition, partition.proof, others))
@@ -529,14 +529,14 @@ def _staged(partition: _Partition, proof: PartitionToProve, others: tuple[Replic
 # -- verify
 
 
-def compacted_groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
+def verify_compacted_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Compare new segments with the plan; with ``work.originals`` prove them against the backups.
 
     Raises:
         KrepairError: an original is neither in its place nor among the backups.
         OSError: an original cannot be read.
     """
-    yield from finished_again(work, staging)
+    yield from verify_finished_groups(work, staging)
     groups = compacted_groups(staging.plan)
     if not work.originals or not staging.keep or len(groups_of(staging)) != len(groups):
         return  # there are no backups, or the changes that are not applied are reported already

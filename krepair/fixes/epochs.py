@@ -11,11 +11,11 @@ from krepair.derive.epochs import clears_history, epochs_of_log
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey
 from krepair.fixes.context import Context
 from krepair.fixes.files import Made, made_anew
-from krepair.fixes.fix import Fix, Proposal, Purpose, looked_at, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.logs import parts_after, read_logs
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import (
-    beside,
+    analysis_apart,
     waits_for_swap,
     why_not_looked_at,
 )
@@ -54,7 +54,7 @@ class Epochs(Fix):
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Hold the checkpoints against the logs, which are scanned where they are not yet."""
-        looked = looked_at(analyses, purpose)
+        looked = partitions_to_analyze(analyses, purpose)
         for analysis in looked:
             if waits_for_swap(analysis.partition, analysis.settings):
                 analysis.put(EPOCHS_RESULT, see_epochs_file(analysis.partition))
@@ -68,10 +68,10 @@ class Epochs(Fix):
 
     def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR401, KR402 and KR411, and the checkpoint to replace."""
-        apart = beside(analysis)
+        apart = analysis_apart(analysis)
         waiting = None if apart is None else apart.result(EPOCHS_RESULT)
         if waiting is not None and waiting.merged.needed:
-            return waits(analysis, "leader epochs")
+            return skipped_for_leftovers(analysis, "leader epochs")
         seen = analysis.result(EPOCHS_RESULT)
         return Proposal() if seen is None else Proposal(_findings(analysis, seen), *_changes(analysis, seen))
 
@@ -162,8 +162,8 @@ def see_epochs_file(partition: Partition) -> EpochFacts:
     judged = merge_epochs(file.recorded, epochs_of_log((), 0, compacted=True)).decisions
     negative = tuple(one for one in judged if one.reason is EpochReason.NEGATIVE)
     merged = MergedEpochs((), negative, bool(file.recorded.damage) or bool(negative))
-    waits = "a .swap in its folder has to become a segment first (--fix leftovers)"
-    return EpochFacts(file.recorded, merged, file.digest, file.wrong or waits, file.wrong)
+    waiting = "a .swap in its folder has to become a segment first (--fix leftovers)"
+    return EpochFacts(file.recorded, merged, file.digest, file.wrong or waiting, file.wrong)
 
 
 def _offsets_go_back(segments: Sequence[SegmentFacts]) -> bool:

@@ -622,7 +622,7 @@ def _check_one_topic(states: Iterable[ReplicaState]) -> None:
         )
 
 
-def logs_again(
+def planned_logs_now(
     logs: Sequence[OtherLog], own: LogDir, mine: ReplicaState, dirs: LockedDirs
 ) -> list[ReplicaLog]:
     """List the logs that a plan names, as they are now.

@@ -21,7 +21,7 @@ from krepair.fixes.context import Context
 from krepair.fixes.files import Made, stage_again
 from krepair.fixes.second_readings import SecondReading, as_planned, gone
 from krepair.fixes.staging import Staging, Work
-from krepair.fixes.untouched import beside_leftovers, left_for_leftovers, why_untouched
+from krepair.fixes.untouched import analyses_apart, left_for_leftovers, why_untouched
 from krepair.logdir.values import LogDir, Partition
 from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options, consents_of
@@ -191,15 +191,15 @@ class Fix(ABC):
                 yield as_planned(staging, change)
 
 
-def looked_at(analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> list[PartitionAnalysis]:
+def partitions_to_analyze(analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> list[PartitionAnalysis]:
     """Return the partitions to look at: ``check`` takes all, ``plan`` skips some and analyzes waiting ones apart."""
     if purpose == "check":
         return list(analyses)
     touched = [analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)]
-    return touched + beside_leftovers(analyses)
+    return touched + analyses_apart(analyses)
 
 
-def waits(analysis: PartitionAnalysis, repairs: str) -> Proposal:
+def skipped_for_leftovers(analysis: PartitionAnalysis, repairs: str) -> Proposal:
     """Return the skipped result of a partition that needs a repair once its leftovers are gone.
 
     Args:

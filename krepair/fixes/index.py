@@ -15,14 +15,14 @@ from krepair.errors import StalePlanError
 from krepair.fixes.analysis import INDEXES_RESULT, PartitionAnalysis, ResultKey, indexes_of, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import file_it_is_like, replaced
-from krepair.fixes.fix import Fix, Proposal, Purpose, looked_at, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.gate import Unsound, unsound_ranges, why_unsound
 from krepair.fixes.logs import Scanned, scan_item
 from krepair.fixes.markers import transaction_indexes_disagree
-from krepair.fixes.second_readings import SecondReading, aborts_again
+from krepair.fixes.second_readings import SecondReading, verify_transaction_indexes
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.fixes.untouched import (
-    beside,
+    analysis_apart,
     waits_for_swap,
     why_not_looked_at,
     why_untouched,
@@ -88,7 +88,7 @@ class Index(Fix):
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:
         """Look at the files of each segment in one job, then at transaction indexes; ``check`` did the former."""
         depth: Depth = "check"
-        touched = looked_at(analyses, purpose)
+        touched = partitions_to_analyze(analyses, purpose)
         if purpose == "plan":
             depth = cast("Depth", self.way(context.options.fixes))
             look_at_indexes(context, touched, depth)
@@ -96,9 +96,9 @@ class Index(Fix):
 
     def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
-        apart = beside(analysis)
+        apart = analysis_apart(analysis)
         if apart is not None and index_changes(apart, set())[0]:
-            return waits(analysis, "indexes")
+            return skipped_for_leftovers(analysis, "indexes")
         changes, notes = index_changes(analysis, bases_touched(analysis.changes))
         why = why_untouched(analysis.partition, analysis.settings)
         if context.beside_broker:
@@ -114,7 +114,7 @@ class Index(Fix):
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Yield checks of each file against its log, and of transaction indexes against a replay."""
         yield from indexes_against_logs(work, staging)
-        yield from aborts_again(work, staging, transaction_indexes_made(staging))
+        yield from verify_transaction_indexes(work, staging, transaction_indexes_made(staging))
 
 
 INDEX = Index()

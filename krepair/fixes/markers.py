@@ -24,7 +24,7 @@ from krepair.fixes.evidence import (
     Staged,
     evidence_of,
     find_evidence,
-    logs_again,
+    planned_logs_now,
     prove_markers,
     read_others,
     why_forked,
@@ -176,7 +176,7 @@ class Markers(Fix):
 
     def second_readings(self, work: Work, staging: Staging) -> Iterator[SecondReading]:
         """Yield readings of every new batch and index entry; with originals, also of each batch against them."""
-        return groups_again(work, staging)
+        return verify_groups(work, staging)
 
 
 MARKERS = Markers()
@@ -546,7 +546,7 @@ def _prove(work: Work, stagings: Sequence[Staging]) -> None:
                     for base_offset, size in _logs_now(staging, work.all_facts(staging))
                     if base_offset not in excised  # still damaged at this point, and no source of a group
                 )
-                staged.append(Staged(staging, place, others_again(work, staging), logs, results))
+                staged.append(Staged(staging, place, other_logs_now(work, staging), logs, results))
     prove_markers(work, staged)
 
 
@@ -647,7 +647,7 @@ def _recheck(work: Work, staging: Staging) -> None:
         check_decisions(staging, staging.decided)
         return
     facts = work.all_facts(staging, with_txn_index=True)
-    policy = policy_now(work, staging, facts, others_now(work, staging, facts, work.place(staging)))
+    policy = policy_now(work, staging, facts, read_others_now(work, staging, facts, work.place(staging)))
     minded = why_undecided(facts, policy)
     if minded is not None:
         raise StalePlanError(f"{staging.plan.folder}: {minded.why}")
@@ -689,7 +689,7 @@ def check_decisions(
             raise StalePlanError(f"{where}: {why}")
 
 
-def others_again(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
+def other_logs_now(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
     """Return the logs of the other replicas on which a partition's part of the plan rests, as they are now.
 
     Raises:
@@ -702,16 +702,18 @@ def others_again(work: Work, staging: Staging) -> tuple[ReplicaLog, ...]:
     moved = work.moved.get((mine.topic, mine.partition))
     if moved is not None:
         raise StalePlanError(moved)
-    return tuple(logs_again(evidence.logs, work.view, mine, work.other_dirs))
+    return tuple(planned_logs_now(evidence.logs, work.view, mine, work.other_dirs))
 
 
-def others_now(work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place) -> OtherReplicas:
+def read_others_now(
+    work: Work, staging: Staging, facts: Sequence[SegmentFacts], place: Place
+) -> OtherReplicas:
     """Read the other replicas on which a partition's part of the plan rests.
 
     Raises:
         StalePlanError: a log is gone, has changed, or is no longer readable.
     """
-    logs = others_again(work, staging)
+    logs = other_logs_now(work, staging)
     closed = tuple(_logs_now(staging, facts[:-1]))
     [others_read] = read_others(
         work.engine, work.scratch.path, [(LogsItem(place=place, segments=closed), logs)]
@@ -808,14 +810,14 @@ def _owner_and_mode_from(folder: PartitionFolder, group: RewriteSegments) -> str
 # -- verify
 
 
-def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
+def verify_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Compare new segments with the plan; with ``work.originals`` also with the backups.
 
     A purge removes the backups.
     """
     from krepair.rewrite.segments.verify import OriginalsItem, compare_originals
 
-    yield from finished_again(work, staging)
+    yield from verify_finished_groups(work, staging)
     if work.originals and staging.keep:
         for group in groups_of(staging):
             if log_name(group.base_offset) not in staging.freed:
@@ -823,7 +825,7 @@ def groups_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
                 yield SecondReading(group, ORIGINALS, compare_originals, (item,))
 
 
-def finished_again(work: Work, staging: Staging) -> Iterator[SecondReading]:
+def verify_finished_groups(work: Work, staging: Staging) -> Iterator[SecondReading]:
     """Yield readings of every batch, every index entry and the plan's counts of new segments."""
     from krepair.rewrite.segments.stage import finish
 

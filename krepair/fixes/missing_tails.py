@@ -142,7 +142,7 @@ def kept_names(partition: Partition) -> set[str]:
     return names
 
 
-def gone_of(view: LogDir, folders: Collection[str]) -> tuple[MissingTail, ...]:
+def missing_tails_in(view: LogDir, folders: Collection[str]) -> tuple[MissingTail, ...]:
     """Return missing log tails of some partitions, found by the headers at the ends of their logs alone.
 
     A log that cannot be read yields nothing.

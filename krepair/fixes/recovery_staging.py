@@ -23,11 +23,11 @@ from krepair.fixes.producers_at_end import replayed_from
 from krepair.fixes.second_readings import (
     LINES,
     SecondReading,
-    aborts_again,
     as_planned,
     gone,
     problems_of,
-    seen_here,
+    read_here,
+    verify_transaction_indexes,
 )
 from krepair.fixes.snapshots import made_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
@@ -425,7 +425,7 @@ def second_readings(work: Work, staging: Staging) -> Iterator[SecondReading]:
             yield gone(staging, change, (change.name,))
         elif isinstance(change, ReplaceFile) and not is_index(change):
             yield as_planned(staging, change)
-    yield from aborts_again(work, staging, transaction_indexes_made(staging), replayed)
+    yield from verify_transaction_indexes(work, staging, transaction_indexes_made(staging), replayed)
 
 
 def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
@@ -435,14 +435,14 @@ def _roll_again(staging: Staging, change: RollSegment) -> SecondReading:
         if found is None or found.size:
             size = "nothing" if found is None else f"{found.size} bytes"
             wrong.append(f"{name}: an empty file was expected, found {size}")
-    return seen_here(change, ROLLED, *wrong)
+    return read_here(change, ROLLED, *wrong)
 
 
 def _lines_again(work: Work, staging: Staging, change: ChangeLines) -> SecondReading:
     data = current_data(staging.folder, change)
     raised = lines_in(data, change.lines)
     if not raised:
-        return seen_here(change, LINES, "none of its lines is as the plan makes it")
+        return read_here(change, LINES, "none of its lines is as the plan makes it")
     why = "its recovery point is not raised: a start reads it. krepair apply PLAN raises it once it is ready"
     below = [Wrong(f"{line.topic}-{line.partition}", "", why) for line in lines_left(data, change.lines)]
     keys = {(line.topic, line.partition) for line in raised}

@@ -75,7 +75,7 @@ class SecondReading(NamedTuple):
     files: int = 1
 
 
-def seen_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
+def read_here(change: Change, kind: Kind, *wrong: str) -> SecondReading:
     """Return the reading of a small file that the driver has read itself."""
     return SecondReading(change, kind, says=lambda _: wrong)
 
@@ -133,14 +133,14 @@ def as_planned(staging: Staging, change: ReplaceFile) -> SecondReading:
     """
     path = staging.folder.at(change.name)
     kind = _SMALL.get(parse_file_name(change.name).kind, _OF_ROOT)
-    return seen_here(change, kind, not_as_planned(path, change, staging.folder.tree))
+    return read_here(change, kind, not_as_planned(path, change, staging.folder.tree))
 
 
 def gone(staging: Staging, change: Change, names: tuple[str, ...]) -> SecondReading:
     """Return the reading of removed files: absent, and unchanged in the backup unless apply has deleted it."""
     keep = "" if staging.freed.intersection(names) else staging.keep
     wrong = [text for name in names for text in _not_gone(staging, name, keep)]
-    return seen_here(change, REMOVED_AND_KEPT if keep else REMOVED, *wrong)._replace(files=len(names))
+    return read_here(change, REMOVED_AND_KEPT if keep else REMOVED, *wrong)._replace(files=len(names))
 
 
 def _not_gone(staging: Staging, name: str, keep: str) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _was_damaged(staging: Staging, name: str) -> bool:
     )
 
 
-def aborts_again(
+def verify_transaction_indexes(
     work: Work, staging: Staging, made: Mapping[str, Change], since: int = 0
 ) -> Iterator[SecondReading]:
     """Yield the reading of a partition's ``.txnindex`` files, all compared with one replay of its logs.

@@ -15,7 +15,7 @@ from krepair.engine.items import Failed, Place, ScanItem, ScanResult
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
 from krepair.fixes.files import Made, made_anew, removed
-from krepair.fixes.fix import Fix, Proposal, Purpose, looked_at, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, partitions_to_analyze, skipped_for_leftovers
 from krepair.fixes.forgotten import Open, OpenTransactions, ScanFrom
 from krepair.fixes.gate import gaps_of
 from krepair.fixes.logs import LogPart, facts_of, parts_after
@@ -23,7 +23,7 @@ from krepair.fixes.next_start import see_next_starts
 from krepair.fixes.producers_at_end import SNAPSHOT_AT_MOST_BYTES, read_snapshot_file
 from krepair.fixes.staging import Staging, Work
 from krepair.fixes.untouched import (
-    beside,
+    analysis_apart,
     waits_for_swap,
     why_not_looked_at,
 )
@@ -489,7 +489,7 @@ class Snapshots(Fix):
 
         If a snapshot is wrong, the log is read from the newest valid snapshot on, except for parts scanned already.
         """
-        looked = looked_at(analyses, purpose)
+        looked = partitions_to_analyze(analyses, purpose)
         touched = [
             analysis for analysis in looked if not why_not_looked_at(analysis.partition, analysis.settings)
         ]
@@ -507,10 +507,10 @@ class Snapshots(Fix):
 
     def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR501 to KR506, the snapshot to build, and those to remove."""
-        apart = beside(analysis)
+        apart = analysis_apart(analysis)
         damaged = apart is not None and any(finding.rule == "KR501" for finding in _beside_swap(apart))
         if apart is not None and (damaged or snapshot_changes(apart)[0]):
-            return waits(analysis, "producer snapshots")
+            return skipped_for_leftovers(analysis, "producer snapshots")
         result = analysis.result(SNAPSHOTS_RESULT)
         if result is None:
             return Proposal(_beside_swap(analysis))
@@ -694,10 +694,10 @@ def _beside_swap(analysis: PartitionAnalysis) -> Iterator[Finding]:
     """Yield the findings that snapshots show by themselves, if the log end depends on a pending swap."""
     if not waits_for_swap(analysis.partition, analysis.settings):
         return
-    waits = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
+    waiting = "left as it is: a .swap in its folder has to become a segment first (--fix leftovers)"
     for name, position, text in snapshot_problems(analysis.partition):
         rule = "KR501" if position >= 0 else "KR308"
-        evidence = f"{text}; {waits}" if position >= 0 else text
+        evidence = f"{text}; {waiting}" if position >= 0 else text
         yield Finding(
             rule=rule, partition=analysis.partition.folder, file=name, position=position, evidence=evidence
         )

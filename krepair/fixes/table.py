@@ -47,7 +47,7 @@ def owner_of(change: Change) -> Fix:
     return next(fix for fix in FIXES if fix.name == name)
 
 
-def asked(words: Iterable[str]) -> tuple[Fix, ...]:
+def requested_fixes(words: Iterable[str]) -> tuple[Fix, ...]:
     """Return the requested fixes, in the order of the table."""
     known = tuple(words)
     return tuple(fix for fix in FIXES if fix.is_asked(known))

@@ -15,13 +15,13 @@ from krepair.engine.items import Failed
 from krepair.errors import UsageError
 from krepair.fixes.analysis import PartitionAnalysis, ResultKey, next_start_of
 from krepair.fixes.context import Context, place_of
-from krepair.fixes.fix import Fix, Proposal, Purpose, waits
+from krepair.fixes.fix import Fix, Proposal, Purpose, skipped_for_leftovers
 from krepair.fixes.logs import Ranges, next_base_of, read_logs
-from krepair.fixes.second_readings import SecondReading, aborts_again, gone
+from krepair.fixes.second_readings import SecondReading, gone, verify_transaction_indexes
 from krepair.fixes.staging import Kind, Staging, Work
 from krepair.fixes.untouched import (
-    beside,
-    beside_leftovers,
+    analyses_apart,
+    analysis_apart,
     waits_for_leftovers,
     why_untouched,
 )
@@ -259,7 +259,7 @@ class Tail(Fix):
         touched = [
             analysis for analysis in analyses if not why_untouched(analysis.partition, analysis.settings)
         ]
-        waiting = beside_leftovers(analyses)
+        waiting = analyses_apart(analyses)
         read_logs(context, [*touched, *waiting])
         look_at_damage(context, touched)
         _check_untouched(context.options, analyses)
@@ -319,7 +319,7 @@ class Tail(Fix):
             )
             yield SecondReading(change, MENDED, verify_mended_log, (item,))
             made |= {new.name: change for new in change.companions if new.name.endswith(".txnindex")}
-        yield from aborts_again(work, staging, made)
+        yield from verify_transaction_indexes(work, staging, made)
 
 
 def _mended_item(
@@ -476,10 +476,10 @@ def _check_untouched(options: Options, analyses: Sequence[PartitionAnalysis]) ->
 
 def _left(analysis: PartitionAnalysis, why: str) -> Proposal:
     """Return the note or the reason for a skipped partition: its logs may be damaged all the same."""
-    waiting = beside(analysis)
+    waiting = analysis_apart(analysis)
     if waiting is None or not any(facts.summary.damage for facts in waiting.segments):
         return Proposal(notes=(f"its logs are left alone: {why}",))
-    return waits(analysis, "logs")
+    return skipped_for_leftovers(analysis, "logs")
 
 
 def _decision(

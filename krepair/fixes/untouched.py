@@ -62,7 +62,7 @@ def _why(partition: Partition, settings: TopicSettings, waiting: Collection[str]
     return ""
 
 
-def beside_leftovers(analyses: Iterable[PartitionAnalysis]) -> list[PartitionAnalysis]:
+def analyses_apart(analyses: Iterable[PartitionAnalysis]) -> list[PartitionAnalysis]:
     """Return a separate analysis of each partition whose only obstacle is its leftovers.
 
     Nothing of that analysis goes into a plan. It only shows whether there is something to repair that the plan has to
@@ -72,13 +72,15 @@ def beside_leftovers(analyses: Iterable[PartitionAnalysis]) -> list[PartitionAna
     for analysis in analyses:
         partition, settings = analysis.partition, analysis.settings
         if waits_for_leftovers_alone(partition, settings):
-            separate = beside(analysis) or PartitionAnalysis(partition, settings, analysis.high_watermark)
+            separate = analysis_apart(analysis) or PartitionAnalysis(
+                partition, settings, analysis.high_watermark
+            )
             analysis.put(_BESIDE, separate)
             waiting.append(separate)
     return waiting
 
 
-def beside(analysis: PartitionAnalysis) -> PartitionAnalysis | None:
+def analysis_apart(analysis: PartitionAnalysis) -> PartitionAnalysis | None:
     """Return the separate analysis of a partition with leftovers, or None if there is none."""
     return analysis.result(_BESIDE)
 

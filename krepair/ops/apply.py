@@ -43,7 +43,7 @@ from krepair.ops.carried_out import (
     failed_whole,
     notes_of_fences,
     with_completed,
-    with_taken_back,
+    with_rolled_back,
 )
 from krepair.ops.kept import PlanKeeper
 from krepair.ops.order import commit_now, damage_now, lowest_changes
@@ -120,7 +120,7 @@ def apply(
         guards.settle(folders)
         report = _Apply(plan, engine, writes, guards, scratch, options, moved, view).report(targets)
         report = replace(report, notes=notes_of_fences(guards.not_given_back))
-        return with_taken_back(measured.told_in(report), guards.taken_back)
+        return with_rolled_back(measured.told_in(report), guards.taken_back)
 
 
 def _work_of(targets: Sequence[PartitionPlan]) -> Load:

@@ -56,7 +56,7 @@ def fix_of(finding: Finding) -> str:
     return finding.fix or next((fix.name for fix in FIXES if fix.answers(finding)), "none")
 
 
-def told(
+def with_next_commands(
     log_dir: str, findings: Sequence[Finding], ways: dict[str, str], waiting: Set[str] = frozenset()
 ) -> tuple[Finding, ...]:
     """Add severity, fix and next command to each finding.

@@ -79,7 +79,7 @@ def notes_of_fences(not_given_back: Sequence[str]) -> tuple[str, ...]:
     return (text,)
 
 
-def with_taken_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyReport:
+def with_rolled_back(report: ApplyReport, taken_back: Sequence[str]) -> ApplyReport:
     """Add what this run rolled back to a report whose exit code would deny any change.
 
     Several exit codes promise that nothing was changed. The report's exit code differs once it names what was rolled

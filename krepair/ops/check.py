@@ -21,7 +21,7 @@ from krepair.fixes.fix import named_or_all
 from krepair.fixes.index import deletions_of, read_logs_and_indexes
 from krepair.fixes.markers import MARKER_CLASSES, left_alone, sum_tallies
 from krepair.fixes.next_start import see_next_starts
-from krepair.fixes.table import FIXES, asked, command_for
+from krepair.fixes.table import FIXES, command_for, requested_fixes
 from krepair.fixes.untouched import waits_for_leftovers
 from krepair.formats.kafka_versions import release_of
 from krepair.kernels import classes as c
@@ -29,7 +29,7 @@ from krepair.logdir.cluster import ClusterView, view_of_image
 from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.next_command import NOTHING, PLAN, Next
-from krepair.ops.by_rule import WORST_FIRST, by_rule, told
+from krepair.ops.by_rule import WORST_FIRST, by_rule, with_next_commands
 from krepair.ops.findings import AnalyzedDir, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named, read_log_dirs
@@ -163,7 +163,7 @@ def _while_in_use(report: LogDirReport, command: Next, fixes: str) -> Next:
     """Add ``--preview`` to a plan of a locked directory if all its fixes allow one, else say to stop the broker."""
     if all(finding.rule != IN_USE for finding in report.findings):
         return command
-    if all(fix.previews for fix in asked(fixes.split(","))):
+    if all(fix.previews for fix in requested_fixes(fixes.split(","))):
         return command.more(("--preview",))
     return command.at("when the broker is stopped")
 
@@ -244,7 +244,7 @@ def _check_one(
     skipped = [(analysis, left_alone(analysis)) for analysis in analyses]
     uncleanable = [analysis for analysis, reason in skipped if reason is not None and reason.damaged]
     waiting = {analysis.partition.folder for analysis in analyses if waits_for_leftovers(analysis.partition)}
-    findings = told(view.path, list(all_findings(directory)), _best_ways(context), waiting)
+    findings = with_next_commands(view.path, list(all_findings(directory)), _best_ways(context), waiting)
     report = LogDirReport(
         log_dir=view.path,
         cluster_id=view.cluster_id,
@@ -285,7 +285,7 @@ def _not_formatted(
 ) -> _Looked:
     """Return the report of a directory that Kafka has not formatted or that cannot be read (KR407)."""
     finding = unformatted_finding(directory, views, node, missing, options.config)
-    findings = told(directory.path, [finding], {}, set())
+    findings = with_next_commands(directory.path, [finding], {}, set())
     ended = finding.evidence if start_of(finding) is StartEffect.ENDS else ""
     report = LogDirReport(log_dir=directory.path, findings=findings, rules=by_rule(findings))
     return _Looked(report, Starting(findings, ended, ended))

@@ -36,7 +36,7 @@ from krepair.fixes.replicas import (
     sides_of_plan,
     with_whole_paths,
 )
-from krepair.fixes.table import COMMIT_ORDER, FIXES, asked
+from krepair.fixes.table import COMMIT_ORDER, FIXES, requested_fixes
 from krepair.fixes.tail import damage_that_stays
 from krepair.formats.filenames import METADATA_TOPIC, log_name, segment_name
 from krepair.formats.words import count_text, few
@@ -114,7 +114,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
         UsageError: a configuration file or value is wrong.
         PersonDecidesError: the safe order of commit depends on a broker version that is not known.
     """
-    fixes = asked(options.fixes)
+    fixes = requested_fixes(options.fixes)
     options = with_whole_paths(options)
     for fix in FIXES:
         fix.check_options(options)
@@ -392,7 +392,7 @@ def _built(
                 fix.read(context, list(context.analyses.values()), "plan")
     root = root_without(_root_plan(context, fixes, partitions), gone)
     policy = policy_of(context, analyses)
-    copied, still = signs_in(view, analyses)
+    copied, still = copied_and_stalled(view, analyses)
     return build_plan(
         view,
         policy if isinstance(room, UnsetType) else replace(policy, room=room),
@@ -439,7 +439,7 @@ def _without_room(plan: PartitionPlan, options: Options) -> PartitionPlan:
     return _left_alone(replace(plan, changes=()), reason, options)
 
 
-def signs_in(view: LogDir, analyses: Collection[PartitionAnalysis]) -> tuple[list[str], list[str]]:
+def copied_and_stalled(view: LogDir, analyses: Collection[PartitionAnalysis]) -> tuple[list[str], list[str]]:
     """Return folders whose modification times look copied (KR106), and folders with a stalled cleaner (KR104)."""
     copied = [
         analysis for analysis in analyses if mtimes_look_copied(analysis.segments, analysis.partition.topic)
@@ -705,7 +705,7 @@ def make_preview(log_dir: str, options: Options, progress: Progress | None = Non
         NotALogDirError: the path is no log directory, or none of the named partitions is there.
         UsageError: a fix needs a stopped broker; or a configuration file or value is wrong.
     """
-    fixes = asked(options.fixes)
+    fixes = requested_fixes(options.fixes)
     for fix in FIXES:
         fix.check_options(options)
     options = with_whole_paths(options)
@@ -785,7 +785,7 @@ class PreviewReading:
     def plan(self) -> Plan:
         """Return the preview of all partitions that were read."""
         context = self.context_of(self.view)
-        copied, still = signs_in(self.view, self.analyses.values())
+        copied, still = copied_and_stalled(self.view, self.analyses.values())
         return build_plan(
             self.view,
             policy_of(context, [self.analyses[folder] for folder in self.done]),

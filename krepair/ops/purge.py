@@ -23,7 +23,7 @@ from krepair.errors import (
     StalePlanError,
     UnreadableError,
 )
-from krepair.fixes.missing_tails import gone_of
+from krepair.fixes.missing_tails import missing_tails_in
 from krepair.formats.filenames import FolderKind, parse_folder_name
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
@@ -227,7 +227,7 @@ def _missing_tails(folders: Sequence[PartitionFolder]) -> dict[str, MissingTail]
     view = read_log_dir(folders[0].log_dir)
     return {
         missing_tail.folder: missing_tail
-        for missing_tail in gone_of(view, {folder.folder for folder in folders})
+        for missing_tail in missing_tails_in(view, {folder.folder for folder in folders})
     }
 
 

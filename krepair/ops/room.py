@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from krepair.errors import KrepairError, RefusedError
 from krepair.fixes.checkpoints import CHECKPOINTS, moved_away, see_checkpoints
 from krepair.fixes.leftovers import LEFTOVERS
-from krepair.fixes.missing_tails import gone_of
-from krepair.fixes.table import asked
+from krepair.fixes.missing_tails import missing_tails_in
+from krepair.fixes.table import requested_fixes
 from krepair.formats.filenames import private_folder
 from krepair.formats.words import count_text, names_text
 from krepair.logdir.config import configured_id, why_of_another_broker
@@ -270,7 +270,7 @@ _MOST: Final = 3
 def not_mended(plan: Plan) -> Section:
     """Return the section on damage that the plan leaves, with commands, and on ``check`` where nothing is planned."""
     damaged = [partition for partition in plan.partitions if partition.uncleanable_bytes]
-    names = ", ".join(fix.name for fix in asked(plan.policy.fixes))
+    names = ", ".join(fix.name for fix in requested_fixes(plan.policy.fixes))
     lines: list[str] = []
     commands: list[Next] = []
     if damaged:
@@ -291,7 +291,7 @@ def not_mended(plan: Plan) -> Section:
         for missing_tail in gone
         if missing_tail.consent and missing_tail.consent not in plan.policy.accepted_losses
     ]
-    if waiting and CHECKPOINTS in asked(plan.policy.fixes):
+    if waiting and CHECKPOINTS in requested_fixes(plan.policy.fixes):
         lines.append(f"{waiting[0].folder}: {waiting[0].text}. These entries prove the loss, so they stay.")
         lines += [f"So do those of {count_text(len(waiting) - 1, 'more partition')}."] if waiting[1:] else []
         lines.append(OTHERS_FIRST)
@@ -306,7 +306,7 @@ def not_mended(plan: Plan) -> Section:
     if not plan.partitions:
         lines += [
             f"No partition was looked at for --fix {fix.name}: it takes {fix.takes}."
-            for fix in asked(plan.policy.fixes)
+            for fix in requested_fixes(plan.policy.fixes)
             if fix.takes
         ]
     elif unseen := _named_and_not_there(plan):
@@ -344,7 +344,7 @@ def _leftovers_in(log_dir: str) -> tuple[int, str, tuple[MissingTail, ...]]:
         return 0, "", ()
     there = {partition.key: None for partition in (*view.marked, *view.partitions)}
     swaps = sum(leftover.kind == "swap" for partition in view.partitions for leftover in partition.leftovers)
-    gone = gone_of(view, {partition.folder for partition in view.partitions})
+    gone = missing_tails_in(view, {partition.folder for partition in view.partitions})
     return swaps, moved_away(see_checkpoints(view, there)), gone
 
 

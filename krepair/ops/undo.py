@@ -51,7 +51,7 @@ from krepair.ops.carried_out import (
     failed_partition,
     failed_whole,
     notes_of_fences,
-    with_taken_back,
+    with_rolled_back,
 )
 from krepair.ops.kept import check_keeps, folders_of, load_kept, nothing_to_undo, private_of
 from krepair.ops.order import commit_now, damage_now
@@ -157,7 +157,7 @@ def undo(
         by_hand=tuple(undoing.by_hand),
         next_command=_AGAIN if interrupted else report.next_command,
     )
-    return with_taken_back(measured.told_in(report), guards.taken_back)
+    return with_rolled_back(measured.told_in(report), guards.taken_back)
 
 
 def _commit_now(

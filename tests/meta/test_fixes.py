@@ -12,9 +12,9 @@ from krepair.fixes.fix import Fix
 from krepair.fixes.table import (
     COMMIT_ORDER,
     FIXES,
-    asked,
     owner_of,
     parse_fixes,
+    requested_fixes,
     words_of,
 )
 from krepair.ops import apply as apply_module
@@ -46,7 +46,7 @@ def test_words_for_fix_are_taken_as_they_are_shown() -> None:
     for fix in FIXES:
         for word in words_of(fix):
             assert parse_fixes(word) == (word,)
-            assert asked((word,)) == (fix,)
+            assert requested_fixes((word,)) == (fix,)
             assert fix.way((word,)) in (*fix.ways, "")
 
 

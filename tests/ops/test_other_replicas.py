@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from krepair.cli.views.writers import markdown
 from krepair.errors import ExitCode, RefusedError, UsageError
-from krepair.fixes.table import asked
+from krepair.fixes.table import requested_fixes
 from krepair.formats.words import time_text
 from krepair.logdir.cluster import METADATA_FOLDER, ClusterView, read_cluster_file
 from krepair.logdir.values import LogDir as LogDirView
@@ -622,7 +622,7 @@ def test_a_second_log_directory_counts_though_its_inode_is_that_of_the_first(
 
     monkeypatch.setattr(log_dirs_given, "read_log_dir", as_a_mount)
     run = verbs(tmp_path, "compact", f"1={mine},{more}", replicas="1,2")
-    _, own = read_sides(asked(("compact",)), run.given, read_log_dir(str(mine)))
+    _, own = read_sides(requested_fixes(("compact",)), run.given, read_log_dir(str(mine)))
     assert [view.path for view in own.views] == [str(more)]
 
 
