@@ -318,6 +318,7 @@ def not_mended(plan: Plan) -> Section:
         lines.append(
             f"This plan only looks for what --fix {names} repairs. krepair check looks for all the rest."
         )
+        commands += _why_nothing(plan)
         commands.append(Next.of("check", plan.log_dir).carrying(options_of(plan)))
     kept = [command for command in dict.fromkeys(commands) if command]
     if len(kept) > _MOST:
@@ -328,6 +329,18 @@ def not_mended(plan: Plan) -> Section:
         commands=tuple(kept[:_MOST]),
         part="partitions",
     )
+
+
+def _why_nothing(plan: Plan) -> Iterator[Next]:
+    """Yield what comes before a plan that changes nothing; after ``check`` alone the same plan would come again."""
+    if targets_of(plan):
+        return
+    for partition in plan.partitions:
+        if partition.status == "left alone":
+            first = partition.what_next.filled(log_dir=plan.log_dir)
+            yield first or Next.of("explain", partition.code)
+    if any(partition.keeps_all for partition in plan.partitions):
+        yield Next.of("explain", "evidence")
 
 
 def _named_and_not_there(plan: Plan) -> list[str]:
