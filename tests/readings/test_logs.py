@@ -197,7 +197,7 @@ def test_a_segment_that_is_back_or_was_not_kept_is_found(tmp_path: Path) -> None
     kept.write_bytes(data_kept[:-1])
     assert any("the backup is not the file of" in text for text in done.problems())
     kept.unlink()
-    assert any("is not kept in" in text for text in done.problems())
+    assert any("has no backup in" in text for text in done.problems())
 
 
 def test_every_reading_says_what_it_cannot_read(tmp_path: Path) -> None:
