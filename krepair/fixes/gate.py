@@ -27,7 +27,7 @@ from krepair.next_command import LOG_DIR, PLAN, Next
 from krepair.options import Options
 from krepair.plan.model import Change
 from krepair.rules.missing import Gaps, first_missing
-from krepair.rules.model import LeftAlone
+from krepair.rules.model import LeftAlone, SegmentFacts
 
 
 class Unsound(NamedTuple):
@@ -104,15 +104,41 @@ def missing_segment(view: LogDir, analysis: PartitionAnalysis) -> LeftAlone | No
 
     Offsets that are gone tell of it only above the line of the cleaner. Without a line they are what it left.
     """
-    gaps = gaps_of(view, analysis.partition, (), analysis.settings)
-    if analysis.partition.key not in view.cleaner.offsets:
-        gaps = gaps._replace(cleaned=INT64_MAX)
+    gaps = _gaps_by_line(view, analysis, ())
     whole = [one for one in analysis.segments if one.summary.is_whole or one is analysis.segments[-1]]
     found = first_missing(gaps, ((one.base_offset, one.end_offset) for one in whole))
     if found is None or len(whole) != len(analysis.segments):
         return None
-    first, end = found
-    text = f"a segment with offsets {first} to {end - 1} is missing, and the markers and records in it are not known"
+    return _missing(*found, "the markers and records in it are not known")
+
+
+def missing_in_range(
+    view: LogDir, analysis: PartitionAnalysis, segments: Sequence[SegmentFacts], changes: Sequence[Change]
+) -> LeftAlone | None:
+    """Return why segments are not recovered between which one is missing, or None.
+
+    A recovery reads over the gap, and forgets the producers and transactions of the missing segment. The segment may
+    still come back, so the broker's own start may do that, but no plan.
+
+    Args:
+        segments: segments that a start recovers, as they will be after the changes, ascending.
+    """
+    gaps, end = _gaps_by_line(view, analysis, changes), segments[-1].end_offset
+    gaps = gaps._replace(orphans=tuple(base for base in gaps.orphans if base < end))
+    found = first_missing(gaps, ((facts.base_offset, facts.end_offset) for facts in segments))
+    if found is None:
+        return None
+    return _missing(*found, "the next start recovers the others and forgets the producers of this one")
+
+
+def _gaps_by_line(view: LogDir, analysis: PartitionAnalysis, changes: Iterable[Change]) -> Gaps:
+    """Return what explains missing offsets; in a compacted topic without a line of the cleaner, all may be its work."""
+    gaps = gaps_of(view, analysis.partition, changes, analysis.settings)
+    return gaps if analysis.partition.key in view.cleaner.offsets else gaps._replace(cleaned=INT64_MAX)
+
+
+def _missing(first: int, end: int, what: str) -> LeftAlone:
+    text = f"a segment with offsets {first} to {end - 1} is missing, and {what}"
     return LeftAlone(
         "missing-segment", f"{text}; krepair compare tells what other replicas have", damaged=True
     )

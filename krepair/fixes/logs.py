@@ -195,12 +195,10 @@ def scan_problem(result: ScanResult | Failed) -> LeftAlone | None:
     if result.txn_unknown:
         return LeftAlone("txnindex-damage", result.txn_damage)
     if result.txn_damage:
-        return LeftAlone(
-            "txnindex-damage",
-            result.txn_damage,
-            Next.of("plan", LOG_DIR, "--fix", "index=regenerate", out=PLAN),
-            damaged=True,
-        )
+        # A .txnindex is made again by a replay of its log, so the log is mended first.
+        fixes = "tail,index=regenerate" if result.summary.damage else "index=regenerate"
+        again = Next.of("plan", LOG_DIR, "--fix", fixes, out=PLAN)
+        return LeftAlone("txnindex-damage", result.txn_damage, again, damaged=True)
     return None
 
 

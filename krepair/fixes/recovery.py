@@ -26,6 +26,7 @@ from krepair.fixes.context import Context, log_start_left, place_of
 from krepair.fixes.epochs import log_start_of, read_epochs_file
 from krepair.fixes.files import RECOVERED, made_anew, removed
 from krepair.fixes.fix import Fix, Proposal, Purpose, RootProposal
+from krepair.fixes.gate import missing_in_range
 from krepair.fixes.index import (
     index_changes,
     look_at_indexes,
@@ -499,6 +500,9 @@ def _measure(context: Context, ranges: Sequence[Range]) -> None:
         range_.log_end = segments[-1].end_offset
         start = log_start_left(context, range_.key, range_.log_end)
         range_.left = range_.left or why_ends_differ(segments, start)
+        range_.left = range_.left or missing_in_range(
+            context.view, range_.analysis, segments, range_.all_changes
+        )
         taken = {segment_name(range_.log_end, suffix) for suffix in SEGMENT_SUFFIXES}
         orphan = next(
             (file.name for file in range_.analysis.partition.orphan_indexes if file.name in taken), ""

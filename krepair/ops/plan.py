@@ -560,7 +560,9 @@ def partition_plan(context: Context, analysis: PartitionAnalysis, by_fix: ByFix)
     changes = tuple(change for proposal in in_order for change in proposal.changes)
     lefts = [proposal.left for proposal in in_order if proposal.left is not None]
     if analysis.log is not None and analysis.log.problem is not None:
-        lefts.insert(0, analysis.log.problem)
+        # What a fix says of damage in the log is more exact than that a .txnindex cannot be read beside it.
+        of_damage = lefts and lefts[0].code == "damage" and analysis.log.problem.code != "damage"
+        lefts.insert(1 if of_damage else 0, analysis.log.problem)
     if analysis.settings.tiered and not lefts:
         lefts.append(LeftAlone("tiered", analysis.settings.tiered))
     # A plan may raise the recovery point of a partition and change nothing in its folder. It is not left alone then.

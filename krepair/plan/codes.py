@@ -54,7 +54,8 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
     ),
     "damage": CodeInWords("a segment cannot be read as batches to its end", _DAMAGED),
     "txnindex-damage": CodeInWords(
-        "a .txnindex cannot be read", "krepair plan LOGDIR --fix index=regenerate first"
+        "a .txnindex cannot be read",
+        "krepair plan LOGDIR --fix index=regenerate first; tail,index=regenerate if the .log is damaged too",
     ),
     "txnindex-disagrees": CodeInWords(
         "a .txnindex contradicts the markers of the log", "krepair plan LOGDIR --fix index=regenerate first"

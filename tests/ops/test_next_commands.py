@@ -69,6 +69,24 @@ def test_what_mends_a_damaged_transaction_index_is_named(fix: str, tmp_path: Pat
     assert make_plan(str(log_dir), Options(engine=EngineName.INLINE, fixes=fixes)).partitions[0].changes
 
 
+@pytest.mark.parametrize(("fix", "word"), [("tail", "tail=broker"), ("epochs", "tail,index=regenerate")])
+def test_where_a_log_and_its_transaction_index_are_damaged_no_command_leads_back_to_itself(
+    fix: str, word: str, tmp_path: Path
+) -> None:
+    """A replay makes the index again, but not over the damage; and no cut may take an unknown marker alone."""
+    made = builders.LogDir(tmp_path / "logs")
+    batches = (builders.data(0, 3, pid=1, txn=True), builders.data(3, 2), builders.abort(5, pid=1))
+    first = made.partition("t").segment(*batches)
+    log_dir = made.write()
+    name = f"{0:020d}"
+    flip(first.folder / f"{name}.log", len(batches[0].raw) + 70)
+    (first.folder / f"{name}.txnindex").write_bytes(bytes(9))
+    (left,) = make_plan(str(log_dir), Options(engine=EngineName.INLINE, fixes=(fix,))).partitions
+    words = shlex.split(left.next_command)
+    assert words[words.index("--fix") + 1] == word
+    assert ("whose marker is among these bytes" in left.why) is (fix == "tail")
+
+
 @pytest.mark.parametrize("fix", ["markers", "recovery"])
 def test_under_a_lock_plan_names_the_preview_where_there_can_be_one(
     fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

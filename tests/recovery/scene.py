@@ -38,6 +38,9 @@ def write_unclean(root: Path, points: dict[str, int] | None = None, *, padded: b
     log_dir.partition("o").segment(data(0, 3, timestamp=TIME_MS))
     path = log_dir.write(clean_stop=False)
     set_points(path, {"t": 250, "o": 0} if points is None else points)
+    (path / "cleaner-offset-checkpoint").write_text(
+        "0\n1\nt 0 400\n"
+    )  # it has taken batches between segments
     (path / ".lock").touch()  # a killed broker leaves it
     if padded:
         for name in (f"{400:020d}.index", f"{400:020d}.timeindex"):

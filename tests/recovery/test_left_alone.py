@@ -41,6 +41,21 @@ def test_after_a_clean_stop_nothing_is_done_and_the_plan_says_so(tmp_path: Path)
     assert all("stopped cleanly" in one.notes[0] for one in plan.partitions)
 
 
+@pytest.mark.parametrize("orphans", [True, False])
+def test_where_a_segment_is_missing_the_recovery_is_left_to_the_broker(tmp_path: Path, orphans: bool) -> None:
+    """It may come back; a recovery that was written down forgets its producers for good."""
+    path = write_unclean(tmp_path / "logs")
+    for file in (path / "t-0").glob(f"{300:020d}.*"):
+        if file.suffix == ".log" or not orphans:
+            file.unlink()
+    (path / "cleaner-offset-checkpoint").unlink()
+    plan = Verbs(path).plan()
+    assert (rolled(plan), raised(plan)) == ({"o-0"}, {"o": 3})
+    left = part(plan, "t-0")
+    assert left.code == "missing-segment"
+    assert "a segment with offsets 291 to 399 is missing" in left.why
+
+
 def damaged(path: Path) -> None:
     flip(path / "t-0" / f"{300:020d}.log", 100)
 

@@ -78,7 +78,7 @@ def test_a_cleaner_may_have_removed_the_last_batches_before_an_empty_active_segm
     directory.partition("c").segment(data(0, 3)).segment(data(3, 4)).segment(base_offset=9)
     path = directory.write(clean_stop=False)
     set_points(path, {"c": 3})
-    verbs = Verbs(path)
+    verbs = Verbs(path, settings=(("cleanup.policy", "compact"),))
     plan = verbs.plan()
     with there_and_back(path, plan, verbs.options()):
         assert points_of(path) == {"c": 9}
