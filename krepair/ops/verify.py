@@ -46,7 +46,7 @@ from krepair.ops.ready import FINISHED, check_target, disk_below, is_root, journ
 from krepair.ops.reports import CheckedFiles, Problem, VerifyEachReport, VerifyReport
 from krepair.options import Options
 from krepair.plan.keep import is_freed_by_apply
-from krepair.plan.model import Change, ChangeLines, PartitionPlan, Plan
+from krepair.plan.model import Change, PartitionPlan, Plan
 from krepair.rules.missing_tails import RULE, MissingTail
 
 if TYPE_CHECKING:
@@ -473,7 +473,7 @@ def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Ite
         state = states[change.change_id]
         if state in FINISHED:
             # A start since then has read the recovery points and may have advanced them: the entries are the broker's.
-            if not (observed.broker_has_run and isinstance(change, ChangeLines) and change.trusts):
+            if not (observed.broker_has_run and change.trusts):
                 applied.append(change)
             observed.take(target, change, state)
             if state is ChangeState.FREED:
