@@ -21,6 +21,7 @@ from krepair.options import Options
 from krepair.start.folders import contents_of_strays, duplicate_findings, marked_findings
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
 from krepair.start.line import ForecastLine
+from krepair.start.loaded import why_unknown
 from krepair.start.metadata_log import (
     MetadataLog,
     deletes_strays,
@@ -142,9 +143,15 @@ def starting_of(
         },
         all_aside=by_effect[StartEffect.ASIDE],
         cuts_metadata=examined is not None and examined.fault is Fault.CUT,
-        not_known=by_effect[StartEffect.UNKNOWN],
+        not_known=by_effect[StartEffect.UNKNOWN] or (_metadata_unread(analyses) if node.kraft else ""),
         deletes=deletes_strays(node),
     )
+
+
+def _metadata_unread(analyses: Sequence[PartitionAnalysis]) -> str:
+    """Return why a file of the metadata log could not be read, without which no node of KRaft starts."""
+    logs = [analysis for analysis in analyses if analysis.partition.topic == METADATA_TOPIC]
+    return next((f"{log.partition.folder}: {why}" for log in logs if (why := why_unknown(log))), "")
 
 
 def _configs(context: Context, analyses: Sequence[PartitionAnalysis], readable: Readable) -> TopicConfigs:

@@ -14,6 +14,7 @@ from krepair.checks.side_by_side import SideBySide
 from krepair.engine.engine import Engine
 from krepair.engine.items import Failed
 from krepair.fixes.context import place_of
+from krepair.fixes.epochs import read_epochs_file
 from krepair.formats.broker_version import Version, VersionNumber
 from krepair.formats.damage import Damage
 from krepair.formats.filenames import INDEX_KINDS, SUFFIXES, FileKind, NameState, parse_file_name
@@ -137,13 +138,16 @@ def marked_forecast(
 ) -> Iterator[tuple[str, Literal["delete", "start", "stray", "unknown"], str]]:
     """Yield each marked folder with the effect of a successful start, as a keyword and as text."""
     for partition in view.marked:
-        if partition.unreadable:
-            yield partition.folder, "unknown", partition.unreadable
-            continue
-        if becomes_stray(view, partition, version):
+        unread = partition.unreadable or read_epochs_file(partition).wrong
+        if unread:
+            yield partition.folder, "unknown", unread
+        elif becomes_stray(view, partition, version):
             yield partition.folder, "stray", _BECOMES_STRAY
-            continue
-        yield partition.folder, "delete" if partition.role == "delete" else "start", _fate(partition, version)
+        elif partition.role == "delete":
+            yield partition.folder, "delete", _fate(partition, version)
+        else:
+            text = "" if view.clean_shutdown else "its log is recovered, which is not foretold; "
+            yield partition.folder, "unknown" if text else "start", text + _fate(partition, version)
 
 
 _REFUSED = "a broker with both log directories does not start: move one of the two folders out"

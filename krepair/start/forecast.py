@@ -9,9 +9,7 @@ from msgspec.structs import replace
 
 from krepair.checks.recovery_time import recovery_seconds, recovery_text
 from krepair.checks.retention import Deletions
-from krepair.engine.items import Failed
-from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, indexes_of, next_start_of
-from krepair.fixes.epochs import EPOCHS_RESULT
+from krepair.fixes.analysis import PartitionAnalysis, next_start_of
 from krepair.fixes.leftovers import LEFTOVERS_RESULT, swap_forecast
 from krepair.fixes.snapshots import snapshot_forecast
 from krepair.formats.broker_version import Version, version_text
@@ -23,7 +21,7 @@ from krepair.rules.checkpoints import LineDecision
 from krepair.start.findings import Starting
 from krepair.start.folders import marked_forecast
 from krepair.start.line import ForecastLine
-from krepair.start.loaded import outcome_text, simulated_of
+from krepair.start.loaded import outcome_text, simulated_of, why_unknown
 from krepair.start.refusal import RootFacts, forgotten_epochs, reservations
 
 _NOT_READ = "cleanly stopped: its logs are not read"
@@ -157,25 +155,11 @@ def _line(view: LogDir, analysis: PartitionAnalysis, version: Version) -> Foreca
     swaps = swap_forecast(analysis)
     leftovers = analysis.result(LEFTOVERS_RESULT)
     pending = leftovers is not None and bool(leftovers.left) and not simulated_of(analysis)
-    reason = _why_unknown(analysis) or (swaps if pending else "")
+    reason = why_unknown(analysis) or (swaps if pending else "")
     if reason:
         return ForecastLine(partition=analysis.partition.folder, expected="unknown", text=reason)
     line = _loaded(view, analysis, version)
     return replace(line, text=f"{swaps}; then: {line.text}") if swaps else line
-
-
-def _why_unknown(analysis: PartitionAnalysis) -> str:
-    """Return why a part of the partition was not read, or an empty text if all was read."""
-    partition, epochs = analysis.partition, analysis.result(EPOCHS_RESULT)
-    if partition.unreadable:
-        return partition.unreadable
-    if partition.special is not None:
-        return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
-    results = (next_start_of(analysis).unread, *indexes_of(analysis).values())
-    failed = next((result.why for result in results if isinstance(result, Failed)), "")
-    if not failed and partition.segments and analysis.result(NEXT_START) is None:
-        failed = "its start was not simulated, so nothing is known of it"
-    return failed or (epochs.unread if epochs is not None else "")
 
 
 def _loaded(view: LogDir, analysis: PartitionAnalysis, version: Version) -> ForecastLine:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from krepair.fixes.analysis import PartitionAnalysis, log_end_of, next_start_of
+from krepair.engine.items import Failed
+from krepair.fixes.analysis import NEXT_START, PartitionAnalysis, indexes_of, log_end_of, next_start_of
+from krepair.fixes.epochs import EPOCHS_RESULT, read_epochs_file
 from krepair.fixes.tail import damaged_logs
 from krepair.formats.broker_version import VersionNumber
 from krepair.formats.filenames import log_name, offset_name
@@ -64,3 +66,17 @@ def _cut_texts(analysis: PartitionAnalysis, cut: dict[int, int], dropped: tuple[
         later = base_offset != analysis.partition.segments[-1].base_offset
         stay = "; later segments stay, behind a gap" if later and not dropped else ""
         yield f"{cut_text}: {loss.text()} are lost{stay}"
+
+
+def why_unknown(analysis: PartitionAnalysis) -> str:
+    """Return why a part of the partition was not read, or an empty text if all was read."""
+    partition, epochs = analysis.partition, analysis.result(EPOCHS_RESULT)
+    if partition.unreadable:
+        return partition.unreadable
+    if partition.special is not None:
+        return f"{partition.special.name}: a {partition.special.kind}, which krepair does not open"
+    results = (next_start_of(analysis).unread, *indexes_of(analysis).values())
+    failed = next((result.why for result in results if isinstance(result, Failed)), "")
+    if not failed and partition.segments and analysis.result(NEXT_START) is None:
+        failed = "its start was not simulated, so nothing is known of it"
+    return failed or (read_epochs_file(partition).wrong if epochs is None else epochs.unread)

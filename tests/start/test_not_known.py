@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -12,8 +13,10 @@ import pytest
 
 from krepair.checks.catalogue import StartEffect, strongest
 from krepair.engine.items import Failed
+from krepair.errors import KrepairError
 from krepair.fixes.analysis import NEXT_START, PartitionAnalysis
 from krepair.loading.next_start import NextStart
+from krepair.logdir import reading
 from krepair.start import forecast as forecasts
 from krepair.start.findings import Starting
 from tests.fixture_dirs import unpack
@@ -114,3 +117,69 @@ def test_what_is_not_known_of_one_directory_is_not_known_of_its_broker(field: st
 def test_an_unknown_start_is_worse_than_none_and_better_than_an_end() -> None:
     assert strongest([StartEffect.NONE, StartEffect.UNKNOWN]) is StartEffect.UNKNOWN
     assert strongest([StartEffect.UNKNOWN, StartEffect.ENDS]) is StartEffect.ENDS
+
+
+# -- each file and folder that the forecast reads, made unreadable in turn
+
+FUTURE = f"one-0.{'a' * 32}-future"
+LEFT_OUT = ("__consumer_offsets-", "__transaction_state-")
+
+
+def _opens_fail(patch: pytest.MonkeyPatch, path: str, code: int, told: list[str]) -> None:
+    real = reading._open_quietly
+
+    def opening(name: str, flags: int, within: Any) -> int:
+        opened = real(name, flags, within)
+        if os.readlink(f"/proc/self/fd/{opened}") == path:
+            os.close(opened)
+            told.append(path)
+            raise OSError(code, os.strerror(code), name)
+        return opened
+
+    patch.setattr(reading, "_open_quietly", opening)
+
+
+def _reads_fail(patch: pytest.MonkeyPatch, path: str, code: int, told: list[str]) -> None:
+    for call in ("read", "pread", "preadv", "readv"):
+        real = getattr(os, call)
+
+        def reads(descriptor: int, *given: Any, real: Any = real) -> Any:
+            if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+                told.append(path)
+                raise OSError(code, os.strerror(code))
+            return real(descriptor, *given)
+
+        patch.setattr(os, call, reads)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize(
+    ("fail", "code"), [(_opens_fail, errno.EACCES), (_reads_fail, errno.EIO)], ids=["permission", "fault"]
+)
+def test_no_input_that_could_not_be_read_leads_to_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: Any, code: int, clean: bool
+) -> None:
+    log_dir = unpack("kraft-4.4.0", tmp_path)
+    for folder in log_dir.iterdir():
+        if folder.name.startswith(LEFT_OUT):
+            shutil.rmtree(folder)
+    if not clean:
+        (log_dir / ".kafka_cleanshutdown").unlink()
+    shutil.copytree(log_dir / ONE, log_dir / "two-0")
+    (log_dir / "two-0").rename(log_dir / f"two-0.{'a' * 32}-future")
+    inputs, started = 0, []
+    for path in sorted((log_dir, *log_dir.rglob("*"))):
+        told: list[str] = []
+        with monkeypatch.context() as patch:
+            fail(patch, str(path), code, told)
+            try:
+                said = foretold(checked([log_dir], None, "4.4.0"))
+            except KrepairError:
+                continue
+        folder, *_ = (*path.relative_to(log_dir).parts, "")
+        of_all = folder == METADATA or not (log_dir / folder).is_dir() or path == log_dir
+        of = said.values() if of_all else [said.get(folder, "")]
+        started += [(path.name, folder, said)] if told and {"start", "recover"} & {*of} else []
+        inputs += bool(told)
+    assert started == []
+    assert inputs > 10
