@@ -164,7 +164,7 @@ def _advice(
     short += "." if least == every else f" before one partition fits, {every} before all of this does."
     safe = [f"What can safely go: {removable_files.text}." for removable_files in could] or [f"{_AWAY}."]
     commands = [removable_files.command for removable_files in could]
-    return (short, *safe, "Then type the last command."), (*dict.fromkeys(commands), again)
+    return (short, *safe, "Then make the plan again with --keep auto."), (*dict.fromkeys(commands), again)
 
 
 def _amount(size: int, files: int) -> str:

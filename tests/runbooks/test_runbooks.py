@@ -190,6 +190,8 @@ def test_a_runbook_does_what_it_says(story: Story, tmp_path: Path):
             assert place.shell.type(command) == code, (command, place.shell.said[-1][1][-3000:])
             for line in typed_by_a_person(place.shell.said[-1][1], backup):
                 subprocess.run(line, shell=True, check=True)
+    first = next(said for command, said in place.shell.said if command.startswith("krepair"))
+    assert len(first.splitlines()) <= 40, first
     SHOWN[story.name](place, before)
 
 
