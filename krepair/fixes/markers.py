@@ -732,6 +732,8 @@ def policy_now(
         StalePlanError: there is no high watermark any more.
         UnreadableError: a producer snapshot could not be read.
     """
+    # Without a high watermark nobody knows what is committed: a removed record might have been the last committed one
+    # of its key.
     if work.high_watermark(staging) < 0 <= staging.plan.high_watermark:
         text = f"{staging.plan.folder}: its high watermark is no longer recorded"
         if not work.plan.policy.assume_high_watermark:

@@ -322,6 +322,7 @@ class Work:
 
     def high_watermark(self, staging: Staging) -> int:
         """Return the plan's high watermark, or the one recorded now if that is lower; -1 if there was none."""
+        # A broker may have run since, and records above its lower mark may still be truncated: they supersede nothing.
         return min(staging.plan.high_watermark, watermark_of(self.view, staging.listed))
 
     def take_facts(

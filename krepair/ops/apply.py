@@ -474,6 +474,7 @@ class _Apply:
         try:
             states = status_in(folder, target).values()
             if NOT_DONE.issuperset(states):
+                # Backups without a record in the journal would be deleted together with the work folder.
                 check_nothing_kept(folder, folder.journal())
                 remove_private_folder(folder)
         except (OSError, KrepairError):

@@ -105,6 +105,7 @@ def damage_now(
         scratch: scratch folder for data that does not fit into memory.
         keeps_marker: True if a fence holds the clean-shutdown marker and will give it back.
     """
+    # With the digest of the plan no active segment can be damaged that was not when the plan was made.
     if (
         not plan.commit.fence
         or not lowest_changes(remaining)
@@ -217,7 +218,7 @@ def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
             data = os.pread(descriptor, rest, facts.summary.valid_bytes)
             return not any(data) if facts.summary.damage == D_ZEROS else not holds_whole_batch(data)
     except OSError:
-        return False  # what cannot be read is not taken for harmless
+        return False  # an unreadable tail may hold a whole batch, so it does not count as harmless
 
 
 # -- pure: which order, and whether with the fence

@@ -127,6 +127,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     with contexts(view, options, fixes, partitions, progress) as context_of:
         context = context_of(view)
         plan = plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+        # The finished plan is checked as ``apply`` would check it: a plan that apply refuses must never be written.
         refused = why_not_started(context) | why_not_begun(plan, view)
         if refused:
             plan = _plan_without(context_of(view), fixes, partitions, refused)

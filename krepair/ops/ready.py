@@ -445,6 +445,7 @@ def may_begin(
     if not is_root(target) and (partition is None or partition.unreadable):
         unreadable = partition.unreadable if partition is not None else "is gone"
         raise StalePlanError(f"{folder.path}: {unreadable}")
+    # States come from the journal and the files' contents: a file that is neither old nor new may be a broker's.
     states = status_in(folder, target)
     unknown = next((change for change, state in states.items() if state is ChangeState.UNKNOWN), "")
     if unknown:
