@@ -216,7 +216,7 @@ class IndexAudit:
         """Set the state before the first batch."""
         self.last_offset = self.base_offset - 1
 
-    def feed(self, positions: Int64s, lasts: Int64s, stamps: Int64s) -> None:
+    def feed(self, positions: Int64s, lasts: Int64s, timestamps: Int64s) -> None:
         """Feed the next batches as columns: position, last offset and largest timestamp, int64[N] each."""
         if len(positions) == 0:
             return
@@ -224,16 +224,16 @@ class IndexAudit:
             self.disordered = True
         if not self.disordered:
             self._feed_offsets(positions, lasts)
-            self._feed_times(lasts, stamps)
+            self._feed_times(lasts, timestamps)
         if self._last_position >= 0:
             self.largest_batch = max(self.largest_batch, int(positions[0]) - self._last_position)
         if len(positions) > 1:
             self.largest_batch = max(self.largest_batch, int((positions[1:] - positions[:-1]).max()))
         self._last_position = int(positions[-1])
         self.last_offset = int(lasts[-1])
-        top = int(stamps.argmax())
-        if int(stamps[top]) > self.largest:
-            self.largest, self.offset_of_largest = int(stamps[top]), int(lasts[top])
+        top = int(timestamps.argmax())
+        if int(timestamps[top]) > self.largest:
+            self.largest, self.offset_of_largest = int(timestamps[top]), int(lasts[top])
 
     def _feed_offsets(self, positions: Int64s, lasts: Int64s) -> None:
         first = self._next_offset
@@ -262,25 +262,25 @@ class IndexAudit:
         evidence = f"entry (offset {offset}, position {position}): {text}"
         self.problems.append(IndexProblem(INDEX, "KR203", entry * 8, evidence, misleads=misleads))
 
-    def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
+    def _feed_times(self, lasts: Int64s, timestamps: Int64s) -> None:
         first = self._next_time
         if first < len(self.times):
             end = int(np.searchsorted(self.times[:, 1], lasts[-1], side="right"))
             mine = self.times[first:end]
             if len(mine):
-                before = self._largest_before(stamps, np.searchsorted(lasts, mine[:, 1]))
+                before = self._largest_before(timestamps, np.searchsorted(lasts, mine[:, 1]))
                 self._judge_times(first, mine, before)
             self._next_time = end
-        if len(stamps) > 1:
-            self._largest_before_last = max(self.largest, int(stamps[:-1].max()))
+        if len(timestamps) > 1:
+            self._largest_before_last = max(self.largest, int(timestamps[:-1].max()))
         else:
             self._largest_before_last = self.largest
 
-    def _largest_before(self, stamps: Int64s, at: Int64s) -> Int64s:
+    def _largest_before(self, timestamps: Int64s, at: Int64s) -> Int64s:
         """Return the largest timestamp before each of these batches."""
-        so_far = np.empty(len(stamps), np.int64)
+        so_far = np.empty(len(timestamps), np.int64)
         so_far[0] = self.largest
-        np.maximum.accumulate(stamps[:-1], out=so_far[1:])
+        np.maximum.accumulate(timestamps[:-1], out=so_far[1:])
         before: Int64s = np.maximum(so_far[at], self.largest)
         return before
 
@@ -439,9 +439,9 @@ class _GrowingAudit(IndexAudit):
     timestamp so far. Such a late entry is right only if it equals the maximum that this audit computed itself.
     """
 
-    def _feed_times(self, lasts: Int64s, stamps: Int64s) -> None:
+    def _feed_times(self, lasts: Int64s, timestamps: Int64s) -> None:
         self.judge_late_times()
-        super()._feed_times(lasts, stamps)
+        super()._feed_times(lasts, timestamps)
 
     def judge_late_times(self) -> None:
         """Judge the entries of batches that were fed before the entries were written."""
@@ -483,7 +483,7 @@ class MadeIndexes:
 
     def feed(self, walked: Walked) -> None:
         """Compare the entries with the next batches; entries of later batches may already be known."""
-        self._audit.feed(walked.positions, walked.lasts, walked.stamps)
+        self._audit.feed(walked.positions, walked.lasts, walked.timestamps)
 
     def problems(self, contents: Mapping[str, bytes], log_end: int, interval_bytes: int) -> dict[str, str]:
         """Return the first problem of each finished file by suffix, once every batch was fed.
@@ -576,7 +576,7 @@ class CompanionAudit:
         """Check the entries that belong to these batches."""
         if len(walked.positions) == 0:
             return
-        self._indexes.audit.feed(walked.positions, walked.lasts, walked.stamps)
+        self._indexes.audit.feed(walked.positions, walked.lasts, walked.timestamps)
         self._aborted.feed(walked)
 
     def finish(

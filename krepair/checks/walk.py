@@ -64,7 +64,7 @@ class Walked:
         headers: structured array[N], headers of the batches.
         firsts: int64[N], base offset of each batch.
         lasts: int64[N], last offset of each batch.
-        stamps: int64[N], largest timestamp of each batch in milliseconds.
+        timestamps: int64[N], largest timestamp of each batch in milliseconds.
         problem: fault at ``position``, or an empty text.
         position: file position of the problem, or of the end of the last batch.
     """
@@ -74,7 +74,7 @@ class Walked:
     headers: np.ndarray[Any, Any]
     firsts: Int64s
     lasts: Int64s
-    stamps: Int64s
+    timestamps: Int64s
     problem: str
     position: int
 
@@ -85,14 +85,14 @@ class Walked:
         """Build the batches with the offset and timestamp columns of their headers."""
         firsts = headers["base_offset"].astype(np.int64)
         lasts = firsts + headers["last_offset_delta"]
-        stamps = headers["max_timestamp"].astype(np.int64)
-        return Walked(positions, sizes, headers, firsts, lasts, stamps, problem, position)
+        timestamps = headers["max_timestamp"].astype(np.int64)
+        return Walked(positions, sizes, headers, firsts, lasts, timestamps, problem, position)
 
     def up_to(self, count: int, problem: str, position: int) -> Walked:
         """Return the first ``count`` batches, with the problem behind them."""
         return Walked(
             self.positions[:count], self.sizes[:count], self.headers[:count], self.firsts[:count],
-            self.lasts[:count], self.stamps[:count], problem, position,
+            self.lasts[:count], self.timestamps[:count], problem, position,
         )  # fmt: skip
 
 

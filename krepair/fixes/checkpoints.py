@@ -69,7 +69,7 @@ class CheckpointFacts(NamedTuple):
 
 
 LINES_AND_ORIGINAL: Final = LINES._replace(how="its lines against the plan and its original")
-MISSING_TAILS_RESULT: ResultKey[tuple[MissingTail, ...]] = ResultKey("ends that are gone")
+MISSING_TAILS_RESULT: ResultKey[tuple[MissingTail, ...]] = ResultKey("missing log tails")
 CHECKPOINTS_RESULT: ResultKey[tuple[CheckpointFacts, ...]] = ResultKey("checkpoints of the root")
 
 

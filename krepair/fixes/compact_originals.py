@@ -182,7 +182,7 @@ def partition_to_prove(
         logs=LogsItem(
             place=place, segments=tuple((base, ends.get(base, file.size)) for base, file in logs.items())
         ),
-        # where tombstones stay, no stamp is past
+        # where tombstones stay, no batch delete horizon is past
         now_ms=_NEVER_MS if plan.keeps_all else work.plan.policy.now_ms,
     )
 

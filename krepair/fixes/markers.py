@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from krepair.rewrite.compaction.partitions import Compaction
 
 
-STAMPS_SINCE = (3, 1, 0)
+WRITES_HORIZONS_SINCE = (3, 1, 0)
 _LATEST: Final = "unlimited"
 TXN_CODES = frozenset({"txnindex-disagrees", "txnindex-damage"})
 MARKER_CLASSES = (
@@ -370,7 +370,7 @@ def marker_policy(context: Context, analysis: PartitionAnalysis) -> MarkerPolicy
     return dataclasses.replace(
         _policy(context, analysis, others),
         first_dirty_offset=context.view.cleaner.offsets.get(analysis.partition.key, -1),
-        stamps=stamped or (version is not None and version >= STAMPS_SINCE),
+        writes_horizons=stamped or (version is not None and version >= WRITES_HORIZONS_SINCE),
         keeps_all=kind == NONE,
         latest_horizon_ms=latest_horizon_ms(kind, now_ms, analysis.settings.delete_retention_ms),
         mixed_epochs=kind == "only-replica",
@@ -396,7 +396,7 @@ def _policy(context: Context, analysis: PartitionAnalysis, others: OtherReplicas
         producer_expiry_ms=context.settings.producer_expiry_ms,
         high_watermark=high_watermark_of(context, analysis),
         first_dirty_offset=-1,
-        stamps=False,
+        writes_horizons=False,
         merge=options.merge,
         snapshot_offset=snapshot_offset,
         snapshot=snapshot,

@@ -115,7 +115,7 @@ SAME: Final = 2  # the result's batch has the same bytes
 
 # inputs
 I_NOW_MS: Final = 0
-I_HORIZON: Final = 1  # whether tombstones without a stamp may go
+I_HORIZON: Final = 1  # whether tombstones in batches without a delete horizon may go
 I_TRANSACTIONS: Final = 2  # whether there may be such tombstones
 I_ELSEWHERE: Final = (
     3  # whether the source is a log of another replica: its records only hold tombstones back

@@ -95,9 +95,9 @@ FILTERED_COLUMNS: Final = PACKED_COLUMNS + 2
 
 # inputs
 N_NOW_MS: Final = 0
-N_DROP_UNSTAMPED: Final = 1  # whether tombstones without a stamp may go
+N_DROP_UNSTAMPED: Final = 1  # whether tombstones in batches without a delete horizon may go
 N_KEYLESS: Final = 2  # whether there may be records without key
-N_DROP_STAMPED: Final = 3  # whether tombstones whose stamp is past may go
+N_DROP_STAMPED: Final = 3  # whether tombstones whose batch delete horizon is past may go
 N_SUMS: Final = 4  # whether new batches get their CRC; a pass that keeps no bytes saves the time
 INPUT_SIZE: Final = 5
 
@@ -109,7 +109,7 @@ T_ABORTED: Final = 3
 T_KEYLESS: Final = 4  # records without key; they stay
 T_TOMBSTONES_DROPPED: Final = 5
 T_TOMBSTONES_KEPT: Final = 6
-T_UNSTAMPED: Final = 7  # tombstones, last of their key, that have no stamp: the segment's time decides
+T_UNSTAMPED: Final = 7  # last tombstones of their keys without a delete horizon: the segment's time decides
 T_STAMP_PAST: Final = 8
 T_STAMP_TO_COME: Final = 9
 T_UNSTAMPED_BYTES: Final = 10

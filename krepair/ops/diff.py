@@ -397,7 +397,7 @@ _FIELDS: Final = {
     "kept_batches": FieldFormat("batches that stay"),
     "kept_markers": FieldFormat("markers that stay"),
     "log_end_offset": FieldFormat("log end offset"),
-    "drop_unstamped": FieldFormat("markers without a stamp may go"),
+    "drop_unstamped": FieldFormat("markers without a delete horizon may go"),
     "undo": FieldFormat("way back"),
     "type": FieldFormat("kind"),
     "expected_seconds": FieldFormat("expected time of apply", expected_text),

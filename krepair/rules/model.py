@@ -65,7 +65,7 @@ class MarkerPolicy:
         producer_expiry_ms: the longer of ``transactional.id.expiration.ms`` and ``producer.id.expiration.ms``.
         high_watermark: offset from the checkpoint; or the log end offset, if the operator chose to assume that.
         first_dirty_offset: first dirty offset in ``cleaner-offset-checkpoint``, -1 if none.
-        stamps: True if the broker writes delete horizons into batches (3.1 and later).
+        writes_horizons: True if the broker writes delete horizons into batches (3.1 and later).
         merge: True to merge neighbouring segments.
         snapshot_offset: offset of the newest valid producer snapshot, -1 if none.
         snapshot: producers of that snapshot.
@@ -89,7 +89,7 @@ class MarkerPolicy:
     producer_expiry_ms: int
     high_watermark: int
     first_dirty_offset: int
-    stamps: bool
+    writes_horizons: bool
     merge: bool = True
     snapshot_offset: int = -1
     snapshot: tuple[ProducerSnapshotState, ...] = ()

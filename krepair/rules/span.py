@@ -99,7 +99,7 @@ def horizon_choices(
     # the mtime of a segment may lie in the future
     newest = min(newest, policy.now_ms - policy.delete_retention_ms)
     below = [segment for segment in segments if segment.base_offset < policy.first_dirty_offset]
-    next_pass = below[-1].mtime_ms - policy.delete_retention_ms if below and not policy.stamps else 0
+    next_pass = below[-1].mtime_ms - policy.delete_retention_ms if below and not policy.writes_horizons else 0
     next_pass = min(next_pass, policy.now_ms - policy.delete_retention_ms)
     choices = [(NONE, 0), ("next-pass", next_pass), ("newest", newest)]
     if policy.horizon not in {"next-pass", "newest"}:

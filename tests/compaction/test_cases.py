@@ -81,7 +81,7 @@ def test_case_5_a_stamp_decides_whatever_the_age_of_the_segment(
 
 
 def test_case_5_a_tombstone_without_a_stamp_stays_on_a_broker_that_writes_them(tmp_path: Path) -> None:
-    policy = replace(BASE, horizon="next-pass", stamps=True, first_dirty_offset=10**6)
+    policy = replace(BASE, horizon="next-pass", writes_horizons=True, first_dirty_offset=10**6)
     assert left(made(tmp_path, [stamped(0, NOW_MS - 1, "a-"), batch(1, "b-")], policy=policy)) == [1]
 
 

@@ -24,7 +24,7 @@ POLICY = MarkerPolicy(
     producer_expiry_ms=1000,
     high_watermark=10**9,
     first_dirty_offset=-1,
-    stamps=False,
+    writes_horizons=False,
 )
 
 

@@ -79,7 +79,7 @@ def policy_of(rules: naive.Rules, partition: Held) -> MarkerPolicy:
         producer_expiry_ms=rules.expiration_ms,
         high_watermark=partition.log_end if rules.high_watermark is None else rules.high_watermark,
         first_dirty_offset=-1,
-        stamps=False,
+        writes_horizons=False,
         merge=rules.merge,
         snapshot_offset=offset,
         snapshot=states,
