@@ -30,6 +30,7 @@ from krepair.logdir.config import load_settings, log_dirs_left_out
 from krepair.logdir.values import LogDir
 from krepair.next_command import NOTHING, PLAN, Next
 from krepair.ops.by_rule import WORST_FIRST, by_rule, with_next_commands
+from krepair.ops.coordinator_versions import VersionsInUse, causes_in, versions_in_use
 from krepair.ops.findings import AnalyzedDir, all_findings
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import check_named, read_log_dirs
@@ -101,6 +102,12 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         ]
         results = [_check_one(context, views, node, metadata_log, readable, missing) for context in contexts]
     results += [_not_formatted(directory, views, node, missing, options) for directory in unusable]
+    in_use = [one for result in results for one in result.in_use]
+    releases = [
+        release
+        for release in readable.releases
+        if not any(causes_in(partition, found, release) for partition, found in in_use)
+    ]
     reports = tuple(_with_others(results, number) for number in range(len(results)))
     best_ways = {context.view.path: _best_ways(context) for context in contexts}
     best_ways |= {directory.path: {} for directory in unusable}
@@ -112,8 +119,8 @@ def check(log_dirs: Sequence[str], options: Options, progress: Progress | None =
         engine=engine.why,
         next_command=_as_a_reader(views) or _next_command(reports, best_ways),
         left_out=log_dirs_left_out([directory.report.log_dir for directory in results], options.config),
-        oldest_version=release_of(readable.releases[0]) if readable.releases else "",
-        newest_version=release_of(readable.releases[-1]) if readable.releases else "",
+        oldest_version=release_of(releases[0]) if releases else "",
+        newest_version=release_of(releases[-1]) if releases else "",
     )
 
 
@@ -200,6 +207,7 @@ class _Looked(NamedTuple):
 
     report: LogDirReport
     starting: Starting
+    in_use: VersionsInUse = ()
 
 
 def _with_others(looked: Sequence[_Looked], number: int) -> LogDirReport:
@@ -239,6 +247,7 @@ def _check_one(
         kept=kept_originals(view, options.now_ms),
         metadata=None if metadata_log is None else metadata_log.image,
         missing=missing,
+        in_use=versions_in_use(view, context.engine),
     )
     held = held_by_start(view, context.version)
     skipped = [(analysis, left_alone(analysis)) for analysis in analyses]
@@ -273,7 +282,7 @@ def _check_one(
         start_maps_files=held.maps,
         kept=directory.kept,
     )
-    return _Looked(report, starting)
+    return _Looked(report, starting, directory.in_use)
 
 
 def _not_formatted(

@@ -7,8 +7,8 @@ before 3.4.1 also at a key that it does not know (``GroupMetadataManager.doLoadG
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from krepair.checks.catalogue import Finding
 from krepair.engine.engine import Engine
@@ -21,42 +21,62 @@ from krepair.formats.kafka_versions import IGNORES_UNKNOWN_KEYS_SINCE, Used, lin
 from krepair.formats.words import names_text
 from krepair.logdir.values import LogDir, Partition
 
+if TYPE_CHECKING:
+    from krepair.look.coordinators.record_versions import RecordVersion
+
 TYPES: Final = {
     OFFSETS_TOPIC: {0: "offset_commit", 1: "offset_commit", 2: "group_metadata"},
     TRANSACTIONS_TOPIC: {0: "transaction_state"},
 }
 """Topic -> version of the key -> the value's name in the table of versions."""
+VersionsInUse = Sequence[tuple[Partition, Sequence["RecordVersion"]]]
+Cause = tuple[int, str]
 
 
-def coordinator_findings(view: LogDir, version: VersionNumber | None, engine: Engine) -> Iterator[Finding]:
-    """Yield KR807 for each partition that the typed version cannot load.
-
-    Args:
-        version: Kafka version that is to be started.
-        engine: engine that reads the partitions.
-    """
+def versions_in_use(view: LogDir, engine: Engine) -> VersionsInUse:
+    """Read the versions of all records of each coordinator's partition, in the order of the partitions."""
     partitions = [
         partition
         for partition in view.partitions
         if partition.topic in TYPES and partition.segments and not partition.unreadable
     ]
-    if version is None or not partitions:
-        return
+    if not partitions:
+        return ()
     from krepair.look.coordinators.record_versions import read_record_versions
 
     items = [
         LogsItem(place=place_of(view, partition), segments=partition.log_sizes) for partition in partitions
     ]
-    for index, result in engine.map(read_record_versions, items):
-        if isinstance(result, Failed):
-            continue  # the scan of all logs has reported this failure already
-        causes = [
-            (record.first_offset, text)
-            for record in result.found
-            if (text := _why_not(partitions[index].topic, record.key, record.value, version))
-        ]
-        if causes:
-            yield _finding(view, partitions[index], version, min(causes), engine)
+    # the scan of all logs has reported what cannot be read already
+    return tuple(
+        (partitions[index], result.found)
+        for index, result in engine.map(read_record_versions, items)
+        if not isinstance(result, Failed)
+    )
+
+
+def causes_in(partition: Partition, found: Iterable[RecordVersion], version: VersionNumber) -> list[Cause]:
+    """Return each reason why a version does not load a partition, with the offset at which its load ends."""
+    return [
+        (record.first_offset, text)
+        for record in found
+        if (text := _why_not(partition.topic, record.key, record.value, version))
+    ]
+
+
+def coordinator_findings(
+    view: LogDir, in_use: VersionsInUse, version: VersionNumber | None, engine: Engine
+) -> Iterator[Finding]:
+    """Yield KR807 for each partition that the typed version cannot load.
+
+    Args:
+        in_use: versions of the records of the coordinators' partitions.
+        version: Kafka version that is to be started, None if none was typed.
+        engine: engine that reads the partitions.
+    """
+    for partition, found in in_use if version is not None else ():
+        if version is not None and (causes := causes_in(partition, found, version)):
+            yield _finding(view, partition, version, min(causes), engine)
 
 
 def _why_not(topic: str, key: int, value: int, version: VersionNumber) -> str:
@@ -72,7 +92,7 @@ def _why_not(topic: str, key: int, value: int, version: VersionNumber) -> str:
 
 
 def _finding(
-    view: LogDir, partition: Partition, version: VersionNumber, cause: tuple[int, str], engine: Engine
+    view: LogDir, partition: Partition, version: VersionNumber, cause: Cause, engine: Engine
 ) -> Finding:
     offset, text = cause
     name = ".".join(map(str, version))

@@ -37,7 +37,7 @@ from krepair.logdir.lock import Holder, is_locked
 from krepair.logdir.values import LogDir, Partition, Special
 from krepair.next_command import NOTHING, PLAN, Next, by_id
 from krepair.ops.broker_clock import mtimes_look_copied
-from krepair.ops.coordinator_versions import coordinator_findings
+from krepair.ops.coordinator_versions import VersionsInUse, coordinator_findings
 from krepair.ops.open_transactions import transaction_findings
 from krepair.ops.reports import KeptPlan
 from krepair.ops.room import removable
@@ -72,6 +72,7 @@ class AnalyzedDir(NamedTuple):
         kept: originals that applied plans keep.
         metadata: cluster state in the node's metadata log, None if that log is incomplete.
         missing: partitions without a folder that the metadata log assigns to the node: KR611.
+        in_use: versions of the records of groups and transactions.
     """
 
     context: Context
@@ -85,6 +86,7 @@ class AnalyzedDir(NamedTuple):
     kept: tuple[KeptPlan, ...]
     metadata: MetadataImage | None
     missing: tuple[Missing, ...] = ()
+    in_use: VersionsInUse = ()
 
     @property
     def view(self) -> LogDir:
@@ -137,7 +139,7 @@ def _transactions(directory: AnalyzedDir) -> Iterator[Finding]:
 
 def _coordinators(directory: AnalyzedDir) -> Iterator[Finding]:
     typed = version_of(directory.context.options.broker_version)
-    return coordinator_findings(directory.view, typed, directory.context.engine)
+    return coordinator_findings(directory.view, directory.in_use, typed, directory.context.engine)
 
 
 def _emptied(directory: AnalyzedDir) -> Iterator[Finding]:

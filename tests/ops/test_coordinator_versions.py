@@ -61,3 +61,20 @@ def test_the_first_record_that_the_version_does_not_read_ends_the_load(
     report = check([str(root)], Options(engine=EngineName.INLINE, now_ms=NOW_MS, broker_version=version))
     found = [one for one in report.log_dirs[0].findings if one.rule == "KR807"]
     assert [(one.partition, one.first_offset) for one in found] == ([(folder, first)] if first >= 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("records", "oldest"),
+    [
+        ([keyed(1, 1)], "2.2"),
+        ([keyed(1, 3), keyed(2, 3)], "2.3"),
+        ([keyed(1, 4)], "3.5"),
+        ([keyed(1, 9)], ""),
+    ],
+)
+def test_the_oldest_version_of_the_verdict_loads_all_groups(
+    tmp_path: Path, records: list[Record], oldest: str
+) -> None:
+    root = log_dir(tmp_path / "logs", OFFSETS, records)
+    report = check([str(root)], Options(engine=EngineName.INLINE, now_ms=NOW_MS))
+    assert report.oldest_version == oldest
