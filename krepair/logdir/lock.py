@@ -465,6 +465,8 @@ def _lock_descriptor(path: str, descriptor: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"{shown_path(path)}: expected a regular file, found a {kind_of(status.st_mode)}")
     try:
+        # A lock of the open file description: a POSIX lock ends as soon as any part of this process closes the file.
+        # The broker's POSIX lock conflicts with both.
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
     except OSError as error:
         if error.errno not in {errno.EAGAIN, errno.EACCES}:

@@ -185,7 +185,7 @@ def _read_root(path: str, root: int, status: os.stat_result) -> LogDir:
 
 
 def _listed(folder: int) -> list[_NamedStat]:
-    """List a folder by name, without files that disappear meanwhile, such as a broker's temporary files."""
+    """List a folder by name, without files that disappear during the listing, such as a broker's temporary files."""
     listed = []
     with os.scandir(folder) as entries:
         for entry in entries:

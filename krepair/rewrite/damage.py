@@ -549,6 +549,7 @@ def _mended(item: MendedItem, read_into: ReadInto, disk: RealDisk) -> MendedResu
     if made.damage or made.valid_bytes != size:
         text = f"position {made.valid_bytes} of what would stay: {made.damage_text or 'not valid'}"
         return Failed("changed", f"{item.place.folder}/{log_name(item.base_offset)}: {text}")
+    # A torn tail goes without a consent, so no acknowledged batch may lie in it: the bytes that go are searched again.
     lost = _whole_batch_in(item, read_into, made.last_offset) if item.torn else -1
     if lost >= 0:
         text = f"offset {lost} is in a valid batch, and would go as a torn tail"
@@ -627,6 +628,7 @@ def _entries_up_to(entries: bytes, made: RecoveredSegment, lost: Sequence[tuple[
     if not entries or len(entries) % txn_index.ENTRY_SIZE:
         return None
     rows = txn_index.view(entries)
+    # An entry whose marker is cut would hide committed records that the producer writes at these offsets later.
     markers = rows["last_offset"]
     stays = markers <= made.last_offset
     for first, last in lost:
@@ -674,6 +676,8 @@ def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: Rea
     tree = disk.tree
     if item.with_log:
         log = f"{item.target}/{log_name(item.base_offset)}"
+        # Attributes first, so that one fsync makes content and attributes durable; the folder is synced last, so that a
+        # name that survives a crash never stands for unwritten bytes.
         disk.set_attributes(log, read_attributes(f"{stem}.log", tree))
         disk.sync_file(log)
     for suffix, data in companions.items():

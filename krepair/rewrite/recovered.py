@@ -105,6 +105,8 @@ def _why_not_settled(item: RecoveredItem, tree: Tree) -> str:
     for name in (log_name(item.base_offset), *item.files) if item.settle else ():
         try:
             with opened_for_reading(f"{item.place.path}/{name}", tree) as descriptor:
+                # In this order: only clean pages can be dropped. The reading has to see what the disk holds, since no
+                # start will read this log again.
                 make_sure_it_is_written(descriptor, barrier=item.barrier)
                 forget_pages(descriptor)
         except OSError as error:

@@ -232,6 +232,7 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
         text = f"{path}: the indexes, made again, are not those of the plan {result.problem}".rstrip()
         return Failed("changed", text)
     try:
+        # Verified here, before the segments that the swap replaces go: from 3.0 on no broker checks it (KAFKA-12520).
         _write(item, made, path, RealDisk(tree))
         wrong = _audited(
             path, f"{item.stage}/{offset_name(change.base_offset)}", change, item.interval_bytes, tree

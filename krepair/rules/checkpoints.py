@@ -177,7 +177,7 @@ def mend_offsets(
 
     Args:
         kind: kind of the checkpoint file.
-        found: decoded content of the file.
+        file: decoded content of the file.
         ends: log end offset by partition, for all partitions of the log directory; None if it is not known. No entry of
             such a partition, or of one that is not here, counts as past the log end.
     """
@@ -202,6 +202,8 @@ def _mend(
         if other is None:
             kept[key] = new
         else:
+            # The lower of two offsets only costs time. The higher one may skip a recovery and leave a torn tail in the
+            # log, or hide records.
             low, high = sorted((other, new), key=lambda candidate: candidate.offset)
             kept[key] = low
             decisions.append(

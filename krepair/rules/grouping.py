@@ -83,6 +83,7 @@ def _joins(
 
 def _fits(sources: Sequence[SourceSegment], last_offset: int, policy: MarkerPolicy) -> bool:
     log_bytes = sum(source.kept_bytes for source in sources)
+    # Indexes store offsets as 32 bits above the base offset: a segment beyond that ends a start (KAFKA-6264).
     entries = index_entries_at_most(log_bytes, policy.index_interval_bytes)
     return (
         log_bytes <= policy.segment_bytes

@@ -129,6 +129,8 @@ def decide_swaps(
     if not swaps:
         return SwapDecision()
     lowest = min(cleaned, default=None)
+    # A .cleaned means that the cleaner had not begun to swap there: every broker deletes the swaps from its base offset
+    # on (KAFKA-6264).
     void = [swap for swap in swaps if lowest is not None and swap.base_offset >= lowest]
     valid = [swap for swap in swaps if swap not in void]
     completions = tuple(Completion(swap, _in_range(swap, live)) for swap in valid)

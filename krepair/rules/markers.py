@@ -168,6 +168,7 @@ def decide(
         problem = _index_disagreement(corrected)
         if problem is not None:
             return problem
+        # _outcomes moves last batches to other classes; the figures of the other horizons must not start from those.
         before = _copies(corrected)
         outcomes, groups, more = _outcomes(corrected, horizon_ms, policy, keeps_end=keeps_end)
         if not more:
@@ -276,7 +277,10 @@ def _protected_here(rows: Int64s, needs: ProducerNeeds) -> tuple[tuple[int, int]
 
 
 def _keep_leading(segment: _Corrected, rows: Int64s, carried: Bools) -> None:
-    """Keep markers of transactions that have a batch left in an earlier segment."""
+    """Keep markers of transactions that have a batch left in an earlier segment.
+
+    Without the marker the next recovery would find these batches in a transaction that never ends (KAFKA-8351).
+    """
     for row in rows[carried & (rows[:, c.P_MARKERS] > 0) & (rows[:, c.P_LEAD_KEPT] == 0)]:
         _keep_marker(
             segment, row, c.P_LEAD_POSITION, c.P_LEAD_CLASS, c.P_LEAD_SIZE, c.P_LEAD_ENTRY, c.P_LEAD_ABORT
@@ -319,6 +323,7 @@ def _keep_marker(
     segment: _Corrected, row: Int64s, position: int, batch_class: int, size: int, entry: int, abort: int
 ) -> None:
     segment.move(int(row[position]), int(row[size]), int(row[batch_class]), c.MARKER_DATA_REMAINS)
+    # The entry of an aborted transaction stays with its data: without it consumers would read aborted records.
     if row[entry] >= 0:
         segment.entry_flags[row[entry]] = c.ENTRY_DATA
     elif row[abort] == 1:

@@ -67,6 +67,7 @@ def epochs_after_recovery(
     for epoch_start in epoch_starts:
         if (epoch_start.epoch == 0 and not with_zero) or (kept and epoch_start.epoch <= kept[-1].epoch):
             continue
+        # LeaderEpochFileCache.assign removes the entries that start at or above a new one.
         while kept and kept[-1].start_offset >= epoch_start.first_offset:
             kept.pop()
         kept.append(EpochEntry(epoch_start.epoch, epoch_start.first_offset))
@@ -115,6 +116,7 @@ def why_point_stays(line: PointLine) -> LeftAlone | None:
         return LeftAlone("special-file", text, damaged=True)
     if line.untouched:
         return left_to("untouched", line.untouched, line.first)
+    # A start loads a -delete or -future folder by the same entry: an advanced point would skip that log's recovery.
     if line.marked:
         return LeftAlone(
             "marked-folder", f"{line.marked[0]} has the same line in {RECOVERY_POINT_CHECKPOINT}"

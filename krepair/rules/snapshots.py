@@ -163,6 +163,7 @@ def judge_files(
     base: SnapshotFile | None = None
     for file in files:
         if file.damage is not None:
+            # A later broker can read its own version; without the snapshot it would forget its producers.
             if not isinstance(file.damage, UnknownVersion):
                 wrong.append((file, SnapshotReason.UNREADABLE))
         elif file.offset > log_end:
@@ -243,7 +244,7 @@ class ProducerTable:
     def __init__(self, loaded: Int64s, rows: Sequence[Int64s], log_start: int, rules: StateRules) -> None:
         self.rules = rules
         loaded = loaded[self._lives(loaded[:, _FIRST_OFFSET], loaded[:, _TIMESTAMP])]
-        if rules.before(KEEPS_BELOW_LOG_START):
+        if rules.before(KEEPS_BELOW_LOG_START):  # KAFKA-7190
             loaded = loaded[loaded[:, _LAST_OFFSET] >= log_start]
         ids: Int64s = np.unique(np.concatenate([loaded[:, 0], *(row[:, c.P_ID] for row in rows)]))
         self._known = Producers(ids)
@@ -258,6 +259,7 @@ class ProducerTable:
     def entries(self) -> Int64s:
         """Return the unexpired producers by id, int64[N, 8], as ``producer_snapshot.encode_table`` takes them."""
         known = self._known
+        # Up to 2.4.0 a marker does not keep its producer from expiring (KAFKA-9144).
         time = known.data_time if self.rules.before(MARKERS_HAVE_TIMES) else known.timestamp
         stays = known.known & self._lives(known.open_first, time)
         columns = (known.ids, known.epoch, known.sequence, known.last_data, known.delta, time, known.coordinator,

@@ -34,11 +34,15 @@ def decide_span(
             "the active segment begins there",
         )
     ]
+    # Both count: the broker's snapshot may know a transaction whose batches are gone from the log, and the log one that
+    # began after the snapshot.
     for states in (scan, broker):
         offset, producer_id = states.first_open()
         if offset != INT64_MAX:
             text = f"producer {producer_id} has a transaction open since offset {offset}"
             limits.append((offset, "open transaction", text))
+    # A new leader may still truncate records from here on. An older record that one of them superseded would then be
+    # gone too (KAFKA-13194).
     limits.append((policy.high_watermark, "high watermark", f"the high watermark is {policy.high_watermark}"))
     if scan.min_unreplicated != INT64_MAX:
         since = scan.min_unreplicated
@@ -99,6 +103,7 @@ def horizon_choices(
     # the mtime of a segment may lie in the future
     newest = min(newest, policy.now_ms - policy.delete_retention_ms)
     below = [segment for segment in segments if segment.base_offset < policy.first_dirty_offset]
+    # From 3.1 on the broker's next pass only writes delete horizons into batches (KIP-534); it removes none of them.
     next_pass = below[-1].mtime_ms - policy.delete_retention_ms if below and not policy.writes_horizons else 0
     next_pass = min(next_pass, policy.now_ms - policy.delete_retention_ms)
     choices = [(NONE, 0), ("next-pass", next_pass), ("newest", newest)]
@@ -124,6 +129,7 @@ def first_problem(segments: Sequence[SegmentFacts]) -> LeftAlone | None:
             return LeftAlone(
                 "damage", f"{where}: {summary.damage_text}", Next.of("check", LOG_DIR), damaged=True
             )
+    # Overlapping segments that become one would give the new log offsets that go back.
     for segment, after in pairwise(segments):
         if segment.end_offset > after.base_offset:
             text = (

@@ -133,6 +133,7 @@ def choose_cuts(
         else:
             cuts.append(cut)
     ends = [cut.log.base_offset for cut in cuts if cut.as_broker]
+    # From the end: a broker that is started half-way finds a shorter log, never one with a segment missing inside.
     aside = tuple(log.base_offset for log in reversed(logs) if ends and log.base_offset > ends[0])
     return TailChoice(tuple(cuts), aside, tuple(notes), _waits(damages, consents, way))
 

@@ -61,6 +61,7 @@ def forecast(
         if aside:
             yield aside_line(folder, aside, deletes=starting.deletes)
             continue
+        # From here on the start reaches the partition's log; whatever ends it, or moves the folder, comes before.
         line = _line(view, analysis, version)
         forgotten = snapshot_forecast(analysis, next_start_of(analysis).of(version))
         for more in (forgotten_epochs(view, analysis), forgotten, reserved):

@@ -67,7 +67,8 @@ def _maps(view: LogDir, partition: Partition, *, lazily: bool) -> int:
     mapped = [
         segment
         for segment, end in partition.segments_with_ends()[:-1]
-        if not lazily or (end > point and not view.clean_shutdown)
+        if not lazily
+        or (end > point and not view.clean_shutdown)  # recovery opens the indexes that it rebuilds
     ]
     # The indexes of the active segment are extended, so they are mapped even if they are empty.
     return 2 + sum(

@@ -270,6 +270,7 @@ def _join(engine: Engine, work: Sequence[Prepared]) -> None:
         each.problem = each.problem or _problem(result, "", each)
         each.keys += result.keys
         parts[index] = result
+    # By index, not as results arrive: a plan must not depend on which worker was faster.
     for index in sorted(parts):
         owners[index].stays += (parts[index].offsets,)
         owners[index].held += (parts[index].held,)

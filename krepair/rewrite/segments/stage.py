@@ -294,6 +294,7 @@ def finish(item: FinishItem, tree: Tree) -> FinishResult | Failed:
 def _finished(item: FinishItem, disk: RealDisk) -> FinishResult | Failed:
     """Finish a group whose indexes have to be built, which requires a valid log."""
     log = f"{item.stage}/{offset_name(item.change.base_offset)}.log"
+    # Synced before it is read back: an error of the disk shows up here, where the originals are still in place.
     disk.set_attributes(log, item.attributes)
     disk.sync_file(log)
     files, problem = _read_and_made(item, disk.tree)
@@ -356,6 +357,7 @@ def _make_companions(item: FinishItem, disk: RealDisk, files: dict[str, bytes]) 
 
 def carried_entries(item: FinishItem, tree: Tree) -> bytes:
     """Copy the entries of the sources' transaction indexes that stay, byte for byte."""
+    # Copied, not derived: the last stable offset of an entry depends on transactions whose batches may be gone by now.
     kept: list[bytes] = []
     size = txn_index.ENTRY_SIZE
     for source in item.change.sources:
