@@ -1,1 +1,1 @@
-"""What can be wrong with a log directory: the table of rules, and pure functions that check."""
+"""Table of everything that can be wrong with a log directory, and pure functions that check it."""

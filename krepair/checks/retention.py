@@ -92,7 +92,7 @@ def deletions(
     """Return the segments that ``retention.ms`` deletes: from the oldest up to the first that is young enough.
 
     Args:
-        clocks: all segments, ascending.
+        clocks: facts about the age of each segment, ascending.
         retention_ms: ``retention.ms``, negative for no limit.
         now_ms: the broker's clock when it starts, in epoch milliseconds.
         version: version of the broker; None counts as 2.3 or later.

@@ -70,7 +70,7 @@ class LogEpochs(NamedTuple):
     Attributes:
         epoch_starts: epoch starts, ascending in epoch and offset; none that is doubted.
         last_offset: last offset of the last batch that is not doubted, -1 if there is none.
-        start: log start offset.
+        start: log start offset of the partition.
         end: log end offset, None if damage hides it.
         compacted: True if batches between other batches may have been removed.
         doubted: batches from which no epoch is derived, ascending.
@@ -96,7 +96,7 @@ def epochs_of_log(
 
     Args:
         segments: scans of all segments of the partition, ascending.
-        log_start: log start offset.
+        log_start: log start offset of the partition.
         compacted: True if the topic is compacted. A gap between two segments counts as compaction too, and so do
             batches behind damage.
         recorded: entries of ``leader-epoch-checkpoint``.

@@ -26,7 +26,7 @@ class IndexEntries:
     """Builder of index entries; it takes all batches in order, and its result is right if they are valid.
 
     Args:
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
 
     Attributes:
         position: file position after the last window that was added.

@@ -57,7 +57,7 @@ def recover_segment(
 
     Args:
         file_size: size of the log in bytes.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         read_into: function that fills a buffer from a file position and returns the number of bytes read, 0 at the end.
             It may raise ``OSError``.
         window_bytes: size of the window in bytes.

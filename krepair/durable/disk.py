@@ -22,7 +22,7 @@ class Attributes(NamedTuple):
     """Attributes that a new file gets from the file that it replaces.
 
     Attributes:
-        mode: permission bits (``stat.S_IMODE``).
+        mode: permission bits as ``stat.S_IMODE`` returns them.
         mtime_ns: modification time in nanoseconds, the broker's clock for markers and tombstones.
         xattrs: extended attributes by name, including ACLs and security labels.
     """

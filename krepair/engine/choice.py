@@ -34,7 +34,7 @@ def choose_engine(wanted: str, master: str, work: Load, progress: Progress | Non
         master: Spark master URL, empty for all cores of this host.
         work: bytes of logs that the verb reads, by kind of work. Before items exist, these are the logs from which
             items will be built.
-        progress: see ``Engine``.
+        progress: receiver of each job's progress, see ``Engine``.
 
     Raises:
         RefusedError: Spark was requested and cannot start here, or its master cannot be reached.

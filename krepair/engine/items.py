@@ -147,7 +147,7 @@ class ScanItem(LogItem, frozen=True, kw_only=True):
 
     Attributes:
         now_ms: current time in epoch milliseconds, compared with delete horizons.
-        high_watermark: see ``ScanInputs``.
+        high_watermark: first offset that is not replicated yet, see ``ScanInputs``.
         protected: sorted (producer id, epoch) pairs whose markers stay.
         held_markers: int64[H], ascending offsets of transaction markers that stay for other replicas.
         check_crc: True to check every CRC.
@@ -194,7 +194,7 @@ class StageItem(Struct, frozen=True, kw_only=True):
         out_position: byte of the new log at which this segment's part starts.
         headers: digest of the source in the plan.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
-        high_watermark: see ``ScanInputs``.
+        high_watermark: first offset that is not replicated yet, see ``ScanInputs``.
     """
 
     place: Place
@@ -218,7 +218,7 @@ class FinishItem(Struct, frozen=True, kw_only=True):
     Attributes:
         stage: absolute path of the folder with the staged files.
         attributes: owner, group, mode, xattrs and mtime that the new files take over.
-        index_interval_bytes: value of ``index.interval.bytes``.
+        index_interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         make: True to build the indexes; False to verify existing ones.
         parts: contribution of each source to the new log, see ``krepair.checks.parts``; empty if unknown.
         made: digest of each new index as 32 hex digits, by name; empty if unknown.
@@ -260,7 +260,7 @@ class VerifyItem(LogItem, frozen=True, kw_only=True):
 
     Attributes:
         active: True for the last segment of a partition (its indexes are preallocated, its tail may be torn).
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         clean: True after a clean stop of the broker, which closes an active segment too.
         next_base: base offset at which the log continues after this segment.
     """

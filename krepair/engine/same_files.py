@@ -99,7 +99,7 @@ def seen_here(items: Iterable[Any], nonce: Nonce | None, listed: Listed) -> Driv
 
     Args:
         items: work items of any function.
-        nonce: see ``DriverFiles``.
+        nonce: random number on the disk, see ``DriverFiles``.
         listed: digests of folders that were listed a moment ago and are not listed again; new ones are added.
     """
     places = dict[Place, None]()

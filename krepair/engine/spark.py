@@ -283,9 +283,9 @@ class SparkEngine(Engine):
     """Engine that runs items on a Spark session.
 
     Args:
-        master: Spark master URL.
+        master: URL of the Spark master.
         why: reason for Spark, for the report.
-        progress: see ``Engine``.
+        progress: receiver of each job's progress, see ``Engine``.
     """
 
     def __init__(self, master: str, why: str, progress: Progress | None = None) -> None:

@@ -27,7 +27,7 @@ class Damage(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What was expected and what was found, in words."""
+        """Expected and actual content in one phrase, for messages."""
         return f"expected {self.expected}, found {self.found}"
 
 
@@ -41,7 +41,7 @@ class UnknownVersion(Damage):
 
     @property
     def text(self) -> str:
-        """That it was not looked at, in words."""
+        """Phrase for messages: which version the file has, and that its content was not examined."""
         return f"unknown version {self.found}, not looked at"
 
 

@@ -1,4 +1,4 @@
-"""What each version of Kafka can read of a log directory: the one table, and the questions that are asked of it. Pure.
+"""Table of the formats that each version of Kafka can read in a log directory, with functions that query it. Pure.
 
 A line holds from its version on, until a later line for the same thing. Files and tags are of apache/kafka; lines from
 4.0 on were read from the classes of the released jars.
@@ -33,12 +33,12 @@ class VersionLine(NamedTuple):
     """Line of the table: what versions from ``since`` on can read.
 
     Attributes:
-        since: the first version.
+        since: first version to which the line applies.
         what: ``metadata.version`` or another feature; ``record N`` of the metadata log, N its type; a value in a
             coordinator's topic; a setting of a topic.
         least: the lowest level or version that it reads.
         most: the highest one; below ``least`` nothing is read.
-        source: file and tag.
+        source: file and tag of Kafka's source code.
     """
 
     since: VersionNumber
@@ -143,7 +143,7 @@ class Used(NamedTuple):
     """One thing of a log directory that a version has to understand.
 
     Attributes:
-        what: as in ``VersionLine``.
+        what: name of the format, as in ``VersionLine``.
         level: its level, version or value.
         where: file and place, for messages.
     """
@@ -157,7 +157,7 @@ class NotRead(NamedTuple):
     """One thing that a version does not read, or refuses.
 
     Attributes:
-        used: what it is.
+        used: format that the version cannot read.
         line: what the version reads instead; None if it knows nothing of it.
     """
 

@@ -88,7 +88,7 @@ Question = Callable[[Broker], bool]
 
 
 class BrokersPartError(Exception):
-    """Signal that the brokers of one simulation behave differently here, so each group needs its own.
+    """Signal: the brokers of one simulation behave differently here, so each group needs its own simulation.
 
     Attributes:
         groups: brokers grouped by their behaviour.

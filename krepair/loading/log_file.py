@@ -98,7 +98,7 @@ class SharedBatches:
     """
 
     def __init__(self, name: str, size: int, read_at: ReadAt, at_most: int) -> None:
-        """Share at most ``at_most`` batches, so that memory stays bounded however large a log is."""
+        """Initialize the store for at most ``at_most`` batches, so that memory stays bounded for a log of any size."""
         self.found: dict[int, LogBatch] = {}
         self._whole = SimulatedLog(name, size, read_at)
         self._at_most = at_most

@@ -82,7 +82,7 @@ class IndexState:
         base_offset: base offset of the segment.
         entries: pairs (offset, position) or (timestamp, offset) with absolute offsets.
         size: bytes of the file as it was found; a whole number of entries once the file was resized.
-        most_bytes: value of ``segment.index.bytes``.
+        most_bytes: largest size of an index in bytes (``segment.index.bytes``).
     """
 
     entry_size = 0
@@ -353,7 +353,7 @@ class SegmentState:
         aborted: contents of the ``.txnindex``.
         has_index: True if the ``.index`` exists.
         has_time_index: True if the ``.timeindex`` exists.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         brokers: brokers that share the simulation.
         largest: largest timestamp that the recovery has read so far, -1 before.
         has_log: True if the ``.log`` exists; a swap may consist of an index alone.

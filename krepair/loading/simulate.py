@@ -83,8 +83,8 @@ class StartItem(Struct, frozen=True, kw_only=True):
         clean: True after a clean shutdown.
         recovery_point: recovery point of the partition.
         log_start: log start offset of the partition.
-        interval_bytes: value of ``index.interval.bytes``.
-        index_bytes: value of ``segment.index.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
+        index_bytes: largest size of an index in bytes (``segment.index.bytes``).
         now_ms: time of the start, epoch milliseconds.
         brokers: brokers that may start, each of a different version.
     """

@@ -119,7 +119,7 @@ class FolderStatus(NamedTuple):
     """Owner, group and permissions of a folder.
 
     Attributes:
-        mode: permission bits (``stat.S_IMODE``).
+        mode: permission bits as ``stat.S_IMODE`` returns them.
     """
 
     uid: int
@@ -268,13 +268,13 @@ class LogDir(NamedTuple):
     Attributes:
         path: absolute path with all symlinks resolved.
         device: device number of the directory's file system.
-        mode: permission bits (``stat.S_IMODE``).
+        mode: permission bits as ``stat.S_IMODE`` returns them.
         host: name of this host.
         broker_id: ``broker.id`` (or ``node.id``) of ``meta.properties``, may be empty.
         cluster_id: ``cluster.id``, may be empty (2.2 and before do not write it).
         directory_id: ``directory.id`` (KIP-858), may be empty.
         meta_properties: ``meta.properties`` file, if it exists.
-        meta_damage: damage of ``meta.properties``.
+        meta_damage: what is damaged in ``meta.properties``.
         clean_shutdown: True if the clean-shutdown file ``.kafka_cleanshutdown`` exists.
         partitions: partitions, by topic, then number.
         marked: folders that the broker marked (``topic-N.id-delete``, ``-future``, ``-stray``), by folder name.

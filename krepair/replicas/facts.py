@@ -46,7 +46,7 @@ class FactsFile:
         UnreadableError: the file cannot be read, is truncated or was changed; every method may raise this.
 
     Attributes:
-        path: of the file.
+        path: path of the facts file on this host.
         digest: digest of the content, in hex digits.
     """
 

@@ -59,7 +59,7 @@ class MapItem(LogItem, frozen=True, kw_only=True):
         damage: kind of the damage after that range.
         text: what was expected and found there.
         highest: largest possible offset in the log, below the next segment's base offset.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         next_base: base offset of the next segment, -1 if it is the last.
     """
 
@@ -204,9 +204,8 @@ def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, next_
     side with fewer batches is the damage.
 
     Args:
-        jump: the jump.
-        item: the map that is asked for.
-        read_into: reads the log.
+        item: item of the damage map.
+        read_into: function that reads the log.
         start: position of the batch behind the jump.
         next_position: position of the next batch whose offset lies above the jump.
     """
@@ -308,7 +307,7 @@ def recovery_of_offsets(
         size: size of the log in bytes.
         cut: position of the first batch that recovery cannot pass, because its checksum is wrong.
         base_offset: base offset of the segment.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         next_base: base offset of the next segment, -1 if it is the last.
     """
     entries, fits = IndexEntries(interval_bytes), True
@@ -449,7 +448,7 @@ class MendedItem(LogItem, frozen=True, kw_only=True):
 
     Attributes:
         without: (start, end) of the ranges that go, ascending.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         target: path of the folder for new files, empty to write nothing.
         with_log: True to write the log itself too.
         torn: True if the last range goes as a torn tail, without consent: then it must not hold a valid batch.
@@ -696,7 +695,7 @@ class MendedLogItem(Struct, frozen=True, kw_only=True):
     """Item that verifies a log that was cut, or freed of damage in its middle, with its three indexes.
 
     Attributes:
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         keep: absolute path of the folder with the backups, empty if there is none.
         next_base: base offset of the next segment, -1 if it is the last.
     """

@@ -37,7 +37,7 @@ class RecoveredItem(Struct, frozen=True, kw_only=True):
         log_bytes: size of the ``.log`` in bytes, now or after its torn tail is cut.
         log_end: offset at which the next segment begins, or the log end offset.
         exact: True if the last offset must be exactly one less, as in the last segment below the new recovery point.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         files: names of the partition's small files that have to be on the disk too.
         settle: True to flush everything, and drop it from the page cache, before reading.
         barrier: True if each file needs a sync of its own.

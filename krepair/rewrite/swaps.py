@@ -38,7 +38,7 @@ class SwapItem(LogItem, frozen=True, kw_only=True):
     """Item that reads one ``.log.swap``, whose size it holds as listed.
 
     Attributes:
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         segments: (base offset, size of the ``.log``) of the segments to compare it with if brokers discard it; None if
             it becomes a segment.
     """
@@ -74,7 +74,7 @@ class StageSwapItem(Struct, frozen=True, kw_only=True):
     """Item that rebuilds the indexes of a swap and stages them.
 
     Attributes:
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         stage: absolute path of the folder for the indexes.
     """
 
@@ -93,7 +93,7 @@ class VerifySwapItem(Struct, frozen=True, kw_only=True):
     """Item that verifies a completed swap.
 
     Attributes:
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         mtime_ns: modification time of the ``.log.swap`` when the plan was made.
     """
 
@@ -261,7 +261,7 @@ def _audited(log: str, stem: str, change: CompleteSwap, interval_bytes: int, tre
     Args:
         log: path of the log.
         stem: path of its indexes without their suffixes.
-        interval_bytes: ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         tree: tree that holds both.
 
     Raises:

@@ -280,7 +280,7 @@ def told(folder: str, gone: CutRange, having: Holders) -> tuple[str, ...]:
     """Return the sentences that the plan says about a removed range.
 
     Args:
-        folder: partition folder, ``topic-partition``.
+        folder: name of the partition folder, ``topic-partition``.
         gone: range of offsets that is removed.
         having: brokers that have it.
     """

@@ -335,7 +335,7 @@ def regenerate_offset_and_time(
     Args:
         path: path of the ``.log``.
         size: size of the log in bytes, as listed.
-        interval_bytes: the topic's ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes`` of the topic).
         tree: directory tree that holds the file; None for any path.
 
     Returns:

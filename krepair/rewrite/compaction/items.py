@@ -149,7 +149,7 @@ class CompactItem(Struct, frozen=True, kw_only=True):
         next_base: base offset of the following segment.
         size: size of the ``.log`` in bytes.
         now_ms: current time in epoch milliseconds, compared with delete horizons.
-        high_watermark: see ``ScanInputs``.
+        high_watermark: first offset that is not replicated yet, see ``ScanInputs``.
         protected: sorted (producer id, epoch) whose markers stay.
         drop_unstamped: True if tombstones without a delete horizon in their batch are old enough to go.
         aborted: int64[N, 3], aborted transactions that may touch the segment, see ``find_aborted``.

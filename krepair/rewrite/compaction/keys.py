@@ -42,7 +42,7 @@ class TransactionError(Exception):
 
 @dataclass
 class KeyWalk:
-    """Walk over one ``.log`` that collects its keys.
+    """Collector of the keys of one ``.log``.
 
     Attributes:
         read_into: function that fills a buffer from a file position and returns the bytes read, 0 at the end. It may

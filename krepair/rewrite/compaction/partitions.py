@@ -166,7 +166,7 @@ def prepare(engine: Engine, partitions: Sequence[CompactionInput], scratch: str)
     """Determine the compaction range, the aborted transactions and the last offset of each key of every partition.
 
     Args:
-        partitions: scanned partitions.
+        partitions: partitions whose segments were scanned.
         scratch: path of a scratch folder on the hosts of the tasks, empty if there is none.
     """
     prepared = [Prepared(partition) for partition in partitions]
@@ -405,7 +405,7 @@ def decide_compaction(engine: Engine, prepared: Sequence[Prepared]) -> list[Comp
     """Decide on prepared partitions: exact sizes, groups, tallies.
 
     Args:
-        prepared: results of ``prepare``.
+        prepared: result of ``prepare`` for each partition.
 
     Returns:
         The decisions for each partition, or the reason for skipping it.

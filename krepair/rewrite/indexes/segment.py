@@ -51,7 +51,7 @@ class InspectItem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         log_bytes: size in bytes of the ``.log`` as listed.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         active: True if the segment is the last of its partition.
         clean: True after a clean stop of the broker.
         swapped: suffixes of the indexes that wait as a ``.swap``, which are read in place of their targets.
@@ -324,7 +324,7 @@ class MendItem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         log_bytes: size of the ``.log`` in bytes.
-        interval_bytes: value of ``index.interval.bytes``.
+        interval_bytes: bytes of log between two index entries (``index.interval.bytes``).
         target: absolute path of the new file.
         attributes: attributes for the new file.
         segments: for a ``.txnindex``: (base offset, size of the ``.log``) of all segments of the partition.

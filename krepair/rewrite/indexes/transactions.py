@@ -137,7 +137,7 @@ class TxnProblem(Struct, frozen=True, kw_only=True):
 
     Attributes:
         position: byte of the file.
-        text: evidence.
+        text: how the index contradicts the log, in one line.
         size_before: size of the file in bytes, -1 if there is none.
         size_after: size of the right file in bytes.
         digest_after: 32 hex digits over the right file.
