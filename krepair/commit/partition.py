@@ -30,7 +30,7 @@ from krepair.commit.begin import (
 from krepair.commit.by_disk import has_more, logs_made, telling
 from krepair.commit.executor import Came
 from krepair.commit.fence import Fence, Point, Watch
-from krepair.commit.folder import PartitionFolder
+from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.guards import Guards
 from krepair.commit.journal import Done, FolderListing, Freed, Intent, Journal, Step, Undo
 from krepair.commit.listing import marker_of, take_listing
@@ -633,11 +633,16 @@ class _Forward(_Run):
         return self._go_on(able, earlier=True)
 
     def _is_passed_by(self, intent: Intent) -> bool:
-        """Whether a swap would not be begun now, or in another order of renames, and has not passed its commit."""
+        """Return whether a change before its commit is begun again, if at all, rather than resumed.
+
+        That is a swap which may not begin now, or goes in another order of renames; and every file of the root, since
+        an advanced recovery point vouches for files that somebody may have changed after they were read.
+        """
         executor = executor_of(intent)
-        if not executor.fenced or executor.is_committed(self.folder, intent):
+        if executor.is_committed(self.folder, intent):
             return False
-        return self._may_not_begin or intent.order != self.target.order
+        swap = executor.fenced and (self._may_not_begin or intent.order != self.target.order)
+        return swap or self.folder.folder == ROOT
 
     # -- a change
 

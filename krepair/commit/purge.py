@@ -14,12 +14,14 @@ import logging
 import os
 import shlex
 import stat
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from krepair.commit.begin import executor_of
+from krepair.commit.fence import standing_fences
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.journal import COPY_NAME, JOURNAL_NAME, FileState, Intent, Journal, Purge
+from krepair.commit.listing import marker_of
 from krepair.commit.steps import CLEANED
 from krepair.commit.unrecorded import (
     check_all_recorded,
@@ -29,11 +31,12 @@ from krepair.commit.unrecorded import (
     last_copies,
     swaps_of_kept,
 )
+from krepair.commit.visited import Judge, ask
 from krepair.errors import DamagedJournalError, RefusedError, StalePlanError
 from krepair.formats.filenames import SWAP, FileKind, NameState, base_offset_of, log_name, parse_file_name
 from krepair.logdir.fingerprint import scan_batches
 from krepair.logdir.reading import SECTOR
-from krepair.next_command import PLAN, Next, of_error
+from krepair.next_command import NOTHING, PLAN, Next, of_error
 
 _LAST = (COPY_NAME, JOURNAL_NAME)
 
@@ -41,13 +44,16 @@ _LAST = (COPY_NAME, JOURNAL_NAME)
 _LOG: Final = logging.getLogger(__name__)
 
 
-def purge_partition(folder: PartitionFolder, planned: Collection[str] = ()) -> int:
+def purge_partition(
+    folder: PartitionFolder, planned: Collection[str] = (), judge: Judge = lambda folder, names: ""
+) -> int:
     """Removes the private sub-folder of a plan; may be repeated after a crash at any instant.
 
     Args:
         folder: the partition folder.
         planned: names of the files that were there when the plan was made; a swap among them is a broker's. Where
             they are not known, and a record is gone, a swap at the base offset of something kept is taken for ours.
+        judge: reads indexes that somebody else has made, see ``visited.Judge``.
 
     Returns:
         Bytes of the files that went (a hard link to a file that lives on counts as nothing).
@@ -67,7 +73,7 @@ def purge_partition(folder: PartitionFolder, planned: Collection[str] = ()) -> i
     except DamagedJournalError as error:
         _check_not_needed(folder, planned, error)
         return remove_private_folder(folder, with_fence=True)
-    given_up = _check_finished(folder, journal)
+    with_fence = _check_finished(folder, journal, judge)
     _check_still_good(folder, journal)
     journal.settle()
     if not journal.purging:
@@ -75,7 +81,7 @@ def purge_partition(folder: PartitionFolder, planned: Collection[str] = ()) -> i
             journal.append(Purge())
         else:
             check_nothing_kept(folder, journal)
-    return remove_private_folder(folder, with_fence=bool(given_up))
+    return remove_private_folder(folder, with_fence=with_fence)
 
 
 def drop_finished(folder: PartitionFolder) -> None:
@@ -94,7 +100,7 @@ def drop_finished(folder: PartitionFolder) -> None:
     remove_private_folder(folder)
 
 
-def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
+def check_all_finished(folders: Iterable[PartitionFolder], judge: Judge = lambda folder, names: "") -> None:
     """Checks that apply or undo of a plan has come to its end: half of it gone would be in the way of the other half.
 
     A folder that cannot be judged is passed over, and so is one whose journal has lost a record: its own purge says
@@ -112,7 +118,7 @@ def check_all_finished(folders: Iterable[PartitionFolder]) -> None:
                 check_all_recorded(folder, journal)
             except DamagedJournalError:
                 continue
-            _check_finished(folder, journal)
+            _check_finished(folder, journal, judge)
 
 
 def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: DamagedJournalError) -> None:
@@ -135,17 +141,41 @@ def _check_not_needed(folder: PartitionFolder, planned: Collection[str], error: 
         )
 
 
-def _check_finished(folder: PartitionFolder, journal: Journal) -> tuple[str, ...]:
-    """The changes that are half done and end with this purge; see ``_check_given_up``."""
+def _check_finished(folder: PartitionFolder, journal: Journal, judge: Judge) -> bool:
+    """Check that neither apply nor undo has to end first; return whether a fence goes with what is kept.
+
+    Raises:
+        RefusedError: one of them has to end; or neither can, and what is kept may be the last copy.
+        OSError: something could not be looked at.
+    """
     if journal.purging:
-        return tuple(journal.unfinished())
-    half_done = tuple(journal.unfinished())
+        return True  # a fence that is still up was given up before the purge began
+    half_done = journal.unfinished()
     for change_id in half_done:
         _check_given_up(folder, journal, change_id)
-    if not half_done:
-        _check_no_fence(folder)
+    if not half_done and _has_fence(folder):
+        _check_fence_given_up(folder, journal, judge)
+        return True
     _check_none_goes_back(folder, journal)
-    return half_done
+    return bool(half_done)
+
+
+def _check_fence_given_up(folder: PartitionFolder, journal: Journal, judge: Judge) -> None:
+    """Check, where all changes are done and the fence is up, that apply cannot take it down, and nothing is needed.
+
+    Raises:
+        RefusedError: apply can, or what is kept may be the last copy.
+        OSError: something could not be looked at.
+    """
+    try:
+        ask(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
+    except StalePlanError as error:
+        for change_id in journal.at_work():
+            kept = kept_for(folder, journal.intents[change_id])
+            needed = [name for name in last_copies(folder, kept) if not _is_passed(folder, name)]
+            _check_not_last(folder, needed, error.message, NOTHING)
+        return
+    _check_no_fence(folder)
 
 
 def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -> None:
@@ -178,10 +208,15 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
     kept = kept_for(folder, intent)
     needed = [name for name in kept if is_displaced(folder, name)] if goes_on else last_copies(folder, kept)
     needed = [name for name in needed if goes_on or not _is_passed(folder, name)]
+    _check_not_last(folder, needed, f"{what}; if {command} is refused", command)
+
+
+def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, command: Next) -> None:
+    """Refuse to remove kept files that may be last copies, and name the way out."""
     if needed:
         paths = " ".join(shlex.quote(folder.at(folder.names.keep(name))) for name in needed)
         raise RefusedError(
-            f"{what}; if {command} is refused, this may be the last copy of what it holds; if you do not need it here, "
+            f"{what}, this may be the last copy of what it holds; if you do not need it here, "
             f"type mv {paths} DIRECTORY (one outside of {folder.log_dir}) and then purge again",
             next_command=command,
         )
@@ -204,12 +239,13 @@ def _is_passed(folder: PartitionFolder, name: str) -> bool:
         return False
     if parse_file_name(name).kind is FileKind.SNAPSHOT:
         return True
-    last = scan_batches(folder.at(folder.names.keep(name)), base, folder.tree).last_offset
+    last, end = scan_batches(folder.at(folder.names.keep(name)), base, folder.tree).last_offset, base
     for each in logs[logs.index(below[-1]) :]:
         summary = scan_batches(folder.at(log_name(each)), each, folder.tree)
-        if summary.damage:
+        if summary.damage or each > end:  # records are missing before it
             return False
-        if summary.last_offset >= last:
+        end = summary.last_offset + 1
+        if end > last:
             return True
     return False
 
@@ -260,8 +296,12 @@ def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
             )
 
 
+def _has_fence(folder: PartitionFolder) -> bool:
+    return folder.tree.is_folder(f"{folder.private}/fence")
+
+
 def _check_no_fence(folder: PartitionFolder) -> None:
-    if folder.tree.is_folder(f"{folder.private}/fence"):
+    if _has_fence(folder):
         raise RefusedError(
             f"{folder.private}/fence: the fence is still up; nothing is purged",
             next_command=Next.of("apply", PLAN),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from krepair.commit.by_disk import current_data
+from krepair.commit.by_disk import current_data, is_made
 from krepair.commit.folder import PartitionFolder
 from krepair.commit.status import ChangeState, status_in
 from krepair.derive.epochs import epochs_of_log
@@ -33,7 +33,14 @@ from krepair.fixes.snapshots import made_again
 from krepair.fixes.staging import Kind, Staging, Work, Wrong
 from krepair.formats.broker_version import version_of
 from krepair.formats.checkpoint import encode_epochs
-from krepair.formats.filenames import LEADER_EPOCH_CHECKPOINT, FileKind, offset_name, parse_file_name
+from krepair.formats.filenames import (
+    LEADER_EPOCH_CHECKPOINT,
+    TXN_INDEX,
+    FileKind,
+    base_offset_of,
+    offset_name,
+    parse_file_name,
+)
 from krepair.logdir.values import Partition
 from krepair.plan.changes import bases_touched
 from krepair.plan.facts import segment_bases
@@ -379,9 +386,10 @@ def _why_not_ready(work: Work, part: PartitionPlan, partition: Partition | None)
     missing = next((name for name, state in states.items() if state not in _MADE), "")
     if missing:
         return f"{missing} is not applied"
-    if partition.segments[-1].base_offset < floor_in(work, part):
+    floor = floor_in(work, part)
+    if partition.segments[-1].base_offset < floor:
         return _MADE_ANEW
-    return _changed_log(part, partition)
+    return _changed_log(part, partition) or _changed_companion(folder, part, floor)
 
 
 def _changed_log(part: PartitionPlan, partition: Partition) -> str:
@@ -398,6 +406,30 @@ def _changed_log(part: PartitionPlan, partition: Partition) -> str:
         if log is None:
             continue  # compacted away by another change, which is made
         if (log.size, log.mtime_ns) != (file.size, file.mtime_ns) and log.name not in made:
+            return f"{file.name} changed since the plan was made"
+    return ""
+
+
+def _changed_companion(folder: PartitionFolder, part: PartitionPlan, floor: int) -> str:
+    """Return the first small file that the plan neither made nor found so; or empty.
+
+    A start that is killed while it recovers leaves a transaction index, or leader epochs, half built. No reading of one
+    segment shows that, and under the new recovery point no start rebuilds them.
+    """
+    made = {name for change in part.changes for name in change.touches}
+    for change in part.changes:
+        if (
+            isinstance(change, ReplaceFile)
+            and change.method != "remove"
+            and not is_made(folder, part.by_name, change)
+        ):
+            return f"{change.name} is not the file that the plan makes"
+    for file in part.files:
+        derived = file.name == LEADER_EPOCH_CHECKPOINT or (
+            file.name.endswith(TXN_INDEX) and (base_offset_of(file.name) or 0) >= floor
+        )
+        here = folder.state(file.name) if derived and file.name not in made else None
+        if here is not None and (here.size, here.mtime_ns) != (file.size, file.mtime_ns):
             return f"{file.name} changed since the plan was made"
     return ""
 

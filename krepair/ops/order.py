@@ -22,6 +22,7 @@ from krepair.fixes.logs import read_last_logs
 from krepair.formats.broker_version import version_of
 from krepair.formats.filenames import RECOVERY_POINT_CHECKPOINT, log_name
 from krepair.kernels.classes import D_NONE, D_PAST_END, D_TORN, D_ZEROS
+from krepair.kernels.scan import SegmentSummary
 from krepair.logdir.config import load_settings
 from krepair.logdir.fingerprint import DIGEST_BYTES
 from krepair.logdir.reading import opened_for_reading
@@ -203,20 +204,21 @@ def _would_lose(view: LogDir, partition: Partition, facts: SegmentFacts, *, acti
     """
     if facts.summary.damage == D_NONE:
         return False
-    return not (active and (not view.clean_shutdown or _is_torn_tail(partition, facts)))
+    path = f"{partition.path}/{log_name(facts.base_offset)}"
+    return not (active and (not view.clean_shutdown or is_torn_tail(path, facts.summary)))
 
 
-def _is_torn_tail(partition: Partition, facts: SegmentFacts) -> bool:
+def is_torn_tail(path: str, summary: SegmentSummary) -> bool:
     """Return whether only a torn batch, or zeros that were never written over, follow the last valid batch."""
-    if facts.summary.damage not in (D_TORN, D_PAST_END, D_ZEROS):
+    if summary.damage not in (D_TORN, D_PAST_END, D_ZEROS):
         return False
-    rest = facts.summary.file_size - facts.summary.valid_bytes
+    rest = summary.file_size - summary.valid_bytes
     if rest > LOOK_AT_MOST_BYTES:
         return False
     try:
-        with opened_for_reading(f"{partition.path}/{log_name(facts.base_offset)}") as descriptor:
-            data = os.pread(descriptor, rest, facts.summary.valid_bytes)
-            return not any(data) if facts.summary.damage == D_ZEROS else not holds_whole_batch(data)
+        with opened_for_reading(path) as descriptor:
+            data = os.pread(descriptor, rest, summary.valid_bytes)
+            return not any(data) if summary.damage == D_ZEROS else not holds_whole_batch(data)
     except OSError:
         return False  # an unreadable tail may hold a whole batch, so it does not count as harmless
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from krepair.commit.folder import ROOT, PartitionFolder
 from krepair.commit.guards import Guards, HeldLock, SafePoints
@@ -24,12 +25,15 @@ from krepair.errors import (
     UnreadableError,
 )
 from krepair.fixes.missing_tails import missing_tails_in
-from krepair.formats.filenames import FolderKind, parse_folder_name
+from krepair.formats.filenames import CLEAN_SHUTDOWN, FolderKind, parse_folder_name
+from krepair.formats.words import names_text
+from krepair.logdir.fingerprint import scan_batches
 from krepair.logdir.lock import hold_own_lock
 from krepair.logdir.reading import why
 from krepair.logdir.view import read_log_dir
 from krepair.next_command import PLAN, Next
 from krepair.ops.kept import check_keeps, folders_of, load_kept
+from krepair.ops.order import is_torn_tail
 from krepair.ops.ready import (
     check_may_purge,
     check_target,
@@ -40,10 +44,15 @@ from krepair.ops.ready import (
 )
 from krepair.ops.reports import ApplyReport, next_of
 from krepair.ops.stack import Stack
+from krepair.ops.true_indexes import untrue_index
 from krepair.options import Options
 from krepair.plan.model import Plan
 from krepair.rules.missing_tails import RULE, MissingTail
 
+_FENCE_WENT: Final = (
+    "The fence of {} went with what was kept, and was not taken back: the next start of a broker recovers the active "
+    "segments, and these partitions from a lower recovery point on."
+)
 _Planned = Mapping[str, Collection[str]]
 """Names of the files that existed when a plan was made, by partition folder."""
 
@@ -141,9 +150,12 @@ def _purge(
     with disk_below(log_dir, disk) as writes, hold_own_lock(log_dir, writes) as lock:
         folders = folders_in(writes)
         _check_ground(folders)
+        fenced = [folder for folder in folders if _has_fence(folder)]
         results = purge_folders(folders, lock, progress or SilentProgress(), planned=planned(folders))
+        gone = [folder.folder for folder in fenced if not _has_fence(folder)]
     return ApplyReport(
         verb="purge",
+        notes=(_FENCE_WENT.format(names_text(gone)),) if gone else (),
         plan_id=plan_id,
         log_dir=log_dir,
         results=tuple(results),
@@ -175,7 +187,7 @@ def purge_folders(
     """
     folders = sorted(folders, key=lambda folder: folder.folder == ROOT)
     # All folders are checked before the first is emptied: a half-done plan needs every one of them to be undone.
-    check_all_finished(folders)
+    check_all_finished(folders, untrue_index)
     gone = _missing_tails(folders)
     stack = Stack(read_log_dir(folders[0].log_dir), folders[0].plan_id) if folders else None
     guards = Guards(lock, SafePoints())
@@ -189,6 +201,7 @@ def purge_folders(
                 _why_root_stays(folder, results)
                 or _why_still_needed(folder, gone)
                 or _why_another_comes_first(folder, stack)
+                or _why_start_would_cut(folder)
             )
             results.append(stays or _purge_one(folder, done, (planned or {}).get(folder.folder, ())))
             guards.begun = True
@@ -262,6 +275,39 @@ def _why_another_comes_first(folder: PartitionFolder, stack: Stack | None) -> Ch
     return None
 
 
+def _has_fence(folder: PartitionFolder) -> bool:
+    with contextlib.suppress(OSError):
+        return folder.tree.is_folder(f"{folder.private}/fence")
+    return False
+
+
+def _why_start_would_cut(folder: PartitionFolder) -> ChangeResult | None:
+    """Refuse to give up a fence if the recovery that follows would meet damage which no clean start would read."""
+    if not _has_fence(folder) or _is_begun(folder):
+        return None
+    view = read_log_dir(folder.log_dir)
+    keeps_marker = folder.tree.is_there(f"{folder.private}/fence/{CLEAN_SHUTDOWN}")
+    for partition in () if view.clean_shutdown else view.partitions:
+        own = partition.folder == folder.folder
+        for segment in partition.segments if own else partition.segments[-1:] if keeps_marker else ():
+            path = segment.log.path
+            try:
+                summary = scan_batches(path, segment.base_offset)
+            except OSError as error:
+                return failed(folder.folder, error)
+            is_active = segment is partition.segments[-1]
+            if summary.damage and not (is_active and (not keeps_marker or is_torn_tail(path, summary))):
+                text = (
+                    f"{path}: is damaged at byte {summary.valid_bytes} ({summary.damage_text}); the fence of "
+                    f"{folder.folder} would go with what is kept, and the next start would recover this log and cut it "
+                    "there; nothing was purged here. Mend the log first"
+                )
+                return failed(
+                    folder.folder, RefusedError(text, next_command=Next.of("check", folder.log_dir))
+                )
+    return None
+
+
 def _check_ground(folders: Sequence[PartitionFolder]) -> None:
     """Check before the first deletion that this user may delete every file that krepair left, and that none is a link.
 
@@ -291,7 +337,7 @@ def _purge_one(folder: PartitionFolder, outcome: ChangeOutcome, planned: Collect
         if left_alone:
             raise StalePlanError(left_alone)
         _check(folder)
-        freed = purge_partition(folder, planned)
+        freed = purge_partition(folder, planned, untrue_index)
     except (KrepairError, OSError) as error:
         return (
             _deleted_by_broker(folder)

@@ -18,6 +18,7 @@ from krepair.commit.purge import purge_partition
 from krepair.commit.result import ChangeResult
 from krepair.errors import DamagedJournalError, ExitCode, KrepairError
 from krepair.plan.model import Commit
+from tests.builders import data
 from tests.commit.scene import (
     FENCED,
     FOLDER,
@@ -188,6 +189,37 @@ def test_a_swap_that_a_broker_has_finished_counts_as_done_if_its_indexes_are_tru
     else:
         assert not [one for one in results if one.failed], results
         assert not (scene.root / ".kafka_cleanshutdown").exists(), "a broker has been here"
+
+
+def test_a_fence_that_neither_apply_nor_undo_may_take_down_goes_with_what_is_kept(
+    scene: Scene, memory_dir: Path
+) -> None:
+    private = scene.path / PRIVATE
+    stop = calls(scene, "apply")
+    scene.undo()
+    while not (private / "fence" / ".kafka_cleanshutdown").exists():
+        scene.undo()
+        stop -= 1
+        killed(scene, "apply", stop)
+    assert not half_done(scene)
+    [refused] = run(scene, "purge")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "the fence is still up" in refused.why
+    put(scene.path / name(100), data(100, 1).raw, 9_000)
+    before = scene.now()
+    for verb in ("apply", "undo"):
+        assert [one.exit_code for one in run(scene, verb) if one.failed] == [ExitCode.STALE_PLAN]
+        assert scene.now() == before
+    [refused] = run(scene, "purge")
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "type mv " in refused.why
+    assert f"{private}/keep/{name(300)}" in refused.why
+    assert scene.now() == before
+    for kept in list((private / "keep").iterdir()):
+        shutil.move(kept, memory_dir / kept.name)
+    assert run(scene, "purge") == []
+    assert not private.exists()
+    assert not (scene.root / ".kafka_cleanshutdown").exists()
 
 
 @pytest.mark.parametrize(("first", "second"), [(P1, P2), (P2, P1)])

@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from krepair.commit.journal import Journal
+from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, RefusedError
 from krepair.ops import apply as verb
 from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
+from krepair.ops.purge import purge
 from krepair.ops.undo import undo
 from krepair.ops.verify import verify_plan
 from krepair.options import EngineName, Options
@@ -130,6 +133,32 @@ def test_what_was_killed_before_its_commit_is_taken_back_where_the_fence_would_d
         if not passed:
             assert sizes(root) == before, (stop, report.results)
             assert not list(root.glob("*/krepair~*/fence")), stop
+
+
+def test_purge_gives_no_fence_up_where_the_next_start_would_cut_another_partition(root: Path) -> None:
+    plan, first = markers(root), (root / GROUP / f"{0:020d}.log").read_bytes()
+    private = root / GROUP / f"krepair~{plan.plan_id}"
+    for _ in kills(root, plan, apply):
+        fence_is_up = (private / "fence" / MARKER).exists()
+        if fence_is_up and not Journal(RealDisk(), str(private), plan.plan_id, GROUP).unfinished():
+            break
+    (root / GROUP / f"{0:020d}.log").write_bytes(first)
+    for kept in list((private / "keep").iterdir()):
+        shutil.move(kept, root.parent)
+    rotten(root)
+    (root / MARKER).unlink()
+    before = tree(root)
+    refused = purge(plan, OPTIONS)
+    assert refused.exit_code is ExitCode.REFUSED
+    assert f"{OTHER}/{0:020d}.log: is damaged at byte" in refused.results[0].why
+    assert tree(root) == before
+    log = root / OTHER / f"{0:020d}.log"
+    os.truncate(log, log.stat().st_size - len(data(6).raw + data(7).raw))
+    flip(log, log.stat().st_size - 5)
+    report = purge(plan, OPTIONS)
+    assert report.exit_code is ExitCode.DONE
+    assert f"The fence of {GROUP} went" in report.notes[0]
+    assert not private.exists()
 
 
 @pytest.mark.parametrize("which", [("t-0",), ("t-0", "t-1")])

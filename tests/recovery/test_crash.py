@@ -53,14 +53,14 @@ def stops_of(verbs: Verbs, plan: Plan, verb: str, *, every: bool = False) -> lis
 
 
 def test_nothing_of_a_recovery_goes_back_under_a_marker_that_came_while_the_undo_was_stopped(
-    tmp_path: Path,
+    memory_dir: Path,
 ) -> None:
     """A start under it recovers nothing: it would trust the indexes of before."""
-    path = write_torn(tmp_path / "logs")
+    path = write_torn(memory_dir / "logs")
     verbs = Verbs(path)
     plan = verbs.plan()
     verbs.apply(plan)
-    shutil.copytree(path, applied := tmp_path / "applied")
+    shutil.copytree(path, applied := memory_dir / "applied")
     refused = 0
     for number in stops_of(verbs, plan, "undo"):
         shutil.rmtree(path)
@@ -73,6 +73,42 @@ def test_nothing_of_a_recovery_goes_back_under_a_marker_that_came_while_the_undo
         assert tree(path / "t-0", private=False) == before, report.results
         refused += any(one.exit_code == ExitCode.STALE_PLAN for one in report.results)
     assert refused > 10
+
+
+@pytest.mark.parametrize("made", [True, False])
+@pytest.mark.parametrize("name", [f"{300:020d}.txnindex", "leader-epoch-checkpoint"])
+def test_no_point_rises_over_what_a_start_left_half_built_while_apply_was_stopped(
+    memory_dir: Path, name: str, made: bool
+) -> None:
+    """A start that is killed while it recovers has emptied these files; under the raised point none fills them."""
+    path = write_torn(memory_dir / "logs")
+    file, half = path / "t-0" / name, b"" if name.endswith("index") else b"0\n0\n"
+    verbs = Verbs(path)
+    if name not in {one.name for one in (path / "t-0").iterdir()}:
+        verbs.apply(plan := verbs.plan())
+        right = file.read_bytes()
+        verbs.undo(plan)
+    else:
+        right = file.read_bytes()
+    if made:
+        file.write_bytes(half)
+    elif not file.exists():
+        file.write_bytes(right)
+    plan = verbs.plan()
+    shutil.copytree(path, before := memory_dir / "before")
+    kept_low = 0
+    for number in stops_of(verbs, plan, "apply"):
+        shutil.rmtree(path)
+        shutil.copytree(before, path)
+        with pytest.raises(SimulatedCrash):
+            apply(plan, verbs.options(), disk=StoppingDisk(RealDisk(), number))
+        if points_of(path)["t"] != 250:
+            continue
+        file.write_bytes(half)
+        apply(plan, verbs.options())
+        kept_low += points_of(path)["t"] == 250
+        assert points_of(path)["t"] == 250 or file.read_bytes() == right, number
+    assert kept_low
 
 
 def ready(path: Path, folder: str) -> bool:
