@@ -460,7 +460,7 @@ class _Forward(_Run):
         self._may_not_begin = may_not_begin
         results: list[ChangeResult] = []
         for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
-            results += self._finish(batch)
+            results += self._resume_batch(batch)
             if any(one.failed for one in results):
                 break
         return results
@@ -474,7 +474,7 @@ class _Forward(_Run):
         results: dict[str, ChangeResult] = {}
         stopped = False
         for batch in _in_batches(self.changes, self._phase):
-            done = self._carry_out(batch, stage, stopped=stopped)
+            done = self._apply_batch(batch, stage, stopped=stopped)
             if all(one.outcome == "committed" for one in done):
                 done += self._free([change for change in batch if change.by_itself], verify)
             results |= {one.change_id: one for one in done}
@@ -490,17 +490,17 @@ class _Forward(_Run):
             return "half done"
         return "done" if state in {"committed", "freed"} else "to do"
 
-    def _carry_out(
+    def _apply_batch(
         self, batch: Sequence[Change], stage: Callable[[Change], None], *, stopped: bool
     ) -> list[ChangeResult]:
         """Changes that belong together and have come equally far; one result for each."""
         half_done = self._phase(batch[0]) == "half done" and not stopped
-        results = {one.change_id: one for one in (self._finish(batch) if half_done else ())}
+        results = {one.change_id: one for one in (self._resume_batch(batch) if half_done else ())}
         for change in batch:
             self._look_at_done(change, results)
         todo = [change for change in batch if change.change_id not in results]
         stopped = stopped or any(one.failed for one in results.values())
-        new = self.skipped(todo) if stopped else self._commit(todo, stage)
+        new = self.skipped(todo) if stopped else self._commit_batch(todo, stage)
         results |= {one.change_id: one for one in new}
         return [results[change.change_id] for change in batch]
 
@@ -607,7 +607,7 @@ class _Forward(_Run):
 
     # -- what an earlier run left half done
 
-    def _finish(self, batch: Sequence[Change]) -> list[ChangeResult]:
+    def _resume_batch(self, batch: Sequence[Change]) -> list[ChangeResult]:
         able: list[Intent] = []
         for change in batch:
             intent = self.journal.intents[change.change_id]
@@ -646,7 +646,7 @@ class _Forward(_Run):
 
     # -- a change
 
-    def _commit(self, batch: Sequence[Change], stage: Callable[[Change], None]) -> list[ChangeResult]:
+    def _commit_batch(self, batch: Sequence[Change], stage: Callable[[Change], None]) -> list[ChangeResult]:
         intents: list[Intent] = []
         stopped: list[ChangeResult] = []
         for number, change in enumerate(batch):

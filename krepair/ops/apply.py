@@ -172,7 +172,7 @@ class _Apply:
     def report(self, targets: Sequence[PartitionPlan]) -> ApplyReport:
         interrupted, stopped = False, NOTHING
         try:
-            self._carry_out(targets)
+            self._apply_targets(targets)
         except InterruptedAtSafePointError:
             interrupted = True
         except KrepairError as error:
@@ -222,7 +222,7 @@ class _Apply:
 
     # -- a directory
 
-    def _carry_out(self, targets: Sequence[PartitionPlan]) -> None:
+    def _apply_targets(self, targets: Sequence[PartitionPlan]) -> None:
         """Finish interrupted changes of all targets, then carry out one target after the other.
 
         If originals stay in place, everything is staged before the first commit, as one engine job. If apply frees the
@@ -231,7 +231,7 @@ class _Apply:
         plan = self.plan
         harm = self._choose_order(targets)
         # Partitions before the root: its entries advance recovery points, which a start trusts, over their files.
-        able = [target for target in sorted(targets, key=is_root) if self._finish(target, harm)]
+        able = [target for target in sorted(targets, key=is_root) if self._finish_target(target, harm)]
         # Finished changes have replaced files: a listing from before them would make every later check stale.
         view = read_log_dir(plan.log_dir) if self.was_begun else self.view
         self.work = Work(
@@ -257,7 +257,7 @@ class _Apply:
             if plan.policy.keep != INPLACE:
                 self._leave_without_room(staging)
                 self._stage_ahead([staging])
-            self.results += self._commit(staging)
+            self.results += self._commit_target(staging)
             staging.decided.clear()
         self._drop_journals(targets)
 
@@ -273,7 +273,7 @@ class _Apply:
             self.commit = commit_now(self.plan, self.view, half_done, harm, self.options.broker_version)
         return harm
 
-    def _finish(self, target: PartitionPlan, harm: str) -> bool:
+    def _finish_target(self, target: PartitionPlan, harm: str) -> bool:
         """Finish what an interrupted run left half done; return whether the target may proceed.
 
         A change before its commit that could not begin today is rolled back.
@@ -385,7 +385,7 @@ class _Apply:
 
     # -- a partition
 
-    def _commit(self, staging: Staging) -> list[ChangeResult]:
+    def _commit_target(self, staging: Staging) -> list[ChangeResult]:
         target = staging.plan
         if staging.problem is not None:
             self._drop_stage(target, staging.folder)
