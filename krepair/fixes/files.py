@@ -103,7 +103,7 @@ def stage_again(work: Work, staging: Staging, change: ReplaceFile, made: Made) -
     """
     path, data = staging.folder.at(change.name), made.data
     if made.left or (len(data), digest_bytes(data)) != (change.size_after, change.digest_after):
-        text = f"{path}: its bytes, built again, differ from those of the plan"
+        text = f"{path}: its bytes, built again, are not those of the plan"
         raise StalePlanError(f"{text} {made.left}".rstrip())
     wrong = wrong_form(change.name, data)
     if wrong:
