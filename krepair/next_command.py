@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import ClassVar, Final
 
@@ -162,6 +162,40 @@ SCRATCH: Final = Next.by_hand(
 )
 """Next command where nothing can be written to a scratch folder."""
 _BEFORE_WHEN: Final = "   # "
+
+
+def in_one_plan(commands: Iterable[Next], asked: Sequence[str]) -> tuple[Next, ...]:
+    """Return commands; plans that differ in their fixes alone become one, with the fixes that were asked for.
+
+    One that accepts a loss stays by itself. The fixes that were asked for alone would give the same plan again.
+
+    Args:
+        commands: what comes before a plan of the fixes that were asked for.
+        asked: these fixes, as ``--fix`` takes them.
+    """
+    found: dict[tuple[str, ...], list[str]] = {}
+    kept: dict[tuple[str, ...], Next] = {}
+    for command in commands:
+        at = command.words.index("--fix") + 1 if "--fix" in command.words else 0
+        if command.verb != "plan" or not at or command.accepts_loss:
+            kept.setdefault((str(command),), command)
+            continue
+        others = (*command.words[:at], *command.words[at + 1 :])
+        kept.setdefault(others, command)
+        found.setdefault(others, []).extend(command.words[at].split(","))
+    for others, first in found.items():
+        fixes: dict[str, str] = {}
+        for word in (*first, *asked):
+            name = word.partition("=")[0]
+            if fixes.get(name, name) == name:
+                fixes[name] = word
+        alone = sorted(fixes.values()) == sorted(asked)
+        words = ",".join(dict.fromkeys(first) if alone else fixes.values())
+        command = kept[others]
+        at = command.words.index("--fix") + 1
+        typed = (*command.words[:at], words, *command.words[at + 1 :])
+        kept[others] = Next(command.verb, typed, command.out, command.when)
+    return tuple(kept.values())
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

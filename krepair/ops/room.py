@@ -27,7 +27,7 @@ from krepair.logdir.config import configured_id, why_of_another_broker
 from krepair.logdir.space import VolumeSpace, read_space, settled_space
 from krepair.logdir.values import FileRef, LogDir, Partition
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import NOTHING, PLAN, Next, by_id
+from krepair.next_command import NOTHING, PLAN, Next, by_id, in_one_plan
 from krepair.ops.kept import kept_originals
 from krepair.ops.log_dirs_given import named_and_missing
 from krepair.ops.ready import is_root, targets_of
@@ -284,7 +284,8 @@ def not_mended(plan: Plan) -> Section:
     if damaged:
         if any(partition.what_next.accepts_loss for partition in damaged):
             lines.append(OTHERS_FIRST)
-        commands += [partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged]
+        what_next = (partition.what_next.filled(log_dir=plan.log_dir) for partition in damaged)
+        commands += in_one_plan(filter(None, what_next), plan.policy.fixes)
     swaps, away, gone = _leftovers_in(plan.log_dir)
     waiting = [
         missing_tail
@@ -335,10 +336,12 @@ def _why_nothing(plan: Plan) -> Iterator[Next]:
     """Yield what comes before a plan that changes nothing; after ``check`` alone the same plan would come again."""
     if targets_of(plan):
         return
-    for partition in plan.partitions:
-        if partition.status == "left alone":
-            first = partition.what_next.filled(log_dir=plan.log_dir)
-            yield first or Next.of("explain", partition.code)
+    left = [partition for partition in plan.partitions if partition.status == "left alone"]
+    first = [
+        partition.what_next.filled(log_dir=plan.log_dir) or Next.of("explain", partition.code)
+        for partition in left
+    ]
+    yield from in_one_plan(first, plan.policy.fixes)
     if any(partition.keeps_all for partition in plan.partitions):
         yield Next.of("explain", "evidence")
 

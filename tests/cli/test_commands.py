@@ -16,7 +16,7 @@ from krepair.cli.main import app
 from krepair.cli.one_run import CommandFiller
 from krepair.cli.views.writers import plain
 from krepair.fixes.table import FIXES
-from krepair.next_command import Next
+from krepair.next_command import Next, in_one_plan
 from krepair.options import Options
 from krepair.plan.view import Section, View, typable
 
@@ -148,3 +148,33 @@ def test_a_file_that_was_copied_somewhere_names_itself_in_what_is_typed_next(
     assert typable(command) == "'/mnt/a b/krepair' plan /logs --out PLAN"
     assert Next.read(str(command)) == command
     assert typable(Next.by_hand("krepair is not called")) == "krepair is not called"
+
+
+def _plan(fixes: str, *more: str) -> Next:
+    return Next.of("plan", "LOGDIR", "--fix", fixes, *more, out="PLAN")
+
+
+@pytest.mark.parametrize(
+    ("commands", "asked", "joined"),
+    [
+        ([_plan("tail"), _plan("leftovers")], ["markers"], [_plan("tail,leftovers,markers")]),
+        ([_plan("index=regenerate"), _plan("tail")], ["index"], [_plan("index=regenerate,tail")]),
+        ([_plan("index"), _plan("index=regenerate")], ["index=truncate"], [_plan("index=regenerate")]),
+        ([_plan("tail"), _plan("index")], ["index", "tail"], [_plan("tail,index")]),
+        (
+            [_plan("tail", "--accept-data-loss", "KR302:t-0:5"), _plan("tail"), _plan("index")],
+            ["markers"],
+            [_plan("tail", "--accept-data-loss", "KR302:t-0:5"), _plan("tail,index,markers")],
+        ),
+        (
+            [_plan("compact", "--scratch", "DIR"), Next.of("check", "LOGDIR"), _plan("tail")],
+            ["compact"],
+            [_plan("compact", "--scratch", "DIR"), Next.of("check", "LOGDIR"), _plan("tail,compact")],
+        ),
+        ([], ["markers"], []),
+    ],
+)
+def test_what_comes_first_is_one_plan_and_never_the_plan_that_was_made(
+    commands: list[Next], asked: list[str], joined: list[Next]
+) -> None:
+    assert list(in_one_plan(commands, asked)) == joined
