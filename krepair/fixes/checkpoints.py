@@ -101,10 +101,10 @@ class Checkpoints(Fix):
         context.root.put(MISSING_TAILS_RESULT, gone)
         context.root.put(CHECKPOINTS_RESULT, see_checkpoints(context.view, ends, held))
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         return Proposal()
 
-    def look_root(self, context: Context) -> RootProposal:
+    def propose_root(self, context: Context) -> RootProposal:
         """Return findings KR312 (missing log tails), KR403 to KR406 and KR410, and the changes to the files."""
         gone, checkpoints = (
             context.root.result(MISSING_TAILS_RESULT) or (),

@@ -97,7 +97,7 @@ class Compact(Fix):
                 able.append((analysis, job))
         _decide(context, able)
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR108, KR109, and the segments that are rewritten."""
         findings = (*_waiting(context, analysis), *_load_stops(context, analysis))
         decided = analysis.result(COMPACT_RESULT)

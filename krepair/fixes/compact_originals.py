@@ -92,7 +92,7 @@ def originals_of(work: Work, staging: Staging) -> Originals:
     }
     for base_offset, planned in logs.items():
         alike = written.get(base_offset) == (planned.size, planned.mtime_ns)
-        if _holds_original(staging, planned.name, planned, look=alike):
+        if _holds_original(staging, planned.name, planned, compare_content=alike):
             continue
         if not _holds_original(staging, folder.names.keep(planned.name), planned):
             raise StalePlanError(
@@ -103,12 +103,14 @@ def originals_of(work: Work, staging: Staging) -> Originals:
     return Originals(place, logs)
 
 
-def _holds_original(staging: Staging, name: str, planned: FileFingerprint, *, look: bool = False) -> bool:
+def _holds_original(
+    staging: Staging, name: str, planned: FileFingerprint, *, compare_content: bool = False
+) -> bool:
     """Return whether a name holds an original; if the new log has the same size and time, contents decide."""
     state = staging.folder.state(name)
     if state is None or (state.size, state.mtime_ns) != (planned.size, planned.mtime_ns):
         return False
-    return not look or staging.folder.begins_with(state, planned)
+    return not compare_content or staging.folder.begins_with(state, planned)
 
 
 def key_compaction(plan: PartitionPlan) -> KeyCompaction:

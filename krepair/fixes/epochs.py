@@ -66,7 +66,7 @@ class Epochs(Fix):
             if seen.digest:
                 analysis.digests[LEADER_EPOCH_CHECKPOINT] = seen.digest
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR401, KR402 and KR411, and the checkpoint to replace."""
         apart = analysis_apart(analysis)
         waiting = None if apart is None else apart.result(EPOCHS_RESULT)

@@ -148,16 +148,16 @@ class Fix(ABC):
         return self.reads_logs and bool(partition.segments)
 
     def read(self, context: Context, analyses: Sequence[PartitionAnalysis], purpose: Purpose) -> None:  # noqa: B027
-        """Read what ``look`` needs to know of partitions, in as few jobs as possible; store it in their analyses."""
+        """Read what ``propose`` needs to know of partitions, in as few jobs as possible; store it in their analyses."""
 
     @abstractmethod
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings and changes for one partition, without reading its logs.
 
         ``analysis.changes`` are those of the fixes before.
         """
 
-    def look_root(self, context: Context) -> RootProposal:
+    def propose_root(self, context: Context) -> RootProposal:
         """Return findings and changes for the root of the log directory, once for all partitions."""
         return RootProposal()
 

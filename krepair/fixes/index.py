@@ -94,7 +94,7 @@ class Index(Fix):
             look_at_indexes(context, touched, depth)
         look_at_transaction_indexes(context, touched, depth)
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR201 to KR207, and the files to replace except those of segments that get new ones anyway."""
         apart = analysis_apart(analysis)
         if apart is not None and index_changes(apart, set())[0]:

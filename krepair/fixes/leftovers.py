@@ -147,7 +147,7 @@ class Leftovers(Fix):
             swaps, indexes = read.get(folder, []), alone.get(folder, IndexSwaps())
             analysis.put(LEFTOVERS_RESULT, _see(analysis, swaps, indexes, context.version))
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR601, the swaps to finish and the files to remove."""
         findings, seen = leftover_findings(analysis), analysis.result(LEFTOVERS_RESULT)
         if seen is None:

@@ -154,7 +154,7 @@ class Markers(Fix):
         if purpose == "plan":  # check compares every .txnindex with its log anyway
             _check_transaction_indexes(context, left_to_us)
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR101, and the segments that are rewritten."""
         decision = analysis.result(MARKERS_RESULT)
         if decision is None:

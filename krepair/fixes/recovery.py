@@ -129,11 +129,11 @@ class Recovery(Fix):
         for range_ in ranges:
             range_.analysis.put(RECOVERY_RESULT, range_.outcome())
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return the files of the range as a recovery would leave them, and the new segment."""
         return (analysis.result(RECOVERY_RESULT) or Recovered()).seen
 
-    def look_root(self, context: Context) -> RootProposal:
+    def propose_root(self, context: Context) -> RootProposal:
         """Return the entries of the recovery points, in the order of the partitions."""
         results = {
             analysis.partition.folder: result

@@ -193,20 +193,20 @@ def see_snapshots(
     """
     from krepair.scan.scan import scan
 
-    looks = [_SnapshotAnalysis(target) if target.parts else None for target in targets]
-    there = [look for look in looks if look is not None]
-    _scan([(look, look.bases[-1]) for look in there if look.needs_end], engine)
-    for look in there:
-        look.begin(rules, clean=clean, always=always, closes=closes)
-    _scan([(look, base) for look in there for base in look.missing()], engine)
-    while wanted := [(look, part) for look in there for part in look.open.wanted()]:
-        for (look, part), result in engine.each(
+    analyses = [_SnapshotAnalysis(target) if target.parts else None for target in targets]
+    with_logs = [analysis for analysis in analyses if analysis is not None]
+    _scan([(analysis, analysis.bases[-1]) for analysis in with_logs if analysis.needs_end], engine)
+    for analysis in with_logs:
+        analysis.begin(rules, clean=clean, always=always, closes=closes)
+    _scan([(analysis, base) for analysis in with_logs for base in analysis.missing()], engine)
+    while wanted := [(analysis, part) for analysis in with_logs for part in analysis.open.wanted()]:
+        for (analysis, part), result in engine.each(
             scan, ((request, request[0].item(*request[1])) for request in wanted)
         ):
-            look.take_part(part, result)
-    for look in there:
-        look.finish(rules)
-    return [None if look is None else look.seen for look in looks]
+            analysis.take_part(part, result)
+    for analysis in with_logs:
+        analysis.finish(rules)
+    return [None if analysis is None else analysis.result for analysis in analyses]
 
 
 def _scan(wanted: Sequence[tuple[_SnapshotAnalysis, int]], engine: Engine) -> None:
@@ -214,9 +214,9 @@ def _scan(wanted: Sequence[tuple[_SnapshotAnalysis, int]], engine: Engine) -> No
         return
     from krepair.scan.scan import scan
 
-    requests = (((look, base), look.item(base, look.start)) for look, base in wanted)
-    for (look, base), result in engine.each(scan, requests):
-        look.take(base, result)
+    requests = (((analysis, base), analysis.item(base, analysis.start)) for analysis, base in wanted)
+    for (analysis, base), result in engine.each(scan, requests):
+        analysis.take(base, result)
 
 
 class _SnapshotAnalysis:
@@ -229,7 +229,7 @@ class _SnapshotAnalysis:
         self.failed: dict[int, str] = {}
         self.start = -1
         self.needed: tuple[int, ...] = ()
-        self.seen = SnapshotFacts((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
+        self.result = SnapshotFacts((), self.bases, self.bases[0], -1, JudgedFiles((), None, False))
         self.open = OpenTransactions(self.bases, {}, self._is_whole, target.gaps)
         self.suspected: dict[SnapshotFile, tuple[Int64s, bool]] = {}
 
@@ -267,7 +267,7 @@ class _SnapshotAnalysis:
         reason = _misnamed_snapshot(self.target.partition) or reason
         recorded, first = self.target.log_start, self.bases[0]
         log_start = recorded if first < recorded <= log_end else first
-        self.seen = self.seen._replace(log_start=log_start, log_end=log_end, left=reason)
+        self.result = self.result._replace(log_start=log_start, log_end=log_end, left=reason)
         try:
             files = tuple(read_snapshot_file(snapshot) for snapshot in self.target.snapshots)
         except OSError as error:
@@ -276,13 +276,13 @@ class _SnapshotAnalysis:
         unknown = next((file for file in files if isinstance(file.damage, UnknownVersion)), None)
         if unknown is not None and unknown.damage is not None:
             reason = reason or f"{unknown.name}: {unknown.damage.text}"
-            self.seen = self.seen._replace(left=reason, unread=(unknown.name, unknown.damage.text))
+            self.result = self.result._replace(left=reason, unread=(unknown.name, unknown.damage.text))
         # A recovery of the first segment loads the snapshot at its base offset if only the recorded log start is lower.
         # Without this that snapshot would be set aside, and its producers lost.
         loads_first = self.target.recovered_from <= first and recorded < first
         above = first - 1 if loads_first else log_start
         judged = judge_files(files, self.bases, above, log_end if log_end >= 0 else INT64_MAX)
-        self.seen = self.seen._replace(files=files, judged=judged)
+        self.result = self.result._replace(files=files, judged=judged)
         if reason:
             return
         state = always or bool(judged.wrong) or (clean and not files)
@@ -305,8 +305,8 @@ class _SnapshotAnalysis:
     def _not_read(self, error: OSError) -> str:
         """Store the error of a file that could not be read, and return it as the reason why nothing is changed."""
         name, text = os.path.basename(str(error.filename or "")), f"could not be read: {why(error)}"
-        self.seen = self.seen._replace(left=self.seen.left or f"{name} {text}", unread=(name, text))
-        return self.seen.left
+        self.result = self.result._replace(left=self.result.left or f"{name} {text}", unread=(name, text))
+        return self.result.left
 
     def _search_open_transactions(self, rules: StateRules, *, clean: bool, state: bool, closes: bool) -> None:
         """Ask about the open transactions of the snapshots that a start reads, or that the state begins with.
@@ -314,7 +314,7 @@ class _SnapshotAnalysis:
         Raises:
             OSError: a snapshot cannot be read.
         """
-        result = self.seen
+        result = self.result
         chosen: dict[SnapshotFile, bool] = {}
         if closes:
             chosen = self._read_at_start()
@@ -335,7 +335,7 @@ class _SnapshotAnalysis:
 
         With False, the start begins with the snapshot only after the wrong snapshots are moved to the backup.
         """
-        result, loaded = self.seen, self.target.start.by_version.values()
+        result, loaded = self.result, self.target.start.by_version.values()
         wrong = {file.name for file, _ in result.judged.wrong}
         limit = min(
             (loaded_log.recovered[0] for loaded_log in loaded if loaded_log.recovered), default=result.log_end
@@ -357,7 +357,7 @@ class _SnapshotAnalysis:
     def _is_whole(self, facts: SegmentFacts) -> bool:
         """Return whether the facts cover every batch that a start reads in the segment."""
         torn = facts.base_offset == self.bases[-1] and facts.summary.damage in _TORN
-        return facts.summary.damage == D_NONE or (torn and facts.end_offset >= self.seen.log_end)
+        return facts.summary.damage == D_NONE or (torn and facts.end_offset >= self.result.log_end)
 
     def _log_end(self) -> tuple[int, str]:
         """Return the log end offset and an empty string, or -1 and why it is not known."""
@@ -382,7 +382,7 @@ class _SnapshotAnalysis:
     def finish(self, rules: StateRules) -> None:
         """Add the stale open transactions and the producer state at the log end, or why the state is unknown."""
         forgotten = tuple(self._forgotten())
-        self.seen = self.seen._replace(forgotten=forgotten)
+        self.result = self.result._replace(forgotten=forgotten)
         if not self.needed:
             return
         reason = next((self.failed[base] for base in self.needed if base in self.failed), "")
@@ -392,7 +392,7 @@ class _SnapshotAnalysis:
                 reason = reason or _damage_reason(known)
         if not reason:
             reason = self._add_state(rules)
-        self.seen = self.seen._replace(left=reason)
+        self.result = self.result._replace(left=reason)
 
     def _forgotten(self) -> Iterator[Forgotten]:
         """Yield the snapshots with stale open transactions, each with its correct content."""
@@ -412,23 +412,23 @@ class _SnapshotAnalysis:
             return loaded
         rows = [self.facts[base].summary.rows for base in self.needed]
         if len(loaded) or any(map(len, rows)):
-            table = ProducerTable(loaded, rows, self.seen.log_start, rules).entries()
+            table = ProducerTable(loaded, rows, self.result.log_start, rules).entries()
         else:
             table = _NO_ENTRIES  # as in most partitions: nobody wrote with a producer id
-        self.seen = self.seen._replace(
+        self.result = self.result._replace(
             data=producer_snapshot.encode_table(table),
             producers=len(table),
             open_transactions=int(np.count_nonzero(table[:, -1] >= 0)),
-            forgets=not self.seen.files and len(table) > 0,
+            forgets=not self.result.files and len(table) > 0,
         )
         return ""
 
     def _loaded(self) -> Int64s | str:
         """Return the producers of the snapshot that the replay starts from, or why they cannot be read."""
-        base = self.seen.judged.base
+        base = self.result.judged.base
         if base is None:
             return _NO_ENTRIES
-        for forgotten in self.seen.rewritten:
+        for forgotten in self.result.rewritten:
             if forgotten.file == base:
                 return producer_snapshot.table(forgotten.data)
         return self._table(base)
@@ -505,7 +505,7 @@ class Snapshots(Fix):
         for analysis, result in zip(touched, results, strict=True):
             analysis.put(SNAPSHOTS_RESULT, result)
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return KR501 to KR506, the snapshot to build, and those to remove."""
         apart = analysis_apart(analysis)
         damaged = apart is not None and any(finding.rule == "KR501" for finding in _beside_swap(apart))

@@ -273,7 +273,7 @@ class Tail(Fix):
             if why:
                 analysis.put(TAIL_RESULT, _left(analysis, why))
 
-    def look(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
+    def propose(self, context: Context, analysis: PartitionAnalysis) -> Proposal:
         """Return findings KR301 to KR305, with the loss that each repair costs, and the changes planned."""
         decided = analysis.result(TAIL_RESULT) or Proposal()
         return decided._replace(findings=damage_findings(context.view, analysis))

@@ -191,7 +191,7 @@ def _is_tight(report: LogDirReport) -> bool:
     return any(shortage_at_start(needs_bytes, needs_files, report.free_bytes, report.free_files))
 
 
-def look_at_everything(context: Context) -> tuple[list[PartitionAnalysis], RootFacts]:
+def analyze_everything(context: Context) -> tuple[list[PartitionAnalysis], RootFacts]:
     """Read one log directory completely, simulate its next start where needed, and let every fix analyze it."""
     analyses = context.analyze_all(named_or_all(context.view, context.options))
     read_logs_and_indexes(context, analyses)
@@ -231,7 +231,7 @@ def _check_one(
     """Analyze one log directory and build its report."""
     view, options = context.view, context.options
     others = [other for other in views if other is not view]
-    analyses, root = look_at_everything(context)
+    analyses, root = analyze_everything(context)
     going = {analysis.partition.folder: deletions_of(analysis, options) for analysis in analyses}
     starting = starting_of(context, others, analyses, root, node, metadata_log, readable, missing)
     lines = tuple(forecast(view, analyses, going, root, context.version, starting))

@@ -103,7 +103,7 @@ PartitionRow = Callable[[AnalyzedDir, PartitionAnalysis], Iterator[Finding]]
 
 def _root_fixes(directory: AnalyzedDir) -> Iterator[Finding]:
     for fix in FIXES:
-        yield from fix.look_root(directory.context).findings
+        yield from fix.propose_root(directory.context).findings
 
 
 def _fixes(directory: AnalyzedDir, analysis: PartitionAnalysis) -> Iterator[Finding]:
@@ -112,7 +112,7 @@ def _fixes(directory: AnalyzedDir, analysis: PartitionAnalysis) -> Iterator[Find
     ends = directory.context.root.result(MISSING_TAILS_RESULT) or ()
     gone = next((tail for tail in ends if tail.folder == analysis.partition.folder), None)
     for fix in FIXES:
-        for finding in fix.look(directory.context, analysis).findings:
+        for finding in fix.propose(directory.context, analysis).findings:
             if gone is None or not (finding.rule == "KR502" or finding.file in gone.orphans):
                 yield finding  # KR312 reports the others
 

@@ -126,7 +126,7 @@ def make_plan(log_dir: str, options: Options, progress: Progress | None = None) 
     check_consents([view], options)
     with contexts(view, options, fixes, partitions, progress) as context_of:
         context = context_of(view)
-        plan = plan_of(context, fixes, look_at_partitions(context, fixes, partitions))
+        plan = plan_of(context, fixes, propose_changes(context, fixes, partitions))
         # The finished plan is checked as ``apply`` would check it: a plan that apply refuses must never be written.
         refused = why_not_started(context) | why_not_begun(plan, view)
         if refused:
@@ -150,9 +150,7 @@ def _plan_without(
     kept = tuple(text for text in losses if parts_of_consent(text)[1] not in refused)
     context.options = with_fields(context.options, accepted_losses=kept)
     context.analyze_all(partitions)  # in their order
-    by_folder = look_at_partitions(
-        context, fixes, [part for part in partitions if part.folder not in refused]
-    )
+    by_folder = propose_changes(context, fixes, [part for part in partitions if part.folder not in refused])
     first = next(fix.name for fix in COMMIT_ORDER if fix in fixes)
     for folder, reason in refused.items():
         by_folder[folder] = {first: Proposal(left=reason)}
@@ -305,7 +303,7 @@ def work_of(fixes: Sequence[Fix], partitions: Sequence[Partition], options: Opti
     return work
 
 
-def look_at_partitions(
+def propose_changes(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[Partition]
 ) -> dict[str, dict[str, Proposal]]:
     """Run the fixes, one after the other: each knows the changes that the fixes before it want.
@@ -320,7 +318,7 @@ def look_at_partitions(
         if fix.of_root:
             continue
         for analysis in analyses:
-            proposal = fix.look(context, analysis)
+            proposal = fix.propose(context, analysis)
             by_folder.setdefault(analysis.partition.folder, {})[fix.name] = proposal
             analysis.changes += proposal.changes
         read_logs_after(
@@ -471,7 +469,7 @@ def _root_plan(
     context: Context, fixes: Sequence[Fix], partitions: Sequence[PartitionPlan]
 ) -> RootPlan | None:
     """Return the changes of the root's files; None if there are none."""
-    proposals = [fix.look_root(context) for fix in fixes]
+    proposals = [fix.propose_root(context) for fix in fixes]
     changes, later = _one_of_each_file([change for proposal in proposals for change in proposal.changes])
     keeper = keeper_of(context.view, [partition.folder for partition in partitions if partition.changes])
     if not changes or not keeper:
@@ -804,7 +802,7 @@ class PreviewReading:
         steady = view._replace(partitions=tuple(without_deleted(partition) for partition in view.partitions))
         context = self.context_of(steady)
         partitions = [partition for partition in steady.partitions if partition.folder in before]
-        return context, look_at_partitions(context, self.fixes, partitions)
+        return context, propose_changes(context, self.fixes, partitions)
 
     def _is_doubtful(self, folder: str, plan: PartitionPlan) -> bool:
         """Return whether damage was met for the first time; the running broker may still have been writing there."""

@@ -385,7 +385,7 @@ class _ObservedState:
     broker_has_run: bool = False
     by_broker: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
-    def look(self, folder: PartitionFolder, journal: Journal) -> None:
+    def read_journal(self, folder: PartitionFolder, journal: Journal) -> None:
         """Read what the journal of a folder says about the next command.
 
         Raises:
@@ -456,7 +456,7 @@ def _applied(work: Work, target: PartitionPlan, observed: _ObservedState) -> Ite
             )
         with folder.tree.keeping_folders():
             journal = folder.journal()
-            observed.look(folder, journal)
+            observed.read_journal(folder, journal)
             states = status_in(folder, target, journal)
             if observed.broker_has_run:
                 by_broker = names_written_since(folder, journal)

@@ -19,7 +19,7 @@ from krepair.cli.views.writers import markdown
 from krepair.errors import LockedError, RefusedError, UsageError
 from krepair.ops import plan as previews
 from krepair.ops.diff import diff_plans
-from krepair.ops.plan import look_at_partitions, make_preview
+from krepair.ops.plan import make_preview, propose_changes
 from krepair.ops.verify import verify_plan
 from krepair.plan.model import PartitionPlan, Plan, Preview
 from krepair.plan.planfile import dumps, loads
@@ -112,12 +112,12 @@ class Busy:
         self.before: list[Callable[[Path], None]] = []
         self.after: list[Callable[[Path], None]] = []
         self.readings = 0
-        monkeypatch.setattr(previews, "look_at_partitions", self.look)
+        monkeypatch.setattr(previews, "propose_changes", self.look)
 
     def look(self, *given: Any) -> Any:
         self.readings += 1
         (self.before.pop(0) if self.before else nothing)(self.folder)
-        found = look_at_partitions(*given)
+        found = propose_changes(*given)
         (self.after.pop(0) if self.after else nothing)(self.folder)
         return found
 
