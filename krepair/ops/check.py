@@ -143,6 +143,9 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
         by_hand = next((finding.command for finding in report.findings if finding.rule == "KR901"), NOTHING)
         if by_hand:
             return by_hand
+        not_read = [finding.rule for finding in report.findings if finding.rule in {"KR805", "KR806"}]
+        if not_read:
+            return Next.of("explain", not_read[0])  # a plan for a version that does not start helps nobody
         fixes = command_for(report.findings, best_ways[report.log_dir])
         known = _with_evidence(report)
         if not known and fixes:
@@ -152,8 +155,8 @@ def _next_command(reports: Sequence[LogDirReport], best_ways: Mapping[str, dict[
             )
         if known:
             return _while_in_use(report, known.more(_FREEING if _is_tight(report) else ()), fixes)
-    codes = sorted({finding.rule for report in reports for finding in report.findings})
-    return Next.of("explain", codes[0]) if codes else NOTHING
+    codes = [(WORST_FIRST[severity_of(one)], one.rule) for report in reports for one in report.findings]
+    return Next.of("explain", min(codes)[1]) if codes else NOTHING
 
 
 def _worst_of(report: LogDirReport) -> int:

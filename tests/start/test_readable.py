@@ -85,6 +85,7 @@ def test_each_version_is_told_of_each_directory(tmp_path: Path, written: str) ->
         assert set(foretold(report).values()) == {"start" if reads else "refuse"}, version
         found = [one.rule for one in report.log_dirs[0].findings if one.rule == "KR805"]
         assert found == ([] if reads else ["KR805"])
+        assert reads or str(report.next_command) == "krepair explain KR805"
     unnamed = checked([log_dir], None)
     assert set(foretold(unnamed).values()) == {"start"}
     assert newest == "4.4"
