@@ -129,7 +129,7 @@ def remove_unused(site: Path) -> None:
 
 def megabytes(path: Path) -> float:
     """Return the size of a file, or of all files in a folder."""
-    files = [path] if path.is_file() else [found for found in path.rglob("*") if found.is_file()]
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files) / 1e6
 
 

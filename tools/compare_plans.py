@@ -54,28 +54,30 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=PARTS, help="only this; may be repeated")
     parser.add_argument("--decisions", action="store_true", help="compare only what is decided")
     parser.add_argument("--record", metavar="FILE", type=Path, help="write the plans of this tree to a file")
-    given = parser.parse_args()
-    parts = given.part or list(PARTS)
-    if given.record:
-        _record(given.record, parts)
+    arguments = parser.parse_args()
+    parts = arguments.part or list(PARTS)
+    if arguments.record:
+        _record(arguments.record, parts)
         return
-    if not given.against:
+    if not arguments.against:
         parser.error("--against is missing")
     with tempfile.TemporaryDirectory(prefix="krepair-trees-") as work:
-        other = Path(given.against)
+        other = Path(arguments.against)
         records = {"here": Path(work) / "here.json", "there": other.resolve()}
         trees = {"here": Path(__file__).resolve().parent.parent}
         if not other.is_file():
             records["there"] = Path(work) / "there.json"
             is_tree = (other / "krepair").is_dir()
-            trees["there"] = other.resolve() if is_tree else _taken_out(given.against, Path(work) / "tree")
+            trees["there"] = (
+                other.resolve() if is_tree else _taken_out(arguments.against, Path(work) / "tree")
+            )
         runs = [_started(tree, records[name], parts) for name, tree in trees.items()]
         codes = [run.wait() for run in runs]
         if any(codes):
             sys.exit("a tree could not make its plans; see above")
         here, there = (json.loads(file.read_text()) for file in records.values())
     there = {name: text for name, text in there.items() if name.partition(" ")[0] in parts}
-    if given.decisions:
+    if arguments.decisions:
         here, there = ({name: decisions(text) for name, text in plans.items()} for plans in (here, there))
     sys.exit(compare(here, there))
 
@@ -161,8 +163,8 @@ def decisions(text: str) -> str:
     decided = {
         "order": [plan["commit"]["order"], plan["commit"]["fence"]],
         "risks": sorted(risk["code"] for risk in plan["risks"]),
-        "partitions": {one["folder"]: _of_partition(one) for one in plan["partitions"]},
-        "root": [_of_change(one) for one in (plan.get("root") or {}).get("changes", ())],
+        "partitions": {partition["folder"]: _of_partition(partition) for partition in plan["partitions"]},
+        "root": [_of_change(change) for change in (plan.get("root") or {}).get("changes", ())],
     }
     return json.dumps(decided, indent=1, sort_keys=True)
 
@@ -175,7 +177,7 @@ def _of_partition(partition: dict[str, Any]) -> dict[str, Any]:
         "span": _only(span, ("start_offset", "end_offset", "limit")),
         "keys": _only(keys, OF_KEYS),
         "evidence": evidence.get("kind", ""),
-        "changes": [_of_change(one) for one in partition.get("changes", ())],
+        "changes": [_of_change(change) for change in partition.get("changes", ())],
     }
 
 
@@ -203,8 +205,10 @@ def _results(change: dict[str, Any]) -> dict[str, list[Any]]:
     if "size_after" in change:
         stays = change["size_after"] >= 0
         results[change["name"]] = [change["size_after"], change["digest_after"]] if stays else []
-    results |= {one["name"]: [one["size_after"], one["digest_after"]] for one in change.get("companions", ())}
-    results |= {one["name"]: [one["size"], one["digest"]] for one in change.get("makes", ())}
+    results |= {
+        file["name"]: [file["size_after"], file["digest_after"]] for file in change.get("companions", ())
+    }
+    results |= {file["name"]: [file["size"], file["digest"]] for file in change.get("makes", ())}
     return results
 
 
@@ -226,13 +230,13 @@ def _record(out: Path, parts: list[str]) -> None:
         "fixtures": _of_fixtures,
     }
     began = time.time_ns()
-    found: dict[str, str] = {}
+    record: dict[str, str] = {}
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="krepair-compared-", dir=memory) as work:
         for part in parts:
             for name, text in makers[part](Path(work)):
-                found[f"{part} {name}"] = comparable(text, began)
-    out.write_text(json.dumps(found))
+                record[f"{part} {name}"] = comparable(text, began)
+    out.write_text(json.dumps(record))
 
 
 def comparable(text: str, began: int) -> str:
@@ -244,11 +248,11 @@ def comparable(text: str, began: int) -> str:
         if isinstance(value, dict):
             top = "format_version" in value
             return {
-                key: plain(one, "digest_of_plan" if top and key == "digest" else key)
-                for key, one in value.items()
+                key: plain(element, "digest_of_plan" if top and key == "digest" else key)
+                for key, element in value.items()
             }
         if isinstance(value, list):
-            return [plain(one) for one in value]
+            return [plain(element) for element in value]
         if name in OF_THE_RUN:
             return "of this run"
         if name == "mtime_ns" and value >= began:
@@ -301,7 +305,7 @@ def _of_fixtures(work: Path) -> Iterator[tuple[str, str]]:
     from tests.builders import NOW_MS
     from tests.fixture_dirs import FIXTURES, unpack
 
-    asked = Options(
+    options_typed = Options(
         engine=EngineName.INLINE,
         now_ms=NOW_MS,
         delete_horizon="4000000000000",
@@ -316,7 +320,7 @@ def _of_fixtures(work: Path) -> Iterator[tuple[str, str]]:
         ):
             for fixes in FIXES:
                 for keep in KEEPS if "," in fixes else KEEPS[:1]:
-                    options = replace(asked, fixes=tuple(fixes.split(",")), keep=keep)
+                    options = replace(options_typed, fixes=tuple(fixes.split(",")), keep=keep)
                     yield (
                         f"{name} {log_dir.name} {fixes} {keep}",
                         _planned(partial(make_plan, str(log_dir), options)),

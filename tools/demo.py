@@ -150,9 +150,9 @@ class Demo:
         say(f"  {'partition':<24} {'.log before':>12} {'.log after':>12} {'left':>6}")
         for folder, size in before.items():
             say(f"  {folder:<24} {size:>12,} {after[folder]:>12,} {after[folder] / size:>6.0%}")
-        total, left = sum(before.values()), sum(after.values())
-        say(f"  {'together':<24} {total:>12,} {left:>12,} {left / total:>6.0%}")
-        if left >= total:
+        total, bytes_after = sum(before.values()), sum(after.values())
+        say(f"  {'together':<24} {total:>12,} {bytes_after:>12,} {bytes_after / total:>6.0%}")
+        if bytes_after >= total:
             raise DemoFailedError("nothing became smaller")
         say("\nThe disk gets the difference back at purge: until then the originals are kept for undo.")
 

@@ -247,9 +247,9 @@ def main() -> None:
     parser.add_argument("name", choices=sorted(MAKERS))
     parser.add_argument("--transactions", type=int, help="per transactional id (bloat), in all (tv2)")
     parser.add_argument("--out", type=Path, default=FIXTURES)
-    given = parser.parse_args()
-    make, usual = MAKERS[given.name]
-    make(given.name, given.transactions or usual, given.out)
+    arguments = parser.parse_args()
+    make, usual = MAKERS[arguments.name]
+    make(arguments.name, arguments.transactions or usual, arguments.out)
 
 
 if __name__ == "__main__":

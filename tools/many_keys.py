@@ -98,10 +98,10 @@ class Watch:
         """Measure every half second until the wave is over."""
         while not self._over.wait(0.5):
             status = Path("/proc/self/status").read_text(encoding="ascii")
-            found = {
+            watched = {
                 line.split(":")[0]: line.split()[1] for line in status.splitlines() if line.startswith("Rss")
             }
-            self.private_bytes = max(self.private_bytes, int(found["RssAnon"]) << 10)
+            self.private_bytes = max(self.private_bytes, int(watched["RssAnon"]) << 10)
             self.scratch_bytes = max(self.scratch_bytes, scratch_bytes(self.scratch))
 
     def timed(self, name: str, size: int, work: Callable[[], Answer]) -> Answer:
@@ -163,10 +163,10 @@ def run(root: Path, keys: int, again: int) -> None:
     )
     shutil.rmtree(scratch)
     os.mkdir(scratch)
-    found = watch.timed(
+    measured_run = watch.timed(
         "verify", size, lambda: proven(folder, Compacted(outcome, prepared[0]), target, scratch=scratch)
     )
-    assert (found.failure, found.why, found.keys) == ("", "", keys), found
+    assert (measured_run.failure, measured_run.why, measured_run.keys) == ("", "", keys), measured_run
     print(f"  peak with mapped files {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MiB")
 
 
@@ -176,12 +176,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--keys", type=int, default=10**8)
     parser.add_argument("--again", type=int, default=25 * 10**6)
-    asked = parser.parse_args()
-    asked.folder.mkdir()
+    options = parser.parse_args()
+    options.folder.mkdir()
     try:
-        run(asked.folder, asked.keys, asked.again)
+        run(options.folder, options.keys, options.again)
     finally:
-        shutil.rmtree(asked.folder)
+        shutil.rmtree(options.folder)
 
 
 if __name__ == "__main__":

@@ -37,10 +37,12 @@ REF = "#/$defs/{name}"
 
 def published() -> dict[str, str]:
     """Return file name below ``docs/schemas/`` -> text, for every schema."""
-    found = {"plan-file.schema.json": plan_schema()}
+    schemas = {"plan-file.schema.json": plan_schema()}
     for verb, types in reports().items():
-        found[f"{verb}.schema.json"] = dump_schema(types) if verb == "dump" else document_schema(verb, types)
-    return {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in found.items()}
+        schemas[f"{verb}.schema.json"] = (
+            dump_schema(types) if verb == "dump" else document_schema(verb, types)
+        )
+    return {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in schemas.items()}
 
 
 def reports() -> dict[str, tuple[Any, ...]]:
@@ -72,9 +74,9 @@ def plan_schema() -> dict[str, Any]:
 
 def document_schema(verb: str, types: tuple[Any, ...]) -> dict[str, Any]:
     """Build the schema of the document that one verb prints: a report, or an error."""
-    (head, error, *found), components = components_of((Head, ErrorBody, *types))
+    (head, error, *bodies), components = components_of((Head, ErrorBody, *types))
     components = {name: _as_object(schema) for name, schema in components.items()}
-    report = found[0] if len(found) == 1 else {"anyOf": found}
+    report = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
     return head_of(f"What krepair {verb} --json prints", DOCUMENT_VERSION) | {
         "allOf": [head],
         "type": "object",
@@ -132,9 +134,9 @@ def _as_object(schema: dict[str, Any]) -> dict[str, Any]:
         "description": schema["description"],
         "type": "object",
         "properties": {
-            one["title"]: {key: value for key, value in one.items() if key != "title"} for one in fields
+            field["title"]: {key: value for key, value in field.items() if key != "title"} for field in fields
         },
-        "required": [one["title"] for one in fields if "default" not in one],
+        "required": [field["title"] for field in fields if "default" not in field],
     }
 
 
@@ -145,15 +147,15 @@ def _as_text(kind: type) -> dict[str, str]:
 
 def structs_of(types: tuple[Any, ...]) -> dict[str, type]:
     """Name -> struct, for all that the types are made of."""
-    found: dict[str, type] = {}
+    structs: dict[str, type] = {}
     waiting: list[Any] = [msgspec.inspect.type_info(each) for each in types]
     while waiting:
         info = waiting.pop()
         struct = getattr(info, "cls", None)
         if struct is not None:
-            if struct.__name__ in found:
+            if struct.__name__ in structs:
                 continue
-            found[struct.__name__] = struct
+            structs[struct.__name__] = struct
         for name in getattr(info, "__struct_fields__", ()):
             value = getattr(info, name)
             if isinstance(value, msgspec.inspect.Type):
@@ -164,7 +166,7 @@ def structs_of(types: tuple[Any, ...]) -> dict[str, type]:
                     for each in value
                     if isinstance(each, msgspec.inspect.Type | msgspec.inspect.Field)
                 ]
-    return found
+    return structs
 
 
 def plain(text: str) -> str:
@@ -174,21 +176,21 @@ def plain(text: str) -> str:
 
 def attributes_of(struct: type) -> dict[str, str]:
     """Return field name -> words, from the ``Attributes`` sections of the struct's docstring and its bases."""
-    found: dict[str, str] = {}
-    for one in reversed(struct.__mro__):
-        found |= _attributes_in(inspect.cleandoc(one.__doc__ or ""))
-    return found
+    texts: dict[str, str] = {}
+    for base in reversed(struct.__mro__):
+        texts |= _attributes_in(inspect.cleandoc(base.__doc__ or ""))
+    return texts
 
 
 def _attributes_in(text: str) -> dict[str, str]:
     _, _, section = text.partition("Attributes:\n")
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     name = ""
     for line in section.splitlines():
         match = re.match(r"    (\w+): (.*)", line)
         if match:
             name = match[1]
-            found[name] = match[2]
+            texts[name] = match[2]
         elif name:
-            found[name] += " " + line.strip()
-    return {field: plain(words) for field, words in found.items()}
+            texts[name] += " " + line.strip()
+    return {field: plain(words) for field, words in texts.items()}

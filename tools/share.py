@@ -110,7 +110,7 @@ def _word(parameter: Any) -> Word:
 
 def man_page() -> str:
     """Build the manual page ``krepair(1)``."""
-    found = verbs()
+    all_verbs = verbs()
     lines = [
         f'.\\" {_roff(_NOTE)}',
         f'.TH KREPAIR 1 "" "krepair {__version__}" "User Commands"',
@@ -118,7 +118,7 @@ def man_page() -> str:
         "krepair \\- repairs and rewrites Apache Kafka log directories offline",
         ".SH SYNOPSIS",
     ]
-    for verb in found:
+    for verb in all_verbs:
         arguments = " ".join(word.value if word.required else f"[{word.value}]" for word in verb.arguments)
         lines += [f"\\fBkrepair {verb.name}\\fR [\\fIOPTIONS\\fR] {_roff(arguments)}".rstrip(), ".br"]
     lines += [
@@ -128,7 +128,7 @@ def man_page() -> str:
         "Text for people goes to standard output, progress to standard error.",
         ".SH COMMANDS",
     ]
-    for verb in found:
+    for verb in all_verbs:
         lines += [f".SS {verb.name}", *_paragraphs(verb.help)]
         for word in (*verb.arguments, *verb.options):
             lines += [".TP", _tag(word), _roff(word.help)]

@@ -61,8 +61,8 @@ def machine() -> str:
         ),
         platform.processor(),
     )
-    said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    java = said.partition("\n")[0]
+    output = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    java = output.partition("\n")[0]
     system = f"{os.cpu_count()} x {cpu}, {platform.system()} {platform.release()}"
     return f"{system}, Python {platform.python_version()}, {java}"
 
@@ -135,9 +135,9 @@ def main() -> int:
             share=chosen.share,
         )
         setting.folder.mkdir(parents=True)
-        found = measured(part, setting, words)
-        found.keep(results)
-        print(found.report(), flush=True)
+        table = measured(part, setting, words)
+        table.keep(results)
+        print(table.report(), flush=True)
         shutil.rmtree(data)
     return 0
 

@@ -101,9 +101,9 @@ def _record(kind: Kind, chance: random.Random) -> Record:
 def _with_own_keys(raw: bytes, offset: int, kind: Kind, chance: random.Random) -> bytearray:
     """Return a batch in which a share of the records have keys that no other record has."""
     new = bytearray(raw)
-    for number, found in enumerate(re.finditer(rb"(key-|consumer-group-)[0-9]{5}", raw)):
+    for number, match in enumerate(re.finditer(rb"(key-|consumer-group-)[0-9]{5}", raw)):
         if chance.random() < kind.own:
-            new[found.end() - 9 : found.end()] = b"%09d" % (offset + number)
+            new[match.end() - 9 : match.end()] = b"%09d" % (offset + number)
     struct.pack_into(">I", new, 17, crc32c.crc32c(new[21:]))
     return bytearray(packed(bytes(new), kind.codec))
 
@@ -219,7 +219,7 @@ def compact(table: Table, setting: Setting) -> None:
             folder = write_log(root, kind, setting.scaled(SIZE))
             logs = Logs(kind, root, folder.name, log_bytes_of(root), options_for(kind, room / "topics.json"))
             stack.enter_context(mock.patch.object(jvm, "QUICK", BROKER_JVM))
-            judges = [stack.enter_context(Judge(one, heap="2g", timeout_s=3600)) for one in VERSIONS]
+            judges = [stack.enter_context(Judge(version, heap="2g", timeout_s=3600)) for version in VERSIONS]
             for _ in range(2):  # all is compiled and warm
                 _in_turns(Table(), room, logs, judges, cold=False)
             for cold in (False, True):

@@ -221,12 +221,12 @@ def make(
     unit = len(make_chunk(0, 1, 1))
     chunk = max(1, CHUNK_BATCHES // unit_batches)
     offset = 0
-    left = max(10 if kind == "markers" else 1, total_bytes // unit)
+    to_write = max(10 if kind == "markers" else 1, total_bytes // unit)
     per_segment = max(1, segment_bytes // unit)
     written = 0
-    while left:
-        here = min(left, per_segment)
-        left -= here
+    while to_write:
+        here = min(to_write, per_segment)
+        to_write -= here
         path = folder / f"{offset:020d}.log"
         with path.open("wb") as file:
             while here:

@@ -56,8 +56,8 @@ def _measure(table: Table, room: Path, partitions: int, runs: int) -> None:
     size = log_bytes_of(clean)
     name = f"{partitions:,} partitions"
 
-    def noted(what: str, spent: Spent, *, cold: bool) -> None:
-        table.note(f"{name}: {what}", size, spent, cold=cold, partitions=partitions)
+    def noted(label: str, spent: Spent, *, cold: bool) -> None:
+        table.note(f"{name}: {label}", size, spent, cold=cold, partitions=partitions)
 
     for cold in (False, True):
         for _ in range(runs):
@@ -65,12 +65,12 @@ def _measure(table: Table, room: Path, partitions: int, runs: int) -> None:
                 if cold:
                     make_cold(clean)
                 noted(verb, done(verb, clean), cold=cold)
-            _recovery(room, killed, lambda what, spent, cold=cold: noted(what, spent, cold=cold), cold=cold)
+            _recovery(room, killed, lambda label, spent, cold=cold: noted(label, spent, cold=cold), cold=cold)
     _loaders(killed, partitions, runs, noted)
     for version in VERSIONS:
         table.against(f"{name}: plan + apply --fix recovery", f"{name}: start of {version} after a kill")
-    for what, count in _calls(room).items():
-        table.fact(f"calls a partition: {what}", count)
+    for label, count in _calls(room).items():
+        table.fact(f"calls a partition: {label}", count)
 
 
 def _recovery(room: Path, killed: Path, noted: Callable[[str, Spent], None], *, cold: bool) -> None:
@@ -97,7 +97,7 @@ def _recovery(room: Path, killed: Path, noted: Callable[[str, Spent], None], *, 
 def _loaders(killed: Path, partitions: int, runs: int, noted: Callable[..., None]) -> None:
     """Measure the broker's own loader, which opens all partitions one after another, in place and so on copies."""
     with ExitStack() as stack:
-        judges = [stack.enter_context(Judge(one, heap="1g", timeout_s=900)) for one in VERSIONS]
+        judges = [stack.enter_context(Judge(version, heap="1g", timeout_s=900)) for version in VERSIONS]
         for judge in judges:
             for run in range(-1, 2 * runs):
                 root = Path(tempfile.mkdtemp(dir=killed.parent)) / "started"  # see ``_recovery``

@@ -96,8 +96,8 @@ def _cleaner(table: Table, setting: Setting, version: str, kind: str, made: Made
             passes = _passes(setting, judge, made, most=_MOST_PASSES)
             table.note(f"{kind}: cleaner of {version}, first pass", made.log_bytes, passes[0])
             together = passes[0]
-            for one in passes[1:]:
-                together = together.more(one)
+            for next_pass in passes[1:]:
+                together = together.more(next_pass)
             table.note(f"{kind}: cleaner of {version}, to the fixpoint", made.log_bytes, together)
         for _ in range(setting.runs):
             [first] = _passes(setting, judge, made, most=1, cold=True)
@@ -141,9 +141,9 @@ def _copying(table: Table, setting: Setting, made: Made) -> None:
 
 def _written(target: Path, data: bytes, kept: int) -> None:
     with target.open("wb", buffering=0) as file:
-        left = kept
-        while left > 0:
-            left -= file.write(data[: min(left, 1 << 20)])
+        to_write = kept
+        while to_write > 0:
+            to_write -= file.write(data[: min(to_write, 1 << 20)])
         os.fsync(file.fileno())
 
 
@@ -154,10 +154,10 @@ def two(table: Table, setting: Setting) -> None:
     count -= count % 2
     for _ in range(setting.often):
         for verb in ("crc32c", "scan"):
-            [one] = loaded.go(loaded.started(setting, verb, made.folder, *range(count)))
+            [run] = loaded.go(loaded.started(setting, verb, made.folder, *range(count)))
             halves = [loaded.started(setting, verb, made.folder, *range(first, count, 2)) for first in (0, 1)]
             both = [answer.spent for answer in loaded.go(*halves)]
-            table.note(f"one process: {verb}", made.log_bytes, one.spent)
+            table.note(f"one process: {verb}", made.log_bytes, run.spent)
             later = max(both, key=lambda spent: spent.wall)
             table.note(
                 f"two processes: {verb}", made.log_bytes, both[0].more(both[1])._replace(wall=later.wall)

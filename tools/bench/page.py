@@ -145,15 +145,15 @@ GOALS: Final = (
 
 def section(kept: list[Kept]) -> str:
     """Build the section in Markdown: goals, then every part."""
-    tables = {one.part: one.table for one in kept}
+    tables = {part.part: part.table for part in kept}
     goals = [
         "| goal, by CPU time | wanted | found | reached |",
         "|---|---:|---:|---|",
         *(goal.row(tables) for goal in GOALS),
     ]
-    commits = sorted({one.commit for one in kept})
+    commits = sorted({part.commit for part in kept})
     blocks = [f"### Goals\n\nCommits: {', '.join(commits) or 'none'}.", "\n".join(goals)]
-    return "\n\n".join([*blocks, *(one.report() for one in kept)])
+    return "\n\n".join([*blocks, *(part.report() for part in kept)])
 
 
 def write(kept: list[Kept]) -> None:

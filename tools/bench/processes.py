@@ -86,8 +86,8 @@ def start(table: Table, setting: Setting) -> None:
         for name, work in works.items():
             work()
             took = [work() for _ in range(2 * setting.often)]
-            table.fact(f"{name}, least CPU time (s)", min(one.cpu or 0.0 for one in took))
-            table.fact(f"{name}, median wall time (s)", statistics.median(one.wall for one in took))
+            table.fact(f"{name}, least CPU time (s)", min(run.cpu or 0.0 for run in took))
+            table.fact(f"{name}, median wall time (s)", statistics.median(run.wall for run in took))
 
 
 class Command(NamedTuple):

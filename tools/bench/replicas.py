@@ -78,9 +78,9 @@ def _in_turns(table: Table, name: str, roots: Mapping[int, Path], options: Optio
     expected = m.HARMLESS if name == CLEANED else m.BYTE_EQUAL
 
     def compared() -> None:
-        [found] = compare(sides, options).partitions
-        assert found.verdict == expected, found
-        assert found.records_read is (name == CLEANED)
+        [verdict] = compare(sides, options).partitions
+        assert verdict.verdict == expected, verdict
+        assert verdict.records_read is (name == CLEANED)
 
     def peer() -> None:
         for root in roots.values():
@@ -92,11 +92,11 @@ def _in_turns(table: Table, name: str, roots: Mapping[int, Path], options: Optio
     works = {f"replicas, {name}: compare": compared, f"replicas, {name}: {PEERS[name]}": peer}
     size = sum(log_bytes_of(root) for root in roots.values())
     for run in range(-1, 2 * runs):
-        for what, work in works.items():
+        for label, work in works.items():
             if run >= runs:
                 for root in roots.values():
                     make_cold(root)
             spent = spent_by(work)
             if run >= 0:  # once before all is compiled and warm
-                table.note(what, size, spent, cold=run >= runs)
+                table.note(label, size, spent, cold=run >= runs)
     table.against(*works)

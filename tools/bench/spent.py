@@ -85,7 +85,7 @@ def timed_tasks(clock: Callable[[], float]) -> Iterator[dict[str, float]]:
 
 def _own_cpu() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def bytes_read(process: int | None = None) -> int:

@@ -43,12 +43,12 @@ class Line:
     @property
     def cpu(self) -> float | None:
         """Least CPU time of one run in seconds: other work on the machine can only add to it."""
-        return min((one.cpu for one in self.warm or self.cold if one.cpu is not None), default=None)
+        return min((run.cpu for run in self.warm or self.cold if run.cpu is not None), default=None)
 
     @property
     def readings(self) -> float | None:
         """Number of times that the logs were read."""
-        read = [one.read for one in self.warm or self.cold if one.read is not None]
+        read = [run.read for run in self.warm or self.cold if run.read is not None]
         return median(read) / self.log_bytes if read else None
 
     def seconds(self, measure: str) -> float | None:
@@ -56,7 +56,7 @@ class Line:
         if measure == MEASURES[0]:
             return self.cpu
         runs = self.warm if measure == MEASURES[1] else self.cold
-        return median(one.wall for one in runs) if runs else None
+        return median(run.wall for run in runs) if runs else None
 
     def row(self) -> str:
         """Format the line in Markdown, below ``HEAD``."""

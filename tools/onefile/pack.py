@@ -77,8 +77,8 @@ def _libraries_of(path: Path) -> Iterator[Path]:
     for line in ended.stdout.splitlines():
         if "not found" in line:
             raise CannotBuildError(f"{path} needs a library that this machine does not have: {line.strip()}")
-        if found := _LIBRARY.match(line):
-            yield Path(found[1])
+        if match := _LIBRARY.match(line):
+            yield Path(match[1])
 
 
 def _copy_interpreter(tree: Path) -> None:
@@ -104,7 +104,7 @@ def _copy_libraries(tree: Path) -> str:
     libraries, loader = tree / "lib", ""
     libraries.mkdir(exist_ok=True)
     programs = [tree / "bin/python3", *(path for path in tree.rglob("*.so*") if path.is_file())]
-    for library in {found for program in programs for found in _libraries_of(program)}:
+    for library in {path for program in programs for path in _libraries_of(program)}:
         if library.is_relative_to(tree):
             continue
         shutil.copy(library, libraries / library.name)

@@ -112,17 +112,17 @@ def whole_round(tree: Tree) -> None:
     for path in (work, *work.rglob("*")):
         os.chown(path, tree.user, tree.user)
     before, plan, inside = state_of(logs), "/tmp/work/one.krplan", "/tmp/work/logs"
-    said = tree.run("check", inside, expected=FOUND)
-    said += tree.run("plan", inside, "--fix", "index", "--out", plan, expected=FOUND)
-    said += tree.run("apply", plan, expected=DONE)
-    said += tree.run("verify", plan, expected=DONE)
+    output = tree.run("check", inside, expected=FOUND)
+    output += tree.run("plan", inside, "--fix", "index", "--out", plan, expected=FOUND)
+    output += tree.run("apply", plan, expected=DONE)
+    output += tree.run("verify", plan, expected=DONE)
     if state_of(logs) == before:
         raise TrialFailedError("apply changed nothing")
-    said += tree.run("undo", plan, expected=DONE)
+    output += tree.run("undo", plan, expected=DONE)
     if state_of(logs) != before:
         raise TrialFailedError("undo did not bring every byte, name and time back")
-    if "compiling" in said:
-        raise TrialFailedError(f"a kernel was compiled:\n{said}")
+    if "compiling" in output:
+        raise TrialFailedError(f"a kernel was compiled:\n{output}")
     shutil.rmtree(work)
 
 
@@ -132,10 +132,10 @@ def refused(tree: Tree, *parts: str) -> None:
     Raises:
         TrialFailedError: it did not say so in one line with these parts.
     """
-    said = tree.run("--version", expected=REFUSED)
-    if said.count("\n") != 1 or not all(part in said for part in (*parts, "KREPAIR_CACHE_DIR=DIR")):
-        raise TrialFailedError(f"not the one sentence with {parts}: {said}")
-    print(f"    {said.strip()}")
+    output = tree.run("--version", expected=REFUSED)
+    if output.count("\n") != 1 or not all(part in output for part in (*parts, "KREPAIR_CACHE_DIR=DIR")):
+        raise TrialFailedError(f"not the one sentence with {parts}: {output}")
+    print(f"    {output.strip()}")
 
 
 def mount(*words: str) -> None:
@@ -168,10 +168,10 @@ class Trials:
     def an_empty_tree(self) -> None:
         """Try a tree with nothing but /proc and /tmp."""
         tree = self.tree("empty")
-        said = tree.run("--version", expected=DONE)
-        if said.count("\n") != 1 or "/tmp/krepair-0" not in said:
-            raise TrialFailedError(said)
-        print(f"    {said.strip()}")
+        output = tree.run("--version", expected=DONE)
+        if output.count("\n") != 1 or "/tmp/krepair-0" not in output:
+            raise TrialFailedError(output)
+        print(f"    {output.strip()}")
         if tree.run("--version", expected=DONE):
             raise TrialFailedError("the second start said something")
         whole_round(tree)
@@ -238,11 +238,11 @@ class Trials:
         """Try two first starts at the same time."""
         tree = self.tree("two")
         both = [tree.begin("--version") for _ in range(2)]
-        said = [process.communicate() for process in both]
+        outputs = [process.communicate() for process in both]
         if [process.returncode for process in both] != [DONE, DONE]:
-            raise TrialFailedError(str(said))
-        if sorted(len(errors.splitlines()) for _, errors in said) != [0, 1]:
-            raise TrialFailedError(f"it was not unpacked once: {said}")
+            raise TrialFailedError(str(outputs))
+        if sorted(len(errors.splitlines()) for _, errors in outputs) != [0, 1]:
+            raise TrialFailedError(f"it was not unpacked once: {outputs}")
 
     def killed(self) -> None:
         """Kill unpackings at many moments, and check that their remains are removed."""
@@ -253,9 +253,9 @@ class Trials:
             process.send_signal(signal.SIGKILL)
             process.communicate()
         tree.run("--version", expected=DONE)
-        left = sorted(path.name[:4] for path in (tree.root / "tmp/krepair-0").iterdir())
-        if len(left) != 2 or "new-" in left:
-            raise TrialFailedError(f"left: {left}")
+        names_left = sorted(path.name[:4] for path in (tree.root / "tmp/krepair-0").iterdir())
+        if len(names_left) != 2 or "new-" in names_left:
+            raise TrialFailedError(f"left: {names_left}")
 
     def a_file_that_is_gone(self) -> None:
         """Try a copy from which a cleaner of old files removed one."""
@@ -302,9 +302,9 @@ class Trials:
         """Check that Spark is refused in one sentence."""
         tree = self.tree("spark")
         unpack_into(FIXTURE, tree.root / "tmp/work")
-        said = tree.run("check", "/tmp/work/logs", "--engine", "spark", expected=REFUSED)
-        if "--engine inline" not in said:
-            raise TrialFailedError(said)
+        output = tree.run("check", "/tmp/work/logs", "--engine", "spark", expected=REFUSED)
+        if "--engine inline" not in output:
+            raise TrialFailedError(output)
 
     def all(self) -> list[Callable[[], None]]:
         """Run every scene."""

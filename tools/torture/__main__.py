@@ -179,55 +179,57 @@ PARTS: Final = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the programme; gives 0 if nothing was wrong, 1 otherwise."""
-    given = _parser().parse_args(arguments)
-    if given.goals and not set(given.part or ()) <= goals.GOALS.keys():
+    options = _parser().parse_args(arguments)
+    if options.goals and not set(options.part or ()) <= goals.GOALS.keys():
         print(f"--goals: the parts that have one are {', '.join(goals.GOALS)}", file=sys.stderr)
         return 64
-    if given.goals and given.report:
-        return _report_goals(given)
+    if options.goals and options.report:
+        return _report_goals(options)
     here = commit_here()
-    if given.goals and not given.forget and (why := goals.why_not_here(_folder_of(given), here)):
+    if options.goals and not options.forget and (why := goals.why_not_here(_folder_of(options), here)):
         print(f"--goals: {why}", file=sys.stderr)
         return 64
     faults.start_again(["-m", "tools.torture", *(sys.argv[1:] if arguments is None else arguments)])
     faults.own_control()  # its file goes now, whichever parts are run
     parts = {part.name: part for part in PARTS}
-    with tempfile.TemporaryDirectory(prefix="krepair-torture-", dir=given.on or _memory()) as work:
-        if given.replay:
-            return _replay(parts, given.replay, Path(work))
-        chosen = [parts[name] for name in given.part or (goals.GOALS if given.goals else parts)]
+    with tempfile.TemporaryDirectory(prefix="krepair-torture-", dir=options.on or _memory()) as work:
+        if options.replay:
+            return _replay(parts, options.replay, Path(work))
+        chosen = [parts[name] for name in options.part or (goals.GOALS if options.goals else parts)]
         file_system = file_system_of(Path(work))
         states = [
             State(
-                None if given.forget else _folder_of(given),
+                None if options.forget else _folder_of(options),
                 part.name,
                 file_system if part.on_disk else "",
-                seconds=given.seconds,
-                samples=given.samples or (goals.GOALS[part.name].samples if given.goals else None),
-                scenes=given.scene,
-                enough=goals.is_reached if given.goals else lambda state: False,
+                seconds=options.seconds,
+                samples=options.samples or (goals.GOALS[part.name].samples if options.goals else None),
+                scenes=options.scene,
+                enough=goals.is_reached if options.goals else lambda state: False,
                 commit=here,
             )
             for part in chosen
         ]
-        if not given.report:
+        if not options.report:
             for part, state in zip(chosen, states, strict=True):
-                if given.goals:
-                    for seeds in goals.seeds_until_reached(state, given.seeds.start if given.seeds else 0):
+                if options.goals:
+                    for seeds in goals.seeds_until_reached(
+                        state, options.seeds.start if options.seeds else 0
+                    ):
                         _run(part, state, seeds, Path(work))
                 else:
-                    _run(part, state, given.seeds or range(part.seeds), Path(work))
+                    _run(part, state, options.seeds or range(part.seeds), Path(work))
     print(table(chosen, states))
-    if given.goals and not given.forget:
-        return _report_goals(given)
+    if options.goals and not options.forget:
+        return _report_goals(options)
     return 1 if any(state.all_wrong for state in states) else 0
 
 
-def _report_goals(given: argparse.Namespace) -> int:
+def _report_goals(options: argparse.Namespace) -> int:
     """Print the table of the goals; return 0 if all are reached on one commit, 1 otherwise."""
-    found = goals.all_lines(_folder_of(given), given.part or goals.GOALS)
-    print(goals.table(found))
-    return 0 if goals.is_one_programme(found) else 1
+    lines = goals.all_lines(_folder_of(options), options.part or goals.GOALS)
+    print(goals.table(lines))
+    return 0 if goals.is_one_programme(lines) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -292,9 +294,9 @@ def _run(part: Part, state: State, seeds: range, work: Path) -> None:
     module.run(seeds, work, state)
 
 
-def _folder_of(given: argparse.Namespace) -> Path:
+def _folder_of(options: argparse.Namespace) -> Path:
     """Return the folder of the state: goals use other samples, so their units differ."""
-    return Path(given.state) / "goals" if given.goals else Path(given.state)
+    return Path(options.state) / "goals" if options.goals else Path(options.state)
 
 
 def _replay(parts: dict[str, Part], text: str, work: Path) -> int:
@@ -319,7 +321,7 @@ def table(parts: Sequence[Part], states: Sequence[State]) -> str:
         if not state.date:
             continue
         shown = ", ".join(f"{count:,} {name}" for name, count in sorted(figures.items()))
-        on = f"{state.file_system or 'any'} | {', '.join(one or '?' for one in state.commits)}"
+        on = f"{state.file_system or 'any'} | {', '.join(commit or '?' for commit in state.commits)}"
         lines.append(f"| {part.about} | {on} | {state.date} | {shown} | {wrong:,} |")
     lines.append("")
     lines.append(f"Linux {platform.release()}, Python {platform.python_version()}")

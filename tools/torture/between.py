@@ -149,15 +149,15 @@ def place(scene: Scene, name: str, path: Path) -> tuple[str, ...]:
 def make(version: str, seed: int, work: Path, victims: int) -> tuple[Episode, Broker]:
     """Write all trees of an episode, register their topics with a broker, and plan each."""
     rng = random.Random(f"{version} {seed}")
-    found: list[tuple[str, Scene, str, tuple[str, ...], Path]] = []
+    cases: list[tuple[str, Scene, str, tuple[str, ...], Path]] = []
     for name in SCENES:
         scene = build(name)
         for kind in ("before", "after", *(f"victim{number}" for number in range(victims))):
             path = work / f"{name}-{kind}"
             folders = place(scene, f"{name}.{kind}", path)
-            found.append((f"{name}.{kind}", scene, kind.rstrip("0123456789"), folders, path))
+            cases.append((f"{name}.{kind}", scene, kind.rstrip("0123456789"), folders, path))
     topics: dict[str, Topic] = {}
-    for _, scene, _, folders, _ in found:
+    for _, scene, _, folders, _ in cases:
         policy = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
         config = {"retention.ms": "-1", "segment.bytes": "1500", "delete.retention.ms": "86400000"}
         config |= policy if _compacts(scene) else {"cleanup.policy": "delete"}
@@ -165,10 +165,10 @@ def make(version: str, seed: int, work: Path, victims: int) -> tuple[Episode, Br
             topic, _, number = folder.rpartition("-")
             most = max(int(number) + 1, topics[topic].partitions if topic in topics else 0)
             topics[topic] = Topic(most, config)
-    broker = broker_on(version, [path for *_, path in found], topics, work / "broker", cleaner=True)
+    broker = broker_on(version, [path for *_, path in cases], topics, work / "broker", cleaner=True)
     broker.props |= _PROPS
     episode = Episode(version, seed, [], {}, Counter(), [])
-    for name, scene, kind, folders, path in found:
+    for name, scene, kind, folders, path in cases:
         keep = rng.choice(KEEPS) if kind == "victim" else "inplace"
         options = scene.options
         plan = make_plan(os.fspath(path), replace(options, keep=keep, broker_version=version))
@@ -241,13 +241,13 @@ def read(broker: Broker, trees: Sequence[Tree]) -> dict[str, dict[tuple[str, int
 
 
 def judge(
-    episode: Episode, found: Mapping[str, Mapping[tuple[str, int], Records]], known: bytes, when: str
+    episode: Episode, records_served: Mapping[str, Mapping[tuple[str, int], Records]], known: bytes, when: str
 ) -> None:
     """Hold what every tree serves against its twins."""
     twins = {tree.name: tree for tree in episode.trees if tree.kind != "victim"}
     for tree in episode.trees:
         own = tree.scene.name
-        for isolation, served in found.items():
+        for isolation, served in records_served.items():
             for topic, number in tree.partitions:
                 name = topic.removeprefix(f"{tree.name}.")
                 mine = served.get((topic, number))
@@ -289,9 +289,10 @@ def _unlike(mine: Records, right: Sequence[Records | None]) -> str:
     return f"first {place}, {twice} offsets twice"
 
 
-def _equal_at_first(one: Records, other: Records) -> int:
+def _equal_at_first(first: Records, other: Records) -> int:
     return next(
-        (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+        (at for at, (a, b) in enumerate(zip(first, other, strict=False)) if a != b),
+        min(len(first), len(other)),
     )
 
 
@@ -320,7 +321,9 @@ def verbs(episode: Episode, runner: Runner, round_number: int) -> None:
                 if changed:
                     episode.blame(tree, f"{word} ended with {ended.code}, but:\n{changed}")
             elif word == "undo" and ended.code == 0 and not _compacts(tree.scene):
-                twin = next(one for one in episode.trees if one.name == f"{tree.scene.name}.before")
+                twin = next(
+                    candidate for candidate in episode.trees if candidate.name == f"{tree.scene.name}.before"
+                )
                 wrong = _not_put_back(tree, twin)
                 if wrong:
                     episode.blame(tree, f"undo ended with 0, but {wrong}")
@@ -337,7 +340,7 @@ def _not_put_back(tree: Tree, twin: Tree) -> str:
         if not partition.changes:
             continue
         folder = partition.folder.removeprefix(f"{tree.name}.")
-        logs = sorted(one.name for one in partition.files if one.name.endswith(".log"))
+        logs = sorted(file.name for file in partition.files if file.name.endswith(".log"))
         for name in logs[:-1]:
             path = tree.placed.path / partition.folder / name
             of_twin = twin.placed.path / f"{twin.name}.{folder}" / name
@@ -416,12 +419,12 @@ def _serve(episode: Episode, broker: Broker, runner: Runner) -> None:
     episode.figures += Counter({"steps": steps, "starts of a broker": 1})
 
 
-def _blame_start(episode: Episode, broker: Broker, said: str) -> None:
+def _blame_start(episode: Episode, broker: Broker, output: str) -> None:
     """Keep and name the trees that the broker did not load to their ends, after a failed start."""
     log = broker.log()
     begun = set(re.findall(r"partition=([^,\]]+)", log))
     loaded = set(re.findall(r"partition=([^,]+), dir[^\n]*Completed load", log))
-    error = next((line for line in log.splitlines() if "Exception" in line), said[-300:])
+    error = next((line for line in log.splitlines() if "Exception" in line), output[-300:])
     if _is_by_its_own_cleaner(episode):
         episode.figures[f"starts of {episode.version} that KAFKA-8443 prevents"] += 1
         return

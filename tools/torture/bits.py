@@ -125,8 +125,8 @@ def journal_bits(site: Site, seed: int, most: int, only: int = -1, moment: str =
                 count += 1
                 why = _journal_answer(site, damaged, path, verb, expected)
                 if why:
-                    what = f"{path.rpartition('~')[0]} journal, {name}, bit {bit}, {verb}"
-                    wrong.append(Wrong(what, why, _case(site, "journal", bit, seed, name)))
+                    label = f"{path.rpartition('~')[0]} journal, {name}, bit {bit}, {verb}"
+                    wrong.append(Wrong(label, why, _case(site, "journal", bit, seed, name)))
     return Tried(count, wrong)
 
 
@@ -139,16 +139,14 @@ def _journal_answer(site: Site, state: State, path: str, verb: str, expected: Tr
     site.real_tree.put(state)
     outcome = site.run(verb)
     folder = path.partition("/")[0]
-    found = by_partition(public_tree(read_state(site.watch))).get(folder)
+    tree = by_partition(public_tree(read_state(site.watch))).get(folder)
     was, wanted = by_partition(public_tree(state)).get(folder), by_partition(expected).get(folder)
     if outcome.code == 0:
-        return "" if found == wanted else f"{verb} ends with 0, {folder} is not as it should be"
+        return "" if tree == wanted else f"{verb} ends with 0, {folder} is not as it should be"
     if outcome.code not in _REFUSALS:
         return f"{verb} ends with {outcome.code}: {outcome.said}"
     return (
-        ""
-        if found in (was, wanted)
-        else f"{verb} ends with {outcome.code} and left a mixture: {outcome.said}"
+        "" if tree in (was, wanted) else f"{verb} ends with {outcome.code} and left a mixture: {outcome.said}"
     )
 
 
@@ -169,8 +167,8 @@ def staged_bits(site: Site, seed: int, most: int, only: int = -1) -> Tried:
         outcome, state = _disturbed(site, moments[moment], flip_one)
         why = _never_put_in_place(site, outcome, state, names[0]) if names else ""
         if why:
-            what = f"staged {os.path.relpath(names[0], site.root)}"
-            wrong.append(Wrong(what, why, _case(site, "staged", number, seed)))
+            label = f"staged {os.path.relpath(names[0], site.root)}"
+            wrong.append(Wrong(label, why, _case(site, "staged", number, seed)))
     return Tried(len(numbers), wrong)
 
 
@@ -226,15 +224,15 @@ def _flip_in(path: str, share: float) -> None:
 
 def _never_put_in_place(site: Site, outcome: Outcome, state: State, name: str) -> str:
     """Return the fault after an apply with one disturbed staged file."""
-    found = public_tree(state)
+    tree = public_tree(state)
     if outcome.code == 0:
-        return "" if found == site.after else f"apply ends with 0, other than it should: {outcome.said}"
+        return "" if tree == site.after else f"apply ends with 0, other than it should: {outcome.said}"
     if outcome.code not in _REFUSALS:
         return f"apply ends with {outcome.code}: {outcome.said}"
     # What is staged for the root lies in a partition folder, too.
     folder = "" if "~root/" in name else os.path.relpath(name, site.root).partition("/")[0]
-    for path, seen in found.items():
-        if path.rpartition("/")[0] == folder and seen not in (site.before.get(path), site.after.get(path)):
+    for path, entry in tree.items():
+        if path.rpartition("/")[0] == folder and entry not in (site.before.get(path), site.after.get(path)):
             return f"apply ends with {outcome.code} and left {path} neither old nor new: {outcome.said}"
     return ""
 
@@ -270,8 +268,8 @@ def staged_exchanged(site: Site, seed: int, most: int, only: int = -1) -> Tried:
         count += 1
         why = _never_put_in_place(site, outcome, state, names[0])
         if why:
-            what = " and ".join(os.path.relpath(name, site.root) for name in names)
-            wrong.append(Wrong(f"exchanged {what}", why, _case(site, "exchanged", number, seed)))
+            label = " and ".join(os.path.relpath(name, site.root) for name in names)
+            wrong.append(Wrong(f"exchanged {label}", why, _case(site, "exchanged", number, seed)))
     return Tried(count, wrong)
 
 
@@ -313,8 +311,8 @@ def _kept_answer(site: Site, state: State, path: str, share: float) -> str:
     healed = now._replace(data=now.data | {now.files[path]: state.data[node]})
     site.real_tree.put(healed)
     again = site.run("undo")
-    found = public_tree(read_state(site.watch))
-    if again.code != 0 or found != site.before:
+    tree = public_tree(read_state(site.watch))
+    if again.code != 0 or tree != site.before:
         return f"with the right bytes again undo ends with {again.code}: {again.said}"
     return ""
 
@@ -337,11 +335,11 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
     """Try every kind in every scene; with ``state.samples`` that many cases of each."""
     for seed in seeds:
         for name in SCENES:
-            left = [kind for kind in KINDS if not state.is_done(f"{name}:{seed}:{kind}")]
-            if not left or state.time_is_up():
+            remaining = [kind for kind in KINDS if not state.is_done(f"{name}:{seed}:{kind}")]
+            if not remaining or state.time_is_up():
                 continue
             with placed(build(name, seed), workdir) as site:
-                for kind in left:
+                for kind in remaining:
                     if state.time_is_up():
                         break
                     every = name == SMALL and kind in ("plan", "journal")

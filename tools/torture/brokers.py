@@ -60,16 +60,16 @@ def trees_of(name: str, seed: int, most: int, workdir: Path) -> Iterator[Tree]:
         applied = site.record(("apply",))
         yield Tree("before", name, f"{name}.before.", site.original)
         yield Tree("after", name, f"{name}.after.", applied.end)
-        found: list[Tree] = []
+        results: list[Tree] = []
         for history in ("apply", "undo"):
             case = Case(name, seed, history)
             recording = applied if history == "apply" else site.record(HISTORIES[history])
             for trial in trials(site, recording, seed=case.words, per_point=case.per_point):
                 at = case._replace(point=trial.point, choice=trial.choice)
-                found.append(
+                results.append(
                     Tree(str(at), name, f"{name}.{history}.{trial.point}.{trial.choice}.", trial.state)
                 )
-        yield from random.Random(f"{name} {seed}").sample(found, min(most, len(found)))
+        yield from random.Random(f"{name} {seed}").sample(results, min(most, len(results)))
 
 
 def write(tree: Tree, root: Path) -> dict[str, set[int]]:
@@ -123,7 +123,7 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
             for isolation in ("read_uncommitted", "read_committed")
         }
         broker.stop()
-    wrong = [("all", f"{version}: nothing was read") for found in served.values() if not any(found.values())]
+    wrong = [("all", f"{version}: nothing was read") for rows in served.values() if not any(rows.values())]
     for tree in trees:
         allowed = [
             other for other in trees if other.scene == tree.scene and other.case in ("before", "after")
@@ -131,9 +131,9 @@ def start(version: str, trees: list[Tree], work: Path) -> list[tuple[str, str]]:
         for topic in sorted(topic for topic in topics if topic.startswith(tree.prefix)):
             name = topic.removeprefix(tree.prefix)
             for number in sorted(topics[topic]):
-                for isolation, found in served.items():
-                    right = {found.get((other.prefix + name, number)) for other in allowed}
-                    mine = found.get((topic, number))
+                for isolation, rows in served.items():
+                    right = {rows.get((other.prefix + name, number)) for other in allowed}
+                    mine = rows.get((topic, number))
                     if mine is None or mine not in right:
                         count = "nothing" if mine is None else f"{len(mine)} records"
                         wrong.append(

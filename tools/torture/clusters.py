@@ -32,14 +32,14 @@ def play(mode: str, version: str, seed: int, work: Path) -> Figures:
     try:
         if mode == HEALTHY:
             return healthy_brokers.play(version, seed, work)
-        found = histories.play(version, mode, seed, work)
+        history = histories.play(version, mode, seed, work)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if mode != ALONE:
-        return found
-    found.counts["partitions that diverged without the rule"] = len(found.diverged)
-    found.wrong = [] if found.diverged else ["krepair removed what others still need, and nobody noticed"]
-    return found
+        return history
+    history.counts["partitions that diverged without the rule"] = len(history.diverged)
+    history.wrong = [] if history.diverged else ["krepair removed what others still need, and nobody noticed"]
+    return history
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
@@ -50,10 +50,10 @@ def run(seeds: range, workdir: Path, state: State) -> None:
                 unit = f"{mode}:{version}:{seed}"
                 if state.is_done(unit) or state.time_is_up():
                     continue
-                found = play(mode, version, seed, workdir / "cluster")
-                for text in found.wrong:
+                history = play(mode, version, seed, workdir / "cluster")
+                for text in history.wrong:
                     state.wrong(unit, text)
-                state.keep(unit, found.counts)
+                state.keep(unit, history.counts)
 
 
 def replay(text: str, workdir: Path) -> list[str]:

@@ -149,62 +149,62 @@ class Copied:
         copy(placed.path, case.way)
         was = look(placed.path)
         ended = self._run(case.verb, placed)
-        found = look(placed.path)
-        said = f"{case.verb} ends with {int(ended.code)}: {ended.said}"
+        tree = look(placed.path)
+        text = f"{case.verb} ends with {int(ended.code)}: {ended.said}"
         if ended.code is not ExitCode.DONE and ended.code not in {*_REFUSED, ExitCode.FOUND}:
-            return said
-        if case.verb == "verify" and found != was:
-            return f"{said}; it changed something"
-        if case.verb == "purge" and ended.code is not ExitCode.DONE and visible(found) != visible(was):
-            return f"{said}; it changed what a broker reads"
+            return text
+        if case.verb == "verify" and tree != was:
+            return f"{text}; it changed something"
+        if case.verb == "purge" and ended.code is not ExitCode.DONE and visible(tree) != visible(was):
+            return f"{text}; it changed what a broker reads"
         if case.verb == "purge" and ended.code is ExitCode.DONE:
-            return self._purged(visible(found), case, said)
+            return self._purged(visible(tree), case, text)
         if case.verb == "apply" and ended.code is ExitCode.DONE:
-            wrong = differences(plain(visible(found), case.way, aside), plain(self.after, case.way, aside))
+            wrong = differences(plain(visible(tree), case.way, aside), plain(self.after, case.way, aside))
             if wrong:
-                return f"{said}; but:\n{wrong}"
-        if case.verb != "undo" and private(found):
+                return f"{text}; but:\n{wrong}"
+        if case.verb != "undo" and private(tree):
             ended = self._run("undo", placed)
-            said = f"{said}; then undo ends with {int(ended.code)}: {ended.said}"
-        return self._back(case, placed, ended, aside=aside, said=said)
+            text = f"{text}; then undo ends with {int(ended.code)}: {ended.said}"
+        return self._back(case, placed, ended, aside=aside, text=text)
 
-    def _back(self, case: Case, placed: Placed, ended: Ended, *, aside: bool, said: str) -> str:
-        found = look(placed.path)
+    def _back(self, case: Case, placed: Placed, ended: Ended, *, aside: bool, text: str) -> str:
+        tree = look(placed.path)
         if case.way == "timeless" and ended.code in _REFUSED:
             return ""
         # Where all is back, apply and purge may refuse, and there is nothing for undo to do.
-        if private(found) or (ended.code is not ExitCode.DONE and case.verb == "undo"):
-            return said
-        away = aside and CLEAN_MARKER not in found
+        if private(tree) or (ended.code is not ExitCode.DONE and case.verb == "undo"):
+            return text
+        away = aside and CLEAN_MARKER not in tree
         if case.way == "timeless" and away and case.verb == "undo" and NOT_PUT_BACK not in ended.notes:
-            return f"{said}; the clean-shutdown marker stays away, and undo does not say so"
+            return f"{text}; the clean-shutdown marker stays away, and undo does not say so"
         if away and case.way != "timeless":
-            return f"{said}; the clean-shutdown marker was not put back"
-        wrong = differences(plain(visible(found), case.way, away), plain(self.before, case.way, away))
-        return f"{said}; but:\n{wrong}" if wrong else ""
+            return f"{text}; the clean-shutdown marker was not put back"
+        wrong = differences(plain(visible(tree), case.way, away), plain(self.before, case.way, away))
+        return f"{text}; but:\n{wrong}" if wrong else ""
 
-    def _purged(self, found: Tree, case: Case, said: str) -> str:
-        found, old, new = (plain(tree, case.way, True) for tree in (found, self.before, self.after))
+    def _purged(self, now: Tree, case: Case, text: str) -> str:
+        now, old, new = (plain(tree, case.way, True) for tree in (now, self.before, self.after))
         # A purge that ends a half done undo takes its fence away: the next start is as after an unclean stop.
         fence = {POINTS, CLEAN_MARKER} if case.first == "undo" else set()
         wrong = [
             name
-            for name, seen in found.items()
-            if name not in fence and seen not in (old.get(name), new.get(name))
+            for name, entry in now.items()
+            if name not in fence and entry not in (old.get(name), new.get(name))
         ]
-        return f"{said}; {wrong[0]} is neither as before nor as applied" if wrong else ""
+        return f"{text}; {wrong[0]} is neither as before nor as applied" if wrong else ""
 
     def _run(self, verb: str, placed: Placed) -> Ended:
         try:
             if verb == "verify":
-                seen = verify_plan(placed.plan, self.scene.options)
-                return Ended(seen.exit_code, "; ".join(one.text for one in seen.problems))
+                verified = verify_plan(placed.plan, self.scene.options)
+                return Ended(verified.exit_code, "; ".join(problem.text for problem in verified.problems))
             report = _RUNS[verb](placed.plan, self.scene.options)
         except KrepairError as error:
             return Ended(error.exit_code, error.message)
         except Exception as error:
             return Ended(ExitCode.BUG, f"{type(error).__name__}: {error}")
-        why = "; ".join(one.why for one in report.results if one.why)
+        why = "; ".join(result.why for result in report.results if result.why)
         return Ended(report.exit_code, why, " ".join(report.notes))
 
 
@@ -221,9 +221,9 @@ def copy(path: Path, way: str) -> None:
 
 def plain(tree: Tree, way: str, away: bool) -> Tree:
     """Return a tree without what a way of copying loses; ``away``: also without the fence's contents."""
-    out = {name: seen._replace(mtime_ns=0) if way == "timeless" else seen for name, seen in tree.items()}
+    out = {name: entry._replace(mtime_ns=0) if way == "timeless" else entry for name, entry in tree.items()}
     if way == "owners":
-        out = {name: seen._replace(owner=OTHER_OWNER) for name, seen in out.items()}
+        out = {name: entry._replace(owner=OTHER_OWNER) for name, entry in out.items()}
     if way == "timeless":
         # The fence goes down as after a broker's start: the recovery point stays as low as it was.
         for name in (POINTS, *([CLEAN_MARKER] if away else ())):
@@ -247,11 +247,11 @@ def try_unit(copied: Copied, case: Case, most: int | None = None) -> tuple[int, 
     calls, tried, wrong = copied.calls[case.first], 0, []
     step = max(1, calls // most) if most else 1
     for stop in range(1, calls + 1, step):
-        one = case._replace(stop=stop)
-        why = copied.wrong(one)
+        case_with_stop = case._replace(stop=stop)
+        why = copied.wrong(case_with_stop)
         tried += why is not None
         if why:
-            wrong.append((one, why))
+            wrong.append((case_with_stop, why))
     return tried, wrong
 
 
@@ -265,16 +265,16 @@ def run(seeds: range, workdir: Path, state: State) -> None:
                 for way in ways()
                 for verb in VERBS
             }
-            left = {unit: case for unit, case in units.items() if not state.is_done(unit)}
-            if not left or state.time_is_up():
+            remaining = {unit: case for unit, case in units.items() if not state.is_done(unit)}
+            if not remaining or state.time_is_up():
                 continue
             copied = Copied(name, seed, workdir)
-            for unit, case in left.items():
+            for unit, case in remaining.items():
                 if state.time_is_up():
                     break
                 tried, wrong = try_unit(copied, case, state.most(0) or None)
-                for one, why in wrong:
-                    state.wrong(str(one), why)
+                for failed_case, why in wrong:
+                    state.wrong(str(failed_case), why)
                 state.keep(unit, Counter({"copies": tried}))
             copied.close()
 

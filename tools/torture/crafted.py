@@ -89,8 +89,8 @@ class Site:
 
     def broken(self) -> str:
         """Return how the outside has changed; the names of our own hard links do not count."""
-        now = {name: one._replace(links=0) for name, one in self.picture().items()}
-        return differences(now, {name: one._replace(links=0) for name, one in self.safe.items()})
+        now = {name: entry._replace(links=0) for name, entry in self.picture().items()}
+        return differences(now, {name: entry._replace(links=0) for name, entry in self.safe.items()})
 
 
 # -- values that somebody might write -------------------------------------------------------------------
@@ -102,8 +102,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         for key in value:
             yield from places(value[key], (*path, key))
     elif isinstance(value, list):
-        for number, one in enumerate(value):
-            yield from places(one, (*path, number))
+        for number, element in enumerate(value):
+            yield from places(element, (*path, number))
 
 
 def craft(document: Any, rng: random.Random, outside: str) -> str:
@@ -126,7 +126,7 @@ def _another(old: Any, document: Any, rng: random.Random, outside: str) -> Any:
     if isinstance(old, int):
         return rng.choice([0, -1, 1, old + 1, old - 1, old ^ 1 << rng.randrange(40), 1 << 31, (1 << 63) - 1])
     if isinstance(old, str):
-        texts = [one for one in _texts(document) if one != old]
+        texts = [text for text in _texts(document) if text != old]
         tricks = [
             "",
             ".",
@@ -161,11 +161,11 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for one in value.values():
-            yield from _texts(one)
+        for element in value.values():
+            yield from _texts(element)
     elif isinstance(value, list):
-        for one in value:
-            yield from _texts(one)
+        for element in value:
+            yield from _texts(element)
 
 
 def crafted_plan(plan: Plan, rng: random.Random, outside: str) -> tuple[bytes, str]:
@@ -191,8 +191,8 @@ def crafted_journal(data: bytes, rng: random.Random, outside: str) -> tuple[byte
 
 # -- what the broker's user may leave -------------------------------------------------------------------
 def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as one, contextlib.chdir(path.parent):
-        one.bind(path.name)
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(path.parent):
+        listener.bind(path.name)
 
 
 def _folder(path: Path) -> None:
@@ -366,23 +366,23 @@ class Case:
         ended = self.run(site, "undo")
         if ended.code not in _ENDS:
             return f"undo ended with {ended.code}, which it never may: {ended.last_words()}"
-        found = look_beside_traps(site.placed.path)
-        purged = any(said.startswith("purge: exit 0") for said in self.said)
+        now = look_beside_traps(site.placed.path)
+        purged = any(text.startswith("purge: exit 0") for text in self.said)
         if ended.code == 0 and not purged:
             aside = () if not self.not_put_back else (CLEAN_MARKER, POINTS)
             trees = [
-                {name: one for name, one in visible(tree).items() if name not in aside}
-                for tree in (found, self.wanted.before)
+                {name: entry for name, entry in visible(tree).items() if name not in aside}
+                for tree in (now, self.wanted.before)
             ]
             wrong = differences(*trees)
             return f"undo ended with 0, but:\n{wrong}" if wrong else ""
-        return "" if purged else self._lost(found)
+        return "" if purged else self._lost(now)
 
-    def _lost(self, found: Tree) -> str:
+    def _lost(self, tree: Tree) -> str:
         """Return an original log without any copy in the log directory."""
-        there = {one.content for one in found.values()}
-        for name, one in self.wanted.before.items():
-            if name.endswith(".log") and one.content not in there and name not in self._mended():
+        there = {entry.content for entry in tree.values()}
+        for name, entry in self.wanted.before.items():
+            if name.endswith(".log") and entry.content not in there and name not in self._mended():
                 return f"{name} is lost: no file has its bytes"
         return ""
 
@@ -400,9 +400,9 @@ def look_beside_traps(root: Path) -> Tree:
     """Read the tree without pipes, devices, sockets and endless files."""
 
     def is_trap(path: str) -> bool:
-        found = os.lstat(path)
-        plain = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
-        return not plain or found.st_size >= _HUGE
+        status = os.lstat(path)
+        plain = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
+        return not plain or status.st_size >= _HUGE
 
     return look(root, without=is_trap)
 

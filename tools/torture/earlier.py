@@ -77,7 +77,7 @@ def read_kept(version: str) -> list[Kept]:
 
 
 def _keep(scene: Scene, stops: tuple[str, ...], place: Path, runner: Runner) -> Kept:
-    found: dict[str, list[Entry]] = {}
+    entries: dict[str, list[Entry]] = {}
     for steps in stops:
         shutil.rmtree(place / "logs", ignore_errors=True)
         (place / "plan").unlink(missing_ok=True)
@@ -87,8 +87,8 @@ def _keep(scene: Scene, stops: tuple[str, ...], place: Path, runner: Runner) -> 
             ended = runner.run(placed, step)
             if step.kills != ended.killed:
                 raise SystemExit(f"{scene.name} {steps}: {ended}")
-        found[steps] = list(read(placed.path))
-    return Kept(scene.name, (place / "plan").read_bytes(), list(scene.entries), found)
+        entries[steps] = list(read(placed.path))
+    return Kept(scene.name, (place / "plan").read_bytes(), list(scene.entries), entries)
 
 
 def main() -> None:
@@ -99,7 +99,9 @@ def main() -> None:
         kept = [_keep(build(name), stops, place, runner) for name, stops in STOPS.items()]
     path = FIXTURES / f"earlier-{__version__}.zst"
     path.write_bytes(zstandard.compress(msgspec.msgpack.encode(kept), 19))
-    print(f"{path}: {path.stat().st_size:,} bytes, {sum(len(one.stops) for one in kept)} log directories")
+    print(
+        f"{path}: {path.stat().st_size:,} bytes, {sum(len(log_dir.stops) for log_dir in kept)} log directories"
+    )
 
 
 if __name__ == "__main__":

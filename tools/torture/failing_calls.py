@@ -116,40 +116,40 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
         placed = scene.place(folder)
         before = wanted.before
         for place, step in enumerate(parsed):
-            one = runner.run(placed, step, record=any(map(_is_failed_fsync, calls)))
-            ended.append(one)
-            calls += one.calls
-            found = look(placed.path)
-            wrong = judge_end(one, found, wanted) or _judge(one, found, before, scene.keep)
+            run = runner.run(placed, step, record=any(map(_is_failed_fsync, calls)))
+            ended.append(run)
+            calls += run.calls
+            tree = look(placed.path)
+            wrong = judge_end(run, tree, wanted) or _judge(run, tree, before, scene.keep)
             if not wrong and not step.takes_the_disk_away:
-                wrong = judge_lock(found, wanted)
-            if not wrong and one.code and step.fault is None and not step.may_refuse:
-                wrong = f"{step.text} ended with {one.code}, it has to end with 0: nothing fails any more"
-            if not wrong and one.code == 0:
+                wrong = judge_lock(tree, wanted)
+            if not wrong and run.code and step.fault is None and not step.may_refuse:
+                wrong = f"{step.text} ended with {run.code}, it has to end with 0: nothing fails any more"
+            if not wrong and run.code == 0:
                 wrong = taken_for_durable(calls, placed.path)
-            if not wrong and one.code and place == len(parsed) - 1:
-                wrong = judge_files(found, wanted)
+            if not wrong and run.code and place == len(parsed) - 1:
+                wrong = judge_files(tree, wanted)
             if wrong:
                 break
-            before = found
-    told = plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
-    return Tried(sum(call.injected for call in calls), told)
+            before = tree
+    report = plainly("\n".join([wrong, *map(str, ended)]), placed) if wrong else ""
+    return Tried(sum(call.injected for call in calls), report)
 
 
-def _judge(ended: Ended, found: Tree, before: Tree, keep: str) -> str:
+def _judge(ended: Ended, tree: Tree, before: Tree, keep: str) -> str:
     """Return the faults after a verb in which a call failed."""
     if ended.code == 0:
         lost = next(
-            (call for place, call in enumerate(ended.calls) if _loses(ended.calls[place:], found, keep)), None
+            (call for place, call in enumerate(ended.calls) if _loses(ended.calls[place:], tree, keep)), None
         )
         return f"{ended.step.verb} ended with 0, but an fsync had failed: {lost}" if lost is not None else ""
     # Where originals are freed, a change that fails its second reading stays until undo, with its originals.
-    if ended.code == ExitCode.VERIFY_FAILED and keep == INPLACE and visible(found) != visible(before):
-        return f"{ended.step.verb} ended with 14, but:\n{differences(visible(found), visible(before))}"
-    return judge_unchanged(ended, found, before)
+    if ended.code == ExitCode.VERIFY_FAILED and keep == INPLACE and visible(tree) != visible(before):
+        return f"{ended.step.verb} ended with 14, but:\n{differences(visible(tree), visible(before))}"
+    return judge_unchanged(ended, tree, before)
 
 
-def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
+def _loses(calls: Sequence[Call], tree: Tree, keep: str) -> bool:
     """Return whether the first of these calls is an ``fsync`` that failed and was needed.
 
     What it removes of krepair's own folders may come back as litter. Where apply has freed all, its last deed is to
@@ -159,12 +159,12 @@ def _loses(calls: Sequence[Call], found: Tree, keep: str) -> bool:
     call, *later = calls
     if not _is_failed_fsync(call):
         return False
-    left = {name[len(call.path) + 1 :] for name in private(found) if name.startswith(f"{call.path}/")}
+    names_left = {name[len(call.path) + 1 :] for name in private(tree) if name.startswith(f"{call.path}/")}
     if keep == UNTIL_VERIFIED and Path(call.path).name.startswith(PRIVATE):
-        return not left <= {"journal", "plan"} or any(
-            CHANGING & mask(one.kind) and one.path != LOCK for one in later
+        return not names_left <= {"journal", "plan"} or any(
+            CHANGING & mask(call.kind) and call.path != LOCK for call in later
         )
-    return keep != UNTIL_VERIFIED or "/" in call.path or bool(left)
+    return keep != UNTIL_VERIFIED or "/" in call.path or bool(names_left)
 
 
 def _is_failed_fsync(call: Call) -> bool:
@@ -186,9 +186,9 @@ def taken_for_durable(calls: Sequence[Call], root: Path) -> str:
         if call.kind in {Kind.WRITE, Kind.COPY} and not call.error:
             unsynced[call.inode] += call.amount
             if call.inode in lost:
-                left = lost[call.inode][0] - call.amount
-                lost[call.inode] = (left, lost[call.inode][1])
-                if left <= 0:
+                missing_bytes = lost[call.inode][0] - call.amount
+                lost[call.inode] = (missing_bytes, lost[call.inode][1])
+                if missing_bytes <= 0:
                     del lost[call.inode]
         elif call.kind is Kind.TRUNCATE and not call.error:
             lost.pop(call.inode, None)
@@ -207,9 +207,9 @@ def taken_for_durable(calls: Sequence[Call], root: Path) -> str:
         return ""
     for folder, _, names in os.walk(root):
         for name in names:
-            found = os.lstat(f"{folder}/{name}")
-            if (found.st_dev, found.st_ino) in lost:
-                _, call = lost[(found.st_dev, found.st_ino)]
+            status = os.lstat(f"{folder}/{name}")
+            if (status.st_dev, status.st_ino) in lost:
+                _, call = lost[(status.st_dev, status.st_ino)]
                 path = os.path.relpath(f"{folder}/{name}", root)
                 return f"{path} is used, but its bytes may be lost: {call}, and they were not written again"
     return ""

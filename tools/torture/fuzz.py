@@ -60,8 +60,8 @@ def fuzz_here(name: str, seconds: str, seed: str) -> None:
     decoder = next(decoder for decoder in DECODERS if decoder.name == name)
     inputs = WORK / name
     inputs.mkdir(parents=True, exist_ok=True)
-    for number, given in enumerate(decoder.seeds()):
-        (inputs / f"seed-{number}").write_bytes(given)
+    for number, seed_bytes in enumerate(decoder.seeds()):
+        (inputs / f"seed-{number}").write_bytes(seed_bytes)
     failed = WORK / "failed"
     failed.mkdir(exist_ok=True)
     arguments = [

@@ -151,15 +151,15 @@ def lines(states: Sequence[State]) -> list[Line]:
 
 def all_lines(folder: Path, parts: Collection[str]) -> list[Line]:
     """Return a line for each part and file system: results in the folder, and goals that were not begun."""
-    found = lines(list(kept_in(folder, [name for name in GOALS if name in parts])))
-    begun = {(line.part, line.file_system) for line in found}
+    goal_lines = lines(list(kept_in(folder, [name for name in GOALS if name in parts])))
+    begun = {(line.part, line.file_system) for line in goal_lines}
     for part in parts:
         for file_system in (MEMORY, *DISKS) if part in ON_DISKS else ("",):
             if (part, file_system) not in begun:
                 wanted = wanted_of(part, file_system)
-                found.append(Line(part, GOALS[part].what, file_system, 0, wanted, 0))
+                goal_lines.append(Line(part, GOALS[part].what, file_system, 0, wanted, 0))
     order = list(GOALS)
-    return sorted(found, key=lambda line: order.index(line.part))
+    return sorted(goal_lines, key=lambda line: order.index(line.part))
 
 
 def why_not_here(folder: Path, here: str) -> str:
@@ -183,10 +183,10 @@ def why_not_here(folder: Path, here: str) -> str:
     return ""
 
 
-def is_one_programme(found: Sequence[Line]) -> bool:
+def is_one_programme(lines: Sequence[Line]) -> bool:
     """Return whether all goals are reached, on one known commit."""
-    commits = {commit for line in found for commit in line.commits}
-    return all(line.is_reached for line in found) and len(commits) == 1 and "" not in commits
+    commits = {commit for line in lines for commit in line.commits}
+    return all(line.is_reached for line in lines) and len(commits) == 1 and "" not in commits
 
 
 def _wrong(state: State) -> int:
@@ -198,14 +198,14 @@ def _wrong(state: State) -> int:
     return figures["wrong"]
 
 
-def table(found: Sequence[Line]) -> str:
+def table(lines: Sequence[Line]) -> str:
     """Return done, wanted and wrong of each goal with the commit, in Markdown."""
     rows = [
-        f"| {line.what} | {line.file_system or 'any'} | {', '.join(one or '?' for one in line.commits)} "
+        f"| {line.what} | {line.file_system or 'any'} | {', '.join(commit or '?' for commit in line.commits)} "
         f"| {line.done:,} | {line.wanted:,} | {line.wrong:,} | {'yes' if line.is_reached else 'no'} |"
-        for line in found
+        for line in lines
     ]
     head = ["", "| What | On | Commit | Done | Wanted | Wrong | Reached |", "|---|---|---|--:|--:|--:|---|"]
-    commits = sorted({commit or "?" for line in found for commit in line.commits})
+    commits = sorted({commit or "?" for line in lines for commit in line.commits})
     several = ["", f"Not one programme: the rows are of {len(commits)} commits."] if len(commits) > 1 else []
     return "\n".join([*head, *rows, *several])

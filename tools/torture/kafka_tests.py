@@ -149,12 +149,12 @@ class Figures:
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[Folder, str]] = field(default_factory=list)
 
-    def differs(self, what: str, folder: Folder, text: str) -> None:
+    def differs(self, comparison: str, folder: Folder, text: str) -> None:
         """Note a difference, or count it where it has a name."""
-        if why := DOCUMENTED.get(f"{what} {folder.test.rpartition('.')[2]}"):
+        if why := DOCUMENTED.get(f"{comparison} {folder.test.rpartition('.')[2]}"):
             self.counts[why] += 1
         else:
-            self.wrong.append((folder, f"{what}: {folder.test}: {text}"))
+            self.wrong.append((folder, f"{comparison}: {folder.test}: {text}"))
 
 
 # -- capture ------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _jars(version: str) -> Path:
         wanted += [(kafka, name, version), (kafka, name, version, "test")]
     if not early:
         wanted += [(kafka, name, version) for name in _BESIDE[release(version)[0]]]
-    wanted += [tuple(one.split(":")) for one in (_TOOLS_2 if early else _TOOLS)]
+    wanted += [tuple(jar.split(":")) for jar in (_TOOLS_2 if early else _TOOLS)]
     return fetched(f"tests-{version}", wanted)
 
 
@@ -201,7 +201,7 @@ def _run_tests(version: str, work: Path) -> Path:
 
 def read(kept: Path) -> list[Folder]:
     """Read the folders that an agent kept, with a log in another state than before."""
-    found, seen = [], set()
+    folders, known_digests = [], set()
     for one in sorted(kept.iterdir()):
         lines = re.sub(r"\\(.)", r"\1", (one / "facts.properties").read_text()).splitlines()
         facts = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
@@ -230,10 +230,10 @@ def read(kept: Path) -> list[Folder]:
             str(folder.settings),
             _digest(folder),
         )
-        if same not in seen:
-            seen.add(same)
-            found.append(folder)
-    return found
+        if same not in known_digests:
+            known_digests.add(same)
+            folders.append(folder)
+    return folders
 
 
 def _digest(folder: Folder) -> str:
@@ -254,35 +254,37 @@ class Site:
     """
 
     def __init__(self, root: Path, folders: Sequence[Folder], judge: Judge) -> None:
-        self.folders = {f"k{number}-0": one for number, one in enumerate(folders)}
+        self.folders = {f"k{number}-0": folder for number, folder in enumerate(folders)}
         self.judge, self.root, self.logs = judge, root, root / "logs"
         self.logs.mkdir(parents=True)
-        for name, one in self.folders.items():
-            shutil.copytree(one.path, self.logs / name, ignore=shutil.ignore_patterns("partition.metadata"))
+        for name, folder in self.folders.items():
+            shutil.copytree(
+                folder.path, self.logs / name, ignore=shutil.ignore_patterns("partition.metadata")
+            )
         for file, attribute in (
             ("recovery-point-offset-checkpoint", "recovery_point"),
             ("log-start-offset-checkpoint", "log_start"),
         ):
-            rows = [f"{name[:-2]} 0 {getattr(one, attribute)}" for name, one in self.folders.items()]
+            rows = [f"{name[:-2]} 0 {getattr(folder, attribute)}" for name, folder in self.folders.items()]
             (self.logs / file).write_text("\n".join(["0", str(len(rows)), *rows]) + "\n")
-        if all(one.clean for one in folders):
+        if all(folder.clean for folder in folders):
             (self.logs / ".kafka_cleanshutdown").touch()
         # Kafka's own tests have segments below the limit of 4.1, and set it past the check that a start makes.
         topics = {
-            name[:-2]: topic_config(LATEST, one.settings) | {"cleanup.policy": "compact"}
-            for name, one in self.folders.items()
+            name[:-2]: topic_config(LATEST, folder.settings) | {"cleanup.policy": "compact"}
+            for name, folder in self.folders.items()
         }
         (root / "topics.json").write_text(json.dumps(topics))
-        self.now_ms = max(one.now_ms for one in folders)
+        self.now_ms = max(folder.now_ms for folder in folders)
 
     def options(self, *fixes: str, **more: object) -> Options:
         """Return the options of the command line; no folder is younger than the clock."""
-        given = {"fixes": fixes, "now_ms": self.now_ms, "only_replica": ("*",)} | more
+        fields = {"fixes": fixes, "now_ms": self.now_ms, "only_replica": ("*",)} | more
         return Options(
             engine=EngineName.INLINE,
             topic_config=str(self.root / "topics.json"),
             broker_version=self.judge.version,
-            **given,  # type: ignore[arg-type]
+            **fields,  # type: ignore[arg-type]
         )
 
     def checked(self, *, deep: bool = False) -> LogDirReport:
@@ -293,13 +295,13 @@ class Site:
         """Plan, apply and verify; return the plan's partitions by folder."""
         plan = make_plan(str(self.logs), options)
         report = apply(plan, options)
-        for one in report.results:
-            if one.why:
-                figures.differs("apply", self.folders[one.partition], one.why)
+        for result in report.results:
+            if result.why:
+                figures.differs("apply", self.folders[result.partition], result.why)
         for problem in verify_plan(plan, options).problems:
             figures.differs("verify", self.folders[problem.partition], problem.text)
-        figures.counts["left alone"] += sum(one.status == "left alone" for one in plan.partitions)
-        return {one.folder: one for one in plan.partitions}
+        figures.counts["left alone"] += sum(partition.status == "left alone" for partition in plan.partitions)
+        return {partition.folder: partition for partition in plan.partitions}
 
     def copy(self, name: str, folder: Path | None = None) -> Path:
         """Copy a folder; in its earlier state if one is named."""
@@ -308,46 +310,52 @@ class Site:
 
     def started(self, name: str, folder: Path | None = None) -> tuple[Done, Path]:
         """Load a copy of a folder; return the loader's result and the copy."""
-        one, copy = self.folders[name], self.copy(name, folder)
+        captured_folder, copy = self.folders[name], self.copy(name, folder)
         try:
-            told = self.judge.start(
+            start = self.judge.start(
                 copy,
-                clean=one.clean,
-                recovery_point=one.recovery_point,
-                log_start=one.log_start,
-                settings=one.settings,
+                clean=captured_folder.clean,
+                recovery_point=captured_folder.recovery_point,
+                log_start=captured_folder.log_start,
+                settings=captured_folder.settings,
                 now_ms=self.now_ms,
             )
         except JudgeError as error:
             return Done(None, str(error).partition("\n")[0]), copy
-        return Done(told), copy
+        return Done(start), copy
 
     def loaded(self, name: str, folder: Path) -> Loaded:
         """Return what the classes serve from a folder after a clean stop."""
-        one = self.folders[name]
+        captured_folder = self.folders[name]
         return self.judge.load(
-            folder, log_start=one.log_start, settings=one.settings, now_ms=self.now_ms, list_records=True
+            folder,
+            log_start=captured_folder.log_start,
+            settings=captured_folder.settings,
+            now_ms=self.now_ms,
+            list_records=True,
         )
 
 
 def forecasts(site: Site, figures: Figures) -> None:
     """Check that the forecast of ``check`` is what the loader does."""
     for line in site.checked().forecast:
-        one, (done, _) = site.folders[line.partition], site.started(line.partition)
-        before = {int(path.stem): path.stat().st_size for path in one.path.glob("*.log")}
+        folder, (done, _) = site.folders[line.partition], site.started(line.partition)
+        before = {int(path.stem): path.stat().st_size for path in folder.path.glob("*.log")}
         if line.expected == "unknown":
             figures.counts["forecasts that are not known"] += 1
             continue
         figures.counts["forecasts"] += 1
         ours, theirs = said_by(line, before), done_by(done, before)
         if _is_left(
-            one
+            folder
         ):  # a swap that is finished takes the place of others: only what is left says what happened
             ours, theirs = ("", ours[1]), ("", theirs[1])
         if ours != theirs:
-            figures.differs("forecast", one, f"{ours} ({line.text}), the loader {theirs} {done.error}")
+            figures.differs("forecast", folder, f"{ours} ({line.text}), the loader {theirs} {done.error}")
         elif done.started and line.log_end not in {-1, done.started.log_end}:
-            figures.differs("forecast", one, f"log end {line.log_end}, the loader's {done.started.log_end}")
+            figures.differs(
+                "forecast", folder, f"log end {line.log_end}, the loader's {done.started.log_end}"
+            )
 
 
 def recovered(site: Site, figures: Figures) -> None:
@@ -358,27 +366,27 @@ def recovered(site: Site, figures: Figures) -> None:
     for name, planned in site.mended(site.options("recovery"), figures).items():
         if planned.status != "change":
             continue
-        one, ours, (done, theirs) = site.folders[name], site.logs / name, site.started(name)
+        folder, ours, (done, theirs) = site.folders[name], site.logs / name, site.started(name)
         if done.started is None:
-            figures.differs("recovery", one, f"mended, the loader: {done.error}")
+            figures.differs("recovery", folder, f"mended, the loader: {done.error}")
             continue
         figures.counts["recoveries"] += 1
         if _logs(ours) != _logs(theirs):
-            figures.differs("recovery", one, "other logs than the loader leaves")
+            figures.differs("recovery", folder, "other logs than the loader leaves")
             continue
         bases = [int(path.stem) for path in theirs.glob("*.log")]
-        first = max((base for base in bases if base <= one.recovery_point), default=0)
+        first = max((base for base in bases if base <= folder.recovery_point), default=0)
         for path in sorted(path for path in theirs.iterdir() if path.suffix in _INDEXES):
             if path.with_suffix(".log").name not in _logs(theirs) or int(path.stem) < first:
                 continue
             figures.counts["index files"] += 1
             if _entries(ours / path.name) != _entries(path):
-                figures.differs("recovery", one, f"{path.name} has other entries than the loader's")
+                figures.differs("recovery", folder, f"{path.name} has other entries than the loader's")
         if _entries(ours / "leader-epoch-checkpoint") != _entries(theirs / "leader-epoch-checkpoint"):
-            figures.differs("recovery", one, "other leader epochs than the loader leaves")
+            figures.differs("recovery", folder, "other leader epochs than the loader leaves")
         mine, other = site.loaded(name, ours), site.loaded(name, theirs)
         if (mine.log_end, mine.producers, mine.served) != (other.log_end, other.producers, other.served):
-            figures.differs("recovery", one, f"{mine} is served, after the loader {other}")
+            figures.differs("recovery", folder, f"{mine} is served, after the loader {other}")
 
 
 def put_away(site: Site, figures: Figures) -> None:
@@ -408,8 +416,8 @@ def cleaned(site: Site, figures: Figures) -> None:
         if planned.status == "left alone":
             continue
         figures.counts["cleanings that change something"] += planned.status == "change"
-        one, ours, theirs = site.folders[name], site.copy(name, site.logs / name), site.copy(name)
-        how: dict[str, Any] = {"settings": one.settings, "now_ms": site.now_ms}
+        folder, ours, theirs = site.folders[name], site.copy(name, site.logs / name), site.copy(name)
+        how: dict[str, Any] = {"settings": folder.settings, "now_ms": site.now_ms}
         end = planned.span.end_offset if planned.span else 0
         try:
             site.judge.recover(theirs, **how)
@@ -421,18 +429,21 @@ def cleaned(site: Site, figures: Figures) -> None:
         site.judge.recover(ours, **how)
         mine, other = site.loaded(name, ours), site.loaded(name, theirs)
         figures.counts["cleanings"] += 1
-        left, kept = set(mine.uncommitted.records), set(other.uncommitted.records)
-        keyless = {record for record in left if record.key is None}
+        ours_uncommitted, kept = set(mine.uncommitted.records), set(other.uncommitted.records)
+        keyless = {record for record in ours_uncommitted if record.key is None}
         figures.counts["records without a key stay"] += len(keyless - kept)
-        for text, some in (("lost", kept - left), ("still there", left - kept - keyless)):
+        for text, some in (
+            ("lost", kept - ours_uncommitted),
+            ("still there", ours_uncommitted - kept - keyless),
+        ):
             if some:
                 figures.differs(
-                    "cleaning", one, f"{len(some)} records {text}, first {min(some, key=_offset)}"
+                    "cleaning", folder, f"{len(some)} records {text}, first {min(some, key=_offset)}"
                 )
         if (mine.log_end, mine.stable_offset) != (before.log_end, before.stable_offset):
-            figures.differs("cleaning", one, f"the log ends at {mine.log_end}, before at {before.log_end}")
+            figures.differs("cleaning", folder, f"the log ends at {mine.log_end}, before at {before.log_end}")
         if _table(mine.committed.records) != _table(before.committed.records):
-            figures.differs("cleaning", one, "who reads it has another table than before")
+            figures.differs("cleaning", folder, "who reads it has another table than before")
     again = make_plan(str(site.logs), options)
     for planned in again.partitions:
         if planned.changes:
@@ -442,10 +453,10 @@ def cleaned(site: Site, figures: Figures) -> None:
 def health(site: Site, figures: Figures) -> None:
     """Check that a folder that Kafka closed itself has no finding."""
     figures.counts["healthy folders"] += len(site.folders)
-    for found in site.checked(deep=True).findings:
-        if found.partition and severity_of(found) in {Severity.BROKER_DOWN, Severity.DATA_LOSS}:
-            one = site.folders[found.partition]
-            figures.differs(found.rule, one, f"{found.file} {found.evidence}")
+    for finding in site.checked(deep=True).findings:
+        if finding.partition and severity_of(finding) in {Severity.BROKER_DOWN, Severity.DATA_LOSS}:
+            folder = site.folders[finding.partition]
+            figures.differs(finding.rule, folder, f"{finding.file} {finding.evidence}")
 
 
 def _logs(folder: Path) -> dict[str, bytes]:
@@ -466,27 +477,27 @@ def _table(records: Sequence[Record]) -> dict[str, str]:
     return {key: value for key, value in last.items() if key is not None and value is not None}
 
 
-def _is_left(one: Folder) -> bool:
-    return any(path.suffix in _LEFT for path in one.path.iterdir())
+def _is_left(folder: Folder) -> bool:
+    return any(path.suffix in _LEFT for path in folder.path.iterdir())
 
 
 COMPARISONS: Final[dict[str, tuple[Callable[[Folder], bool], Callable[[Site, Figures], None]]]] = {
-    "clean": (lambda one: one.clean, forecasts),
-    "killed": (lambda one: not one.clean, forecasts),
-    "recovery": (lambda one: not one.clean and not _is_left(one), recovered),
-    "clean-leftovers": (lambda one: one.clean and _is_left(one), put_away),
-    "killed-leftovers": (lambda one: not one.clean and _is_left(one), put_away),
-    "cleaning": (lambda one: not _is_left(one), cleaned),
-    "health": (lambda one: one.kind == "close" and not _is_left(one), health),
+    "clean": (lambda folder: folder.clean, forecasts),
+    "killed": (lambda folder: not folder.clean, forecasts),
+    "recovery": (lambda folder: not folder.clean and not _is_left(folder), recovered),
+    "clean-leftovers": (lambda folder: folder.clean and _is_left(folder), put_away),
+    "killed-leftovers": (lambda folder: not folder.clean and _is_left(folder), put_away),
+    "cleaning": (lambda folder: not _is_left(folder), cleaned),
+    "health": (lambda folder: folder.kind == "close" and not _is_left(folder), health),
 }
 """Name -> (folders that it is about, what it compares)."""
 
 
-def compared(what: str, judge: Judge, folders: Sequence[Folder], work: Path) -> Figures:
+def compared(kind: str, judge: Judge, folders: Sequence[Folder], work: Path) -> Figures:
     """Make one comparison for all folders that it concerns, with the classes of a version."""
     figures = Figures()
-    about, comparison = COMPARISONS[what]
-    if some := [one for one in folders if about(one)]:
+    about, comparison = COMPARISONS[kind]
+    if some := [folder for folder in folders if about(folder)]:
         with tempfile.TemporaryDirectory(dir=work) as root:
             comparison(Site(Path(root), some, judge), figures)
     return figures
@@ -497,8 +508,8 @@ def run(seeds: range, workdir: Path, state: State) -> None:
     del seeds
     for version, tests in JUDGES.items():
         with Judge(version) as judge:
-            for what in COMPARISONS:
-                unit = f"{version}:{what}"
+            for comparison in COMPARISONS:
+                unit = f"{version}:{comparison}"
                 if not state.is_done(unit) and not state.time_is_up():
                     _run(unit, judge, captured(tests), workdir, state)
 
@@ -516,7 +527,11 @@ def _run(unit: str, judge: Judge, folders: Sequence[Folder], workdir: Path, stat
 
 def replay(case: str, workdir: Path) -> list[str]:
     """Compare one folder again, or all of a unit."""
-    version, what, *names = case.split(":")
-    folders = [one for one in captured(JUDGES[version]) if one.path.parent.name in (names or one.path.parts)]
+    version, comparison, *names = case.split(":")
+    folders = [
+        folder
+        for folder in captured(JUDGES[version])
+        if folder.path.parent.name in (names or folder.path.parts)
+    ]
     with Judge(version) as judge:
-        return [text for _, text in compared(what, judge, folders, workdir).wrong]
+        return [text for _, text in compared(comparison, judge, folders, workdir).wrong]

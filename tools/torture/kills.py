@@ -134,19 +134,19 @@ def try_case(runner: Runner, scene: Scene, wanted: Wanted, steps: str, work: Pat
         placed = scene.place(folder)
         parsed, before = parse_steps(steps), wanted.before
         for place, step in enumerate(parsed):
-            one = runner.run(placed, step)
-            ended.append(one)
-            found = look(placed.path)
-            if step.kills and one.killed:
-                before = found
+            run = runner.run(placed, step)
+            ended.append(run)
+            tree = look(placed.path)
+            if step.kills and run.killed:
+                before = tree
                 continue
-            wrong = judge_end(one, found, wanted) or judge_lock(found, wanted)
-            wrong = wrong or judge_unchanged(one, found, before)
-            before = found
-            if not wrong and one.code and not step.may_refuse:
-                wrong = f"{step.text} ended with {one.code}, it has to end with 0"
-            if not wrong and one.code and place == len(parsed) - 1:
-                wrong = judge_files(found, wanted)
+            wrong = judge_end(run, tree, wanted) or judge_lock(tree, wanted)
+            wrong = wrong or judge_unchanged(run, tree, before)
+            before = tree
+            if not wrong and run.code and not step.may_refuse:
+                wrong = f"{step.text} ended with {run.code}, it has to end with 0"
+            if not wrong and run.code and place == len(parsed) - 1:
+                wrong = judge_files(tree, wanted)
             if wrong:
                 shown = "\n".join(str(each) for each in ended)
                 return Tried(sum(each.killed for each in ended), plainly(f"{wrong}\n{shown}", placed))
@@ -166,7 +166,7 @@ def crash_trees(
             scene = build(name, seed)
             runner.warm_up([scene], work)
             wanted = find_wanted(runner, scene, work)
-            seen: set[str] = set()
+            known: set[str] = set()
             for template in ("apply@", "apply.undo@", "apply.purge@"):
                 unit = f"{name}:{seed}:{template}"
                 for steps in cases(unit, wanted, samples):
@@ -175,8 +175,8 @@ def crash_trees(
                         for step in parse_steps(steps):
                             runner.run(placed, step)
                         shape = repr(sorted(look(placed.path).items())).replace(placed.plan.plan_id, "")
-                        if shape not in seen:
-                            seen.add(shape)
+                        if shape not in known:
+                            known.add(shape)
                             yield f"{name}:{seed}:{steps}", scene, placed.path
 
 

@@ -267,11 +267,11 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
 
 def _power_losses(site: Site, case: Case, most: int) -> Iterator[tuple[Case, State]]:
     recording = site.record(HISTORIES[case.history])
-    found = [
+    results = [
         (case._replace(point=trial.point, choice=trial.choice), trial.state)
         for trial in trials(site, recording, seed=case.words, per_point=case.per_point)
     ]
-    return iter(found if most >= len(found) else random.Random(case.words).sample(found, most))
+    return iter(results if most >= len(results) else random.Random(case.words).sample(results, most))
 
 
 def replay(text: str, workdir: Path) -> list[str]:

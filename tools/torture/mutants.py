@@ -44,7 +44,9 @@ _PAIRS: Final = (
 )
 _CALLS: Final = "min max, any all, bisect_left bisect_right, startswith endswith"
 OTHER: Final = {
-    one: two for pair in f"{_PAIRS}, {_CALLS}".split(", ") for one, two in [pair.split(), pair.split()[::-1]]
+    first: two
+    for pair in f"{_PAIRS}, {_CALLS}".split(", ")
+    for first, two in [pair.split(), pair.split()[::-1]]
 }
 """Name of an operator or a function -> what stands in its place."""
 
@@ -114,12 +116,14 @@ def _places(parent: ast.AST, line: int = 0) -> Iterator[tuple[Any, Any, ast.AST,
 def mutants_of(path: str) -> dict[str, str]:
     """Return every mutant of a file: path from the root of the project, ``#`` and a number -> line and change."""
     source = (ROOT / path).read_text()
-    found: list[str] = []
+    texts: list[str] = []
     for _, _, node, line in _places(ast.parse(source)):
         for other in _others(node):
-            old, new = (ast.unparse(one).partition("\n")[0] or type(one).__name__ for one in (node, other))
-            found.append(f"line {line}: {old} -> {new}    in: {source.splitlines()[line - 1].strip()}")
-    return {f"{path}#{number}": told for number, told in enumerate(found)}
+            old, new = (
+                ast.unparse(version).partition("\n")[0] or type(version).__name__ for version in (node, other)
+            )
+            texts.append(f"line {line}: {old} -> {new}    in: {source.splitlines()[line - 1].strip()}")
+    return {f"{path}#{number}": text for number, text in enumerate(texts)}
 
 
 def mutated(source: str, number: int) -> ast.Module:
@@ -139,8 +143,8 @@ class _Finder(SourceFileLoader):
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
         del path, target
-        found = importlib.util.spec_from_file_location(name, self.path, loader=self)
-        return found if name == self.name else None
+        spec = importlib.util.spec_from_file_location(name, self.path, loader=self)
+        return spec if name == self.name else None
 
     def get_code(self, fullname: str) -> Any:
         del fullname
@@ -156,7 +160,7 @@ if os.environ.get(ENV):
 def is_noticed(case: str) -> bool:
     """Return whether a test fails under a mutant, or takes too long; the tests of its own module run first."""
     path = Path(case.partition("#")[0])
-    package = next(one for one in TESTS if path.is_relative_to(f"krepair/{one}"))
+    package = next(package_name for package_name in TESTS if path.is_relative_to(f"krepair/{package_name}"))
     named = [str(file) for file in sorted(ROOT.glob(f"tests/**/test_{path.stem}*.py"))]
     rest = [f"tests/{package}", *TESTS[package].split()]
     return (bool(named) and _fails(case, named)) or _fails(case, rest)
@@ -178,8 +182,8 @@ def _fails(case: str, tests: list[str]) -> bool:
 def sample_of(package: str, how_many: int, seed: int) -> dict[str, str]:
     """Return the given number of mutants of a package, chosen by the seed; all for 0."""
     files = sorted((ROOT / "krepair" / package).rglob("[!_]*.py"))
-    found = [one for file in files for one in mutants_of(os.fspath(file.relative_to(ROOT))).items()]
-    return dict(random.Random(seed).sample(found, min(how_many, len(found))) if how_many else found)
+    mutants = [mutant for file in files for mutant in mutants_of(os.fspath(file.relative_to(ROOT))).items()]
+    return dict(random.Random(seed).sample(mutants, min(how_many, len(mutants))) if how_many else mutants)
 
 
 def run(seeds: range, workdir: Path, state: State) -> None:
@@ -189,12 +193,12 @@ def run(seeds: range, workdir: Path, state: State) -> None:
         if is_noticed(f"krepair/{package}/#0"):
             state.wrong(package, "its tests fail without a mutant")
         how_many = state.most(0) if state.samples else 0
-        for case, told in sample_of(package, how_many, seeds.start).items():
+        for case, text in sample_of(package, how_many, seeds.start).items():
             if state.is_done(case) or state.time_is_up():
                 continue
             noticed = is_noticed(case)
             if not noticed:
-                state.wrong(case, f"no test notices {told}")
+                state.wrong(case, f"no test notices {text}")
             state.keep(case, {"mutants": 1, "killed": int(noticed)})
 
 

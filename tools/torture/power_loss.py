@@ -203,8 +203,8 @@ class Site:
         volume = Volume(self.node, self.original)
         for event in events:
             volume.take(event)
-        newest, found = volume.newest(), read_state(self.watch)
-        if newest.signature != found.signature:
+        newest, state = volume.newest(), read_state(self.watch)
+        if newest.signature != state.signature:
             raise AssertionError(f"{self.scene.name}: the recording of {verbs} misses calls")
         return Recording(self.original, events, first, newest)
 
@@ -267,8 +267,8 @@ def trials(
         if bare is not None and bare.pending == volume.pending:
             continue  # nothing is on its way that is not also with the sync
         rng = random.Random(f"{seed} {number}")
-        found = volume.states_without(bare, rng, per_point) if bare else volume.states(rng, per_point)
-        for choice, state in enumerate(found):
+        states = volume.states_without(bare, rng, per_point) if bare else volume.states(rng, per_point)
+        for choice, state in enumerate(states):
             yield Trial(number, choice, state)
 
 
@@ -384,7 +384,7 @@ class Checker:
 
     def _undo_as_far_as_it_goes(self) -> str:
         """Check that undo leaves what apply has freed; every file is old or new, and apply can resume."""
-        found = public_tree(read_state(self.site.watch))
+        tree = public_tree(read_state(self.site.watch))
         outcome = self._run("undo")
         now = public_tree(read_state(self.site.watch))
         if outcome.code == -1:
@@ -393,16 +393,16 @@ class Checker:
             different = self._is(self.site.before, private=True)
             if different:
                 return f"undo ends with 0, but {different}"
-        elif "freed" not in outcome.said and not self._keeps_nothing_any_more(outcome, found):
+        elif "freed" not in outcome.said and not self._keeps_nothing_any_more(outcome, tree):
             return f"undo ends with {outcome.code}: {outcome.said}"
-        elif outcome.code in _UNCHANGED and now != found:
-            return f"undo ends with {outcome.code}, but {'; '.join(differences(now, found)[:4])}"
+        elif outcome.code in _UNCHANGED and now != tree:
+            return f"undo ends with {outcome.code}, but {'; '.join(differences(now, tree)[:4])}"
         for path in sorted(now.keys() | self.site.before.keys() | self.site.after.keys()):
             if now.get(path) not in (self.site.before.get(path), self.site.after.get(path)):
                 return f"undo ends with {outcome.code}, and {path} is neither the old nor the new file"
         return self._apply_only()
 
-    def _keeps_nothing_any_more(self, outcome: Outcome, found: Tree) -> bool:
+    def _keeps_nothing_any_more(self, outcome: Outcome, tree: Tree) -> bool:
         """Return whether a refusal without freed originals is right: all was applied, and the records went last.
 
         Apply removes its records once the whole plan is carried out and freed. From then on nobody can tell this plan
@@ -410,7 +410,7 @@ class Checker:
         records are there, and this refusal would be wrong.
         """
         refused = outcome.code == ExitCode.REFUSED and _NO_JOURNAL in outcome.said
-        return refused and not differences(found, self.site.after)
+        return refused and not differences(tree, self.site.after)
 
     def _apply_only(self) -> str:
         return self._must("apply", self.site.after)
@@ -448,8 +448,8 @@ class Checker:
 def by_partition(tree: Tree) -> dict[str, Tree]:
     """Split a tree: partition folder -> its part; the files of the root one by one."""
     out: dict[str, Tree] = {}
-    for path, seen in tree.items():
-        out.setdefault(path.partition("/")[0], {})[path] = seen
+    for path, entry in tree.items():
+        out.setdefault(path.partition("/")[0], {})[path] = entry
     return out
 
 
@@ -576,11 +576,11 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
     """Try every history of every scene; with ``state.samples`` that many states of each."""
     for seed in seeds:
         for name in (*every_keep(SCENES), *ONE_BARRIER):
-            left = [case for case in units(name, seed) if not state.is_done(_unit(case))]
-            if not left or state.time_is_up():
+            remaining = [case for case in units(name, seed) if not state.is_done(_unit(case))]
+            if not remaining or state.time_is_up():
                 continue
             with placed(build(name, seed), workdir) as site:
-                for case in left:
+                for case in remaining:
                     if state.time_is_up():
                         break
                     figures: Counter[str] = Counter()
@@ -625,5 +625,5 @@ def _show(site: Site, recording: Recording, trial: Trial, without: Collection[st
 
 
 def _whole(state: State) -> Tree:
-    seen = [*state.files.items(), *state.folders.items()]
-    return {path: (state.attrs[node], state.data.get(node, b"")) for path, node in seen}
+    entries = [*state.files.items(), *state.folders.items()]
+    return {path: (state.attrs[node], state.data.get(node, b"")) for path, node in entries}

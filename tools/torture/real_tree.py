@@ -31,8 +31,8 @@ def read_state(watch: Watch) -> State:
 
 def _walk(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
     with os.scandir(f"{root}/{prefix}") as entries:
-        found = list(entries)
-    for entry in found:
+        listed = list(entries)
+    for entry in listed:
         yield f"{prefix}{entry.name}", entry
         if entry.is_dir(follow_symlinks=False):
             yield from _walk(root, f"{prefix}{entry.name}/")
@@ -40,10 +40,10 @@ def _walk(root: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
 
 def public_tree(state: State) -> Tree:
     """Return what a broker sees: everything but krepair's own folders and the lock file. A folder has no bytes."""
-    seen = [*state.files.items(), *state.folders.items()]
+    entries = [*state.files.items(), *state.folders.items()]
     return {
         path: (state.attrs[node], state.data.get(node, b""))
-        for path, node in seen
+        for path, node in entries
         if PRIVATE not in path and path != LOCK
     }
 
@@ -53,11 +53,11 @@ def has_private(state: State) -> bool:
     return any(PRIVATE in path for path in state.folders)
 
 
-def differences(found: Tree, expected: Tree) -> list[str]:
+def differences(actual: Tree, expected: Tree) -> list[str]:
     """Return the differences from what is expected, a line per path."""
     out = []
-    for path in sorted(found.keys() | expected.keys()):
-        was, now = expected.get(path), found.get(path)
+    for path in sorted(actual.keys() | expected.keys()):
+        was, now = expected.get(path), actual.get(path)
         if was == now:
             continue
         if was is None or now is None:
@@ -102,8 +102,8 @@ class RealTree:
 
     def _clear(self, prefix: str, state: State, present: dict[int, str], *, keep: bool) -> None:
         with os.scandir(f"{self.root}/{prefix}") as entries:
-            found = [(entry.name, entry.inode(), entry.is_dir(follow_symlinks=False)) for entry in entries]
-        for name, node, is_folder in found:
+            listed = [(entry.name, entry.inode(), entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for name, node, is_folder in listed:
             path = f"{prefix}{name}"
             if is_folder:
                 same = keep and state.folders.get(path) == node
@@ -128,14 +128,14 @@ class RealTree:
 
 
 def _give(path: str, attrs: Attrs) -> None:
-    found = os.stat(path)
-    if (found.st_uid, found.st_gid) != (attrs.uid, attrs.gid):
+    status = os.stat(path)
+    if (status.st_uid, status.st_gid) != (attrs.uid, attrs.gid):
         os.chown(path, attrs.uid, attrs.gid)
-    if stat.S_IMODE(found.st_mode) != attrs.mode:
+    if stat.S_IMODE(status.st_mode) != attrs.mode:
         os.chmod(path, attrs.mode)
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(status.st_mode):
         return
-    if found.st_mtime_ns != attrs.mtime_ns:
+    if status.st_mtime_ns != attrs.mtime_ns:
         os.utime(path, ns=(attrs.mtime_ns, attrs.mtime_ns))
     if attrs.xattrs:
         for name, value in attrs.xattrs:

@@ -126,12 +126,12 @@ Event = Born | Named | Unnamed | Moved | Wrote | Gave | Synced | Ended
 
 def attrs_of(path: int | str) -> Attrs:
     """Return the attributes of an open file or of a path, as they are now."""
-    found = os.stat(path)
-    folder = stat.S_ISDIR(found.st_mode)
+    status = os.stat(path)
+    folder = stat.S_ISDIR(status.st_mode)
     names = () if folder else os.listxattr(path)
     xattrs = tuple((name, os.getxattr(path, name)) for name in sorted(names))
-    mtime_ns = 0 if folder else found.st_mtime_ns
-    return Attrs(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, mtime_ns, xattrs)
+    mtime_ns = 0 if folder else status.st_mtime_ns
+    return Attrs(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, mtime_ns, xattrs)
 
 
 class KilledError(BaseException):
@@ -274,16 +274,16 @@ class Watch:
             return
         folder, name = self._place(path, dir_fd)
         if folder:
-            found = os.stat(path, dir_fd=dir_fd)
-            self.folders.add(found.st_ino)
-            attrs = Attrs(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, 0)
-            self._note(Born(folder, name, found.st_ino, None, attrs))
+            status = os.stat(path, dir_fd=dir_fd)
+            self.folders.add(status.st_ino)
+            attrs = Attrs(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, 0)
+            self._note(Born(folder, name, status.st_ino, None, attrs))
 
     def _rmdir(self, path: Any, *, dir_fd: int | None = None) -> None:
         self._alive()
-        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        status = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
         folder, name = self._place(path, dir_fd)
-        if found.st_ino not in self.folders or found.st_dev != self.device:
+        if status.st_ino not in self.folders or status.st_dev != self.device:
             self._real["rmdir"](path, dir_fd=dir_fd)
             return
         descriptor = self._real["open"](path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=dir_fd)
@@ -292,24 +292,24 @@ class Watch:
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         finally:
             os.close(descriptor)
-        self._real["rename"](path, f"{self.pool}/{found.st_ino}", src_dir_fd=dir_fd)
+        self._real["rename"](path, f"{self.pool}/{status.st_ino}", src_dir_fd=dir_fd)
         if self.events is not None and folder:
-            self._note(Unnamed(folder, name, found.st_ino))
+            self._note(Unnamed(folder, name, status.st_ino))
 
-    def _is_last(self, found: os.stat_result) -> bool:
+    def _is_last(self, status: os.stat_result) -> bool:
         """Return whether an inode that must survive is about to lose its last name."""
-        return found.st_nlink == 1 and found.st_ino in self.files and found.st_dev == self.device
+        return status.st_nlink == 1 and status.st_ino in self.files and status.st_dev == self.device
 
     def _unlink(self, path: Any, *, dir_fd: int | None = None) -> None:
         self._alive()
-        found = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+        status = os.stat(path, dir_fd=dir_fd, follow_symlinks=False)
         folder, name = self._place(path, dir_fd) if self.events is not None else (0, "")
-        if self._is_last(found):
-            self._real["rename"](path, f"{self.pool}/{found.st_ino}", src_dir_fd=dir_fd)
+        if self._is_last(status):
+            self._real["rename"](path, f"{self.pool}/{status.st_ino}", src_dir_fd=dir_fd)
         else:
             self._real["unlink"](path, dir_fd=dir_fd)
         if self.events is not None and folder:
-            self._note(Unnamed(folder, name, found.st_ino))
+            self._note(Unnamed(folder, name, status.st_ino))
 
     def _rename(
         self, src: Any, dst: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
@@ -346,12 +346,12 @@ class Watch:
             return
         folder, name = self._place(dst, dst_dir_fd)
         if folder:
-            found = os.stat(dst, dir_fd=dst_dir_fd, follow_symlinks=False)
-            if found.st_ino in self.files:
-                self._note(Named(folder, name, found.st_ino))
+            status = os.stat(dst, dir_fd=dst_dir_fd, follow_symlinks=False)
+            if status.st_ino in self.files:
+                self._note(Named(folder, name, status.st_ino))
             else:
                 self._named_at_last(
-                    folder, name, found.st_ino, dst if dst_dir_fd is None else _at(dst_dir_fd, dst)
+                    folder, name, status.st_ino, dst if dst_dir_fd is None else _at(dst_dir_fd, dst)
                 )
 
     def _named_at_last(self, folder: int, name: str, node: int, path: str) -> None:
@@ -370,9 +370,9 @@ class Watch:
         return done
 
     def _wrote(self, descriptor: int) -> None:
-        found = os.fstat(descriptor)
-        if self.events is not None and found.st_ino in self.files:
-            self._note(Wrote(found.st_ino, _content(descriptor, found.st_size), attrs_of(descriptor)))
+        status = os.fstat(descriptor)
+        if self.events is not None and status.st_ino in self.files:
+            self._note(Wrote(status.st_ino, _content(descriptor, status.st_size), attrs_of(descriptor)))
 
     def _give(self, call: str, target: Any, *args: Any, **kwargs: Any) -> Any:
         self._alive()
@@ -380,12 +380,12 @@ class Watch:
         if self.events is None:
             return done
         dir_fd = kwargs.get("dir_fd")
-        found = os.fstat(target) if isinstance(target, int) else os.stat(target, dir_fd=dir_fd)
-        if found.st_ino in self.files:
-            self._note(Gave(found.st_ino, attrs_of(target if dir_fd is None else _at(dir_fd, target))))
-        elif found.st_ino in self.folders:
-            attrs = Attrs(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, 0)
-            self._note(Gave(found.st_ino, attrs))
+        status = os.fstat(target) if isinstance(target, int) else os.stat(target, dir_fd=dir_fd)
+        if status.st_ino in self.files:
+            self._note(Gave(status.st_ino, attrs_of(target if dir_fd is None else _at(dir_fd, target))))
+        elif status.st_ino in self.folders:
+            attrs = Attrs(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, 0)
+            self._note(Gave(status.st_ino, attrs))
         return done
 
     def _sync(self, call: str, descriptor: int) -> None:

@@ -109,11 +109,11 @@ def run_any(site: Site, verb: str) -> Outcome:
         return site.run(verb)
     try:
         if verb == "verify":
-            found = verify_plan(site.plan, site.scene.options)
-            return Outcome(int(found.exit_code), "; ".join(one.text for one in found.problems))
+            verified = verify_plan(site.plan, site.scene.options)
+            return Outcome(int(verified.exit_code), "; ".join(problem.text for problem in verified.problems))
         if verb == "list":
             listed = kept_report(site.root, site.scene.options.now_ms)
-            return Outcome(0, "; ".join(one.why_not for one in listed.plans))
+            return Outcome(0, "; ".join(plan.why_not for plan in listed.plans))
         report = undo(site.plan, site.scene.options)
         for line in report.by_hand:
             _type(line)
@@ -121,8 +121,8 @@ def run_any(site: Site, verb: str) -> Outcome:
         return Outcome(int(error.exit_code), error.message)
     except Exception as error:
         return Outcome(-1, f"{type(error).__name__}: {error}")
-    said = "; ".join(f"{one.change_id}: {one.outcome} {one.why}" for one in report.results)
-    return Outcome(int(report.exit_code), said)
+    text = "; ".join(f"{result.change_id}: {result.outcome} {result.why}" for result in report.results)
+    return Outcome(int(report.exit_code), text)
 
 
 def _type(line: str) -> None:
@@ -201,55 +201,55 @@ class Moment:
         site.real_tree.put(state)
         outcome = run_any(site, verb)
         after = read_state(site.watch)
-        found, was = public_tree(after), public_tree(state)
-        said = f"{verb} ends with {outcome.code}: {outcome.said}"
+        tree, was = public_tree(after), public_tree(state)
+        text = f"{verb} ends with {outcome.code}: {outcome.said}"
         if outcome.code not in _REFUSALS | {0}:
-            return said
-        if verb in {"verify", "list"} and found != was:
-            return f"{said}; it changed what a broker reads"
+            return text
+        if verb in {"verify", "list"} and tree != was:
+            return f"{text}; it changed what a broker reads"
         if outcome.code == 0 and not self._is_promised(verb, outcome.said, after, damage):
-            return f"{said}; but the tree is another one"
+            return f"{text}; but the tree is another one"
         if outcome.code and verb != "verify" and "/" not in outcome.said:
-            return f"{said}; no file is named"
+            return f"{text}; no file is named"
         if "killed purge" in self.history or (verb == "purge" and outcome.code == 0):
             return ""
         if site.plan.policy.keep != INPLACE:
-            return self._ends(said)
-        return self._is_lost(said, verb, self.journals[journal])
+            return self._ends(text)
+        return self._is_lost(text, verb, self.journals[journal])
 
-    def _is_promised(self, verb: str, said: str, after: State, damage: Damage) -> bool:
-        site, found = self.site, public_tree(after)
+    def _is_promised(self, verb: str, text: str, after: State, damage: Damage) -> bool:
+        site, tree = self.site, public_tree(after)
         if verb == "apply":
-            return found == site.after
+            return tree == site.after
         private = [path for path in after.files if "/krepair~" in path]
         # A purge that was killed, and of which no record tells any more, has taken files that had no other name.
-        told = "killed purge" not in self.history or damage.kind not in {"cut", "zeros", "lost", "bit"}
+        is_reported = "killed purge" not in self.history or damage.kind not in {"cut", "zeros", "lost", "bit"}
         if verb == "undo":
-            ends = not private or "every original is in its place" in said
-            return ends and (found == site.before or not told)
+            ends = not private or "every original is in its place" in text
+            return ends and (tree == site.before or not is_reported)
         if verb == "purge":
             old, new = site.before, site.after
             # A fence whose journal is damaged goes as after an unclean stop.
             return not private and all(
-                path in _OF_THE_FENCE or seen in (old.get(path), new.get(path))
-                for path, seen in found.items()
+                path in _OF_THE_FENCE or entry in (old.get(path), new.get(path))
+                for path, entry in tree.items()
             )
         return True
 
-    def _ends(self, said: str) -> str:
+    def _ends(self, text: str) -> str:
         """Check that each file is old or new: where apply frees originals, there may be no way back."""
-        told = [run_any(self.site, "by hand") for _ in range(2)]
-        found, old, new = public_tree(read_state(self.site.watch)), self.site.before, self.site.after
+        outcomes = [run_any(self.site, "by hand") for _ in range(2)]
+        tree, old, new = public_tree(read_state(self.site.watch)), self.site.before, self.site.after
         if any(
-            path not in _OF_THE_FENCE and seen not in (old.get(path), new.get(path))
-            for path, seen in found.items()
+            path not in _OF_THE_FENCE and entry not in (old.get(path), new.get(path))
+            for path, entry in tree.items()
         ):
-            return f"{said}; after it undo ends with {told}, and a file is neither old nor new"
+            return f"{text}; after it undo ends with {outcomes}, and a file is neither old nor new"
         return ""
 
-    def _is_lost(self, said: str, verb: str, journal: str) -> str:
+    def _is_lost(self, text: str, verb: str, journal: str) -> str:
         # The lines of the root come first, or last: then undo has to be typed once more for the partitions.
-        told = [run_any(self.site, "by hand") for _ in range(3)]
+        outcomes = [run_any(self.site, "by hand") for _ in range(3)]
         now, before = public_tree(read_state(self.site.watch)), self.site.before
         if verb == "purge":
             # The other partitions may be purged by now, and with the root goes the way back of what it trusts.
@@ -258,12 +258,12 @@ class Moment:
                 by_partition(now).get(folder) != by_partition(before).get(folder)
             )
         else:
-            lost = told[-1].code != 0 or now != before
+            lost = outcomes[-1].code != 0 or now != before
         if lost:
-            return f"{said}; after it undo and its lines end with {told}; {differences(now, before)}"
+            return f"{text}; after it undo and its lines end with {outcomes}; {differences(now, before)}"
         purged = self.site.run("purge")
         if verb != "purge" and (purged.code or has_private(read_state(self.site.watch))):
-            return f"{said}; after it undo and its lines end with {told}, and purge with {purged}"
+            return f"{text}; after it undo and its lines end with {outcomes}, and purge with {purged}"
         return ""
 
 
@@ -285,8 +285,8 @@ def try_moment(
     rng = random.Random(f"{name} {seed} {number}")
     if len(chosen) > most:
         # Most damages are bits: of every kind there are some.
-        rare = [one for one in chosen if one[1].kind not in {"bit", "cut", "zeros"}]
-        common = [one for one in chosen if one[1].kind in {"bit", "cut", "zeros"}]
+        rare = [pair for pair in chosen if pair[1].kind not in {"bit", "cut", "zeros"}]
+        common = [pair for pair in chosen if pair[1].kind in {"bit", "cut", "zeros"}]
         rare = rng.sample(rare, min(len(rare), most // 2))
         chosen = rare + rng.sample(common, min(len(common), most - len(rare)))
     wrong = []
@@ -303,11 +303,11 @@ def run(seeds: range, workdir: Path, state: Done) -> None:
     for seed in seeds:
         for name in (*SCENES, *FREEING):
             units = {f"{name}:{seed}:{number}": number for number in moments_of(name)}
-            left = {unit: number for unit, number in units.items() if not state.is_done(unit)}
-            if not left or state.time_is_up():
+            remaining = {unit: number for unit, number in units.items() if not state.is_done(unit)}
+            if not remaining or state.time_is_up():
                 continue
             with placed(build(name, seed), workdir) as site:
-                for unit, number in left.items():
+                for unit, number in remaining.items():
                     if state.time_is_up():
                         break
                     cases, wrong = try_moment(site, name, number, state.most(MOST), seed=seed)

@@ -31,10 +31,10 @@ def run(seeds: range, workdir: Path, state: State) -> None:
                     continue
                 figures = Figures()
                 begin = seed * HISTORIES + first
-                for one in range(begin, begin + min(_OF_A_UNIT, state.most(HISTORIES) - first)):
-                    _try(mode, one, workdir, figures)
-                for one, why in figures.diverged.items():
-                    state.wrong(f"{mode}:{one}", why)
+                for number in range(begin, begin + min(_OF_A_UNIT, state.most(HISTORIES) - first)):
+                    _try(mode, number, workdir, figures)
+                for number, why in figures.diverged.items():
+                    state.wrong(f"{mode}:{number}", why)
                 state.keep(unit, figures.counts)
 
 

@@ -102,21 +102,23 @@ _Changes = list[tuple[tuple[Any, ...], Any]]
 
 def others(old: Any, same_key: Sequence[Any]) -> list[Any]:
     """Return values that might replace a value: near ones, borders, and those of other rows."""
-    found: list[Any]
+    candidates: list[Any]
     if isinstance(old, bool):
         return [not old]
     if isinstance(old, int):
-        found = [old + 1, old - 1, 0, -1, (1 << 63) - 1]
+        candidates = [old + 1, old - 1, 0, -1, (1 << 63) - 1]
     elif isinstance(old, float):
-        found = [old + 1]
+        candidates = [old + 1]
     elif isinstance(old, str):
-        found = ["", f"{old}x", old[:-1], f"../{old}", *WORDS.get(old, ())]
+        candidates = ["", f"{old}x", old[:-1], f"../{old}", *WORDS.get(old, ())]
     elif isinstance(old, list):
-        found = [[], old[:-1], old[1:], [*old, *old[-1:]], old[::-1]]
+        candidates = [[], old[:-1], old[1:], [*old, *old[-1:]], old[::-1]]
     else:
         return [None] if old is not None else []
-    found += list(same_key)[:3]
-    return [value for number, value in enumerate(found) if value != old and value not in found[:number]]
+    candidates += list(same_key)[:3]
+    return [
+        value for number, value in enumerate(candidates) if value != old and value not in candidates[:number]
+    ]
 
 
 _LITERALS = (
@@ -158,7 +160,9 @@ def wrong_values(document: Any, rows: int) -> Iterator[tuple[tuple[Any, ...], An
         )
         for path in chosen:
             old = _holder(document, path)[path[-1]]
-            for value in others(old, [one for one in values if one != old and type(one) is type(old)]):
+            for value in others(
+                old, [value for value in values if value != old and type(value) is type(old)]
+            ):
                 yield path, value
             if isinstance(path[-1], str):
                 yield path, msgspec.UNSET
@@ -196,7 +200,7 @@ def changed(plan: Plan, changes: Sequence[tuple[Sequence[Any], Any]]) -> Plan | 
                 del holder[path[-1]]
             else:
                 holder[path[-1]] = value
-        found = planfile.seal(planfile.of_full(document))
+        plan_changed = planfile.seal(planfile.of_full(document))
     except (
         msgspec.ValidationError,
         KeyError,
@@ -207,7 +211,7 @@ def changed(plan: Plan, changes: Sequence[tuple[Sequence[Any], Any]]) -> Plan | 
         OverflowError,
     ):
         return None
-    return None if found.digest == plan.digest else found
+    return None if plan_changed.digest == plan.digest else plan_changed
 
 
 # -- what becomes of it
@@ -233,8 +237,8 @@ def _in_time() -> Iterator[None]:
 def outside(log_dir: Path) -> Tree:
     """Return the tree as a broker sees it; the clock shows when the files of the root were rewritten."""
     return {
-        name: seen._replace(mtime_ns=0 if "/" not in name else seen.mtime_ns)
-        for name, seen in visible(look(log_dir)).items()
+        name: entry._replace(mtime_ns=0 if "/" not in name else entry.mtime_ns)
+        for name, entry in visible(look(log_dir)).items()
     }
 
 
@@ -282,7 +286,7 @@ def names_less(plan: Plan, sound: Plan) -> bool:
         lines = {line for change in root for line in getattr(change, "lines", ())}
         whole = [change for part in of.partitions for change in part.changes]
         whole += [change for change in root if not hasattr(change, "lines")]
-        return {msgspec.json.encode(one) for one in (*whole, *lines)}
+        return {msgspec.json.encode(change) for change in (*whole, *lines)}
 
     return changes(plan) < changes(sound)
 
@@ -387,19 +391,25 @@ def of_scene(
     def some(cases: list[_Changes]) -> list[_Changes]:
         return rng.sample(cases, len(cases) // every)
 
-    known = [[one] for one in wrong_values(document, rows) if kind_of(one[0]) in _seen]
-    fresh = [[one] for one in wrong_values(document, rows) if kind_of(one[0]) not in _seen]
+    known = [
+        [wrong_value] for wrong_value in wrong_values(document, rows) if kind_of(wrong_value[0]) in _seen
+    ]
+    fresh = [
+        [wrong_value] for wrong_value in wrong_values(document, rows) if kind_of(wrong_value[0]) not in _seen
+    ]
     _seen.update(kind_of(path) for path in places(document))
     singles = fresh + some(known)
-    once = some([[one] for one in wrong_values(document, 1)])
+    once = some([[wrong_value] for wrong_value in wrong_values(document, 1)])
     named = some(list(other_names(document)))
     for leg, cases in (("field", singles), ("pair", pairs), ("copy", once), ("named", named)):
         for number, changes in enumerate(cases if leg in legs else ()):
             plan = changed(scene.plan, changes)
             if plan is None:
                 continue
-            what = "; ".join(f"{'.'.join(map(str, path))}: {str(value)[:60]}" for path, value in changes)
-            codes = tuple(sorted({one.code for one in review(plan)}))
+            changes_text = "; ".join(
+                f"{'.'.join(map(str, path))}: {str(value)[:60]}" for path, value in changes
+            )
+            codes = tuple(sorted({objection.code for objection in review(plan)}))
             for verb in ("undo", *["purge"] * (number % 5 == 0)) if leg == "copy" else ("apply",):
                 with _placed(scene, work) as placed:
                     there = changed(placed.plan, changes)
@@ -407,28 +417,28 @@ def of_scene(
                         continue
                     if leg == "copy":
                         ended = taken_back(scene, sound, placed, there, verb)
-                        yield Tried(f"copy, {verb}", name, what, codes, *ended)
+                        yield Tried(f"copy, {verb}", name, changes_text, codes, *ended)
                     else:
-                        yield Tried(leg, name, what, codes, *applied(scene, sound, placed, there))
+                        yield Tried(leg, name, changes_text, codes, *applied(scene, sound, placed, there))
     if "build" in legs:
         yield from of_builds(name, scene, sound, work)
 
 
 def of_builds(name: str, scene: Scene, sound: Sound, work: Path) -> Iterator[Tried]:
     """Yield every plan that a mutant of the builder makes."""
-    for number, told in enumerate(mutants_of(BUILD).values()):
+    for number, text in enumerate(mutants_of(BUILD).values()):
         with _placed(scene, work) as placed:
             try:
                 with _mutated_build(number):
                     plan = make_plan(str(placed.path), scene.options)
             except Exception:
-                yield Tried("build", name, told, (), "no plan")
+                yield Tried("build", name, text, (), "no plan")
                 continue
             if plan.digest == placed.plan.digest:
-                yield Tried("build", name, told, (), "the same plan")
+                yield Tried("build", name, text, (), "the same plan")
                 continue
-            codes = tuple(sorted({one.code for one in review(plan)}))
-            yield Tried("build", name, told, codes, *applied(scene, sound, placed, plan))
+            codes = tuple(sorted({objection.code for objection in review(plan)}))
+            yield Tried("build", name, text, codes, *applied(scene, sound, placed, plan))
 
 
 @contextlib.contextmanager
@@ -438,9 +448,9 @@ def _mutated_build(number: int) -> Iterator[None]:
 
     kept = dict(vars(module))
     codes = {
-        name: one.__code__
-        for name, one in kept.items()
-        if hasattr(one, "__code__") and one.__module__ == module.__name__
+        name: function.__code__
+        for name, function in kept.items()
+        if hasattr(function, "__code__") and function.__module__ == module.__name__
     }
     tree = mutated((ROOT / BUILD).read_text(), number)
     try:
@@ -470,22 +480,22 @@ def _tried(name: str, rows: int, legs: Sequence[str], every: int) -> list[Tried]
         return list(of_scene(name, scene, Path(work), rows, legs, every))
 
 
-def table(found: Sequence[Tried]) -> str:
+def table(tries: Sequence[Tried]) -> str:
     """Return the results of each leg; and for each code how often it objected, and was the only one that was right."""
     lines = []
-    for leg in sorted({one.leg for one in found}):
-        ends = Counter(one.ended for one in found if one.leg == leg)
+    for leg in sorted({tried.leg for tried in tries}):
+        ends = Counter(tried.ended for tried in tries if tried.leg == leg)
         lines.append(
             f"{leg}: {sum(ends.values())} plans: "
             + ", ".join(f"{end} {count}" for end, count in ends.most_common())
         )
-    wrong = [one for one in found if one.ended == "wrong"]
-    for code in sorted({code for one in found for code in one.codes}):
-        objects = [one for one in found if code in one.codes]
-        ends = Counter(one.ended for one in objects)
-        alone = sum(one.codes == (code,) for one in wrong)
+    wrong = [tried for tried in tries if tried.ended == "wrong"]
+    for code in sorted({code for tried in tries for code in tried.codes}):
+        objects = [tried for tried in tries if code in tried.codes]
+        ends = Counter(tried.ended for tried in objects)
+        alone = sum(tried.codes == (code,) for tried in wrong)
         lines.append(f"{code}: {dict(ends)}, alone before harm {alone}")
-    lines.append(f"wrong, and nothing objects: {sum(not one.codes for one in wrong)}")
+    lines.append(f"wrong, and nothing objects: {sum(not tried.codes for tried in wrong)}")
     return "\n".join(lines)
 
 
@@ -498,22 +508,23 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="one in so many, but of new kinds of fields all")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, help="every case, one JSON line each")
-    given = parser.parse_args()
-    names = given.scene or [*SCENES, *SCENES_TOO]
-    found: list[Tried] = []
-    with multiprocessing.get_context("fork").Pool(given.processes) as pool:
+    arguments = parser.parse_args()
+    names = arguments.scene or [*SCENES, *SCENES_TOO]
+    tries: list[Tried] = []
+    with multiprocessing.get_context("fork").Pool(arguments.processes) as pool:
         jobs = [
-            pool.apply_async(_tried, (name, given.rows, given.leg or LEGS, given.every)) for name in names
+            pool.apply_async(_tried, (name, arguments.rows, arguments.leg or LEGS, arguments.every))
+            for name in names
         ]
         for name, job in zip(names, jobs, strict=True):
             more = job.get()
-            found += more
-            print(f"{name}: {len(found)} so far", flush=True)
-            if given.out:
-                with given.out.open("ab") as out:
-                    out.write(b"".join(msgspec.json.encode(one._asdict()) + b"\n" for one in more))
-    print(table(found))
-    return sum(one.ended == "wrong" and not one.codes for one in found)
+            tries += more
+            print(f"{name}: {len(tries)} so far", flush=True)
+            if arguments.out:
+                with arguments.out.open("ab") as out:
+                    out.write(b"".join(msgspec.json.encode(tried._asdict()) + b"\n" for tried in more))
+    print(table(tries))
+    return sum(tried.ended == "wrong" and not tried.codes for tried in tries)
 
 
 if __name__ == "__main__":

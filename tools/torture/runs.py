@@ -147,22 +147,22 @@ def parse_step(text: str) -> Step:
     Raises:
         ValueError: it is none.
     """
-    found = _STEP.fullmatch(text)
-    if found is None:
+    match = _STEP.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is no step; as apply@17b, undo!9EIO1 or purge")
-    verb, how, number = found["verb"], found["how"], int(found["number"] or 0)
-    may_refuse = bool(found["may_refuse"])
-    if found["pause"]:
+    verb, how, number = match["verb"], match["how"], int(match["number"] or 0)
+    may_refuse = bool(match["may_refuse"])
+    if match["pause"]:
         return Step(
-            verb, Fault(Mode.PAUSE, int(found["pause"]), 0, faults.ALL_KINDS), False, may_refuse, text
+            verb, Fault(Mode.PAUSE, int(match["pause"]), 0, faults.ALL_KINDS), False, may_refuse, text
         )
     if how is None:
         return Step(verb, None, False, may_refuse, text)
-    if found["kill"]:
-        counted = mask(Kind.RENAME) if found["renames"] else CHANGING
-        fault = Fault(_KILLS[found["kill"]], number, 0, counted)
+    if match["kill"]:
+        counted = mask(Kind.RENAME) if match["renames"] else CHANGING
+        fault = Fault(_KILLS[match["kill"]], number, 0, counted)
         return Step(verb, fault, how == "^", may_refuse, text)
-    name, only, often = found["error"] or "", found["only"], found["often"]
+    name, only, often = match["error"] or "", match["only"], match["often"]
     if not name and only != "short":
         raise ValueError(f"{text!r}: which errno?")
     kinds = counted = MAY_FAIL[name] if name else MOVES_BYTES
@@ -213,7 +213,9 @@ class Ended:
             document = json.loads(self.output[self.output.index("{") : self.output.rindex("}") + 1])
             results = document.get("report", document).get("results", [])
             lines += [
-                f"  {one['change_id']}: {one['outcome']} {one['why']}" for one in results if one.get("why")
+                f"  {result['change_id']}: {result['outcome']} {result['why']}"
+                for result in results
+                if result.get("why")
             ]
         return "\n".join(dict.fromkeys(lines[:8])) or self.output[-500:]
 
@@ -229,8 +231,8 @@ class Ended:
         end = f"signal {-self.code}" if self.code < 0 else f"exit {self.code}"
         hit = next((call for call in self.calls if call.number and self._is_hit(call)), None)
         where = f" at: {hit}" if hit is not None and self.happened else ""
-        said = f"\n{self.says()}" if self.code > 0 else ""
-        return f"{self.step.text}: {end}{where}{said}"
+        text = f"\n{self.says()}" if self.code > 0 else ""
+        return f"{self.step.text}: {end}{where}{text}"
 
     def _is_hit(self, call: Call) -> bool:
         return self.step.fault is not None and call.number == self.step.fault.number
@@ -469,12 +471,12 @@ def find_wanted(runner: Runner, scene: Scene, work: Path) -> Wanted:
 
 def without_lock(tree: Tree) -> Tree:
     """Return the tree without ``.lock``."""
-    return {name: seen for name, seen in tree.items() if name != LOCK}
+    return {name: entry for name, entry in tree.items() if name != LOCK}
 
 
-def judge_lock(found: Tree, wanted: Wanted) -> str:
+def judge_lock(tree: Tree, wanted: Wanted) -> str:
     """Return faults of ``.lock``: an existing one stays as it was; a crash may leave one that the broker accepts."""
-    have, was = found.get(LOCK), wanted.before.get(LOCK)
+    have, was = tree.get(LOCK), wanted.before.get(LOCK)
     if was is not None:
         return "" if have == was else f".lock is {have}, was {was}"
     if have is None:
@@ -486,12 +488,12 @@ def judge_lock(found: Tree, wanted: Wanted) -> str:
     return ""
 
 
-def judge_files(found: Tree, wanted: Wanted) -> str:
+def judge_files(tree: Tree, wanted: Wanted) -> str:
     """Return faults of a tree with some changes made and others not: files that are neither old nor new.
 
     In a checkpoint of the root each partition has its line, which waits for the changes of that partition alone.
     """
-    have, old = visible(found), visible(wanted.before)
+    have, old = visible(tree), visible(wanted.before)
     names = sorted(have.keys() | old.keys() | wanted.applied.keys())
     odd = [
         name
@@ -511,18 +513,19 @@ def _is_mixed(have: Seen | None, old: Seen | None, new: Seen | None, name: str) 
     if have._replace(content="") not in (old._replace(content=""), new._replace(content="")):
         return False
     lines, before, after = (
-        dict(line.rpartition(" ")[::2] for line in seen.content.splitlines()[2:]) for seen in (have, old, new)
+        dict(line.rpartition(" ")[::2] for line in entry.content.splitlines()[2:])
+        for entry in (have, old, new)
     )
     keys = lines.keys() | before.keys() | after.keys()
     return all(lines.get(key) in (before.get(key), after.get(key)) for key in keys)
 
 
-def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
+def judge_end(ended: Ended, tree: Tree, wanted: Wanted) -> str:
     """Return faults after a verb that ended: exit 0 promises a tree, any other code must be documented.
 
     Args:
         ended: result of the verb.
-        found: tree of the log directory.
+        tree: tree of the log directory.
         wanted: expected trees of the scene.
     """
     if ended.code not in DOCUMENTED:
@@ -531,37 +534,37 @@ def judge_end(ended: Ended, found: Tree, wanted: Wanted) -> str:
         return ""
     verb = ended.step.verb
     if verb == "apply":
-        wrong = differences(visible(found), wanted.applied) or judge_owners(found)
+        wrong = differences(visible(tree), wanted.applied) or judge_owners(tree)
     elif verb == "undo":
-        wrong = differences(without_lock(found), without_lock(wanted.before))
-    elif private(found):
-        wrong = f"still there: {', '.join(private(found)[:3])}"
-    elif visible(found) == visible(wanted.purged):
-        wrong = differences(without_lock(found), without_lock(wanted.purged))
+        wrong = differences(without_lock(tree), without_lock(wanted.before))
+    elif private(tree):
+        wrong = f"still there: {', '.join(private(tree)[:3])}"
+    elif visible(tree) == visible(wanted.purged):
+        wrong = differences(without_lock(tree), without_lock(wanted.purged))
     else:
-        wrong = judge_files(found, wanted)  # not everything of the plan was applied when purge came
+        wrong = judge_files(tree, wanted)  # not everything of the plan was applied when purge came
     return f"{verb} ended with 0, but:\n{wrong}" if wrong else ""
 
 
-def judge_owners(found: Tree) -> str:
+def judge_owners(tree: Tree) -> str:
     """Return krepair's own folders and files that the broker's user does not own, and could not undo or purge.
 
     Originals that are kept have owners of their own.
     """
     wrong = []
-    for name in private(found):
+    for name in private(tree):
         holder, _, inside = name.partition(f"/{PRIVATE}")
-        is_folder = stat.S_ISDIR(found[name].mode)
+        is_folder = stat.S_ISDIR(tree[name].mode)
         if not is_folder and any(f"/{kept}/" in inside for kept in ("keep", "fence", "out", "stage")):
             continue
-        if found[name].owner != found[holder].owner or (is_folder and found[name].mode & 0o700 != 0o700):
-            wrong.append(f"{name}: owner {found[name].owner}, mode {found[name].mode & 0o7777:o}")
+        if tree[name].owner != tree[holder].owner or (is_folder and tree[name].mode & 0o700 != 0o700):
+            wrong.append(f"{name}: owner {tree[name].owner}, mode {tree[name].mode & 0o7777:o}")
     return "\n".join(wrong[:6])
 
 
-def judge_unchanged(ended: Ended, found: Tree, before: Tree) -> str:
+def judge_unchanged(ended: Ended, tree: Tree, before: Tree) -> str:
     """Return faults after a verb whose exit code says that nothing was changed."""
-    changed = differences(visible(found), visible(before)) if ended.code in SAYS_UNCHANGED else ""
+    changed = differences(visible(tree), visible(before)) if ended.code in SAYS_UNCHANGED else ""
     return (
         f"{ended.step.verb} ended with {ended.code}: nothing was changed; but:\n{changed}" if changed else ""
     )
@@ -615,16 +618,16 @@ class Part(NamedTuple):
         runner, warm = Runner(), False
         for seed in seeds:
             for name in self.scenes or every_keep(SCENES):
-                units = [f"{name}:{seed}:{what}" for what in self.units(name)]
-                left = [unit for unit in units if not state.is_done(unit)]
-                if not left or state.time_is_up():
+                units = [f"{name}:{seed}:{unit}" for unit in self.units(name)]
+                remaining = [unit for unit in units if not state.is_done(unit)]
+                if not remaining or state.time_is_up():
                     continue
                 if not warm:
                     runner.warm_up([build(each) for each in self.scenes or SCENES], workdir)
                     warm = True
                 scene = build(name, seed)
                 wanted = find_wanted(runner, scene, workdir)
-                for unit in left:
+                for unit in remaining:
                     if state.time_is_up():
                         break
                     figures: Counter[str] = Counter()

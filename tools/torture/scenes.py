@@ -119,7 +119,7 @@ def visible(tree: Tree) -> Tree:
     The number of links is left out: an original that is kept has two names for a while.
     """
     return {
-        name: seen._replace(links=0) for name, seen in tree.items() if PRIVATE not in name and name != LOCK
+        name: entry._replace(links=0) for name, entry in tree.items() if PRIVATE not in name and name != LOCK
     }
 
 
@@ -128,11 +128,11 @@ def private(tree: Tree) -> list[str]:
     return sorted(name for name in tree if PRIVATE in name)
 
 
-def differences(found: Tree, wanted: Tree, at_most: int = 6) -> str:
+def differences(tree: Tree, wanted: Tree, at_most: int = 6) -> str:
     """Return the differences of two trees, one line per name; empty if they are equal."""
     lines = []
-    for name in sorted(found.keys() | wanted.keys()):
-        have, want = found.get(name), wanted.get(name)
+    for name in sorted(tree.keys() | wanted.keys()):
+        have, want = tree.get(name), wanted.get(name)
         if have == want:
             continue
         if have is None or want is None:
@@ -149,17 +149,17 @@ def differences(found: Tree, wanted: Tree, at_most: int = 6) -> str:
 
 
 def _seen(path: str) -> Seen:
-    found = os.lstat(path)
-    owner = (found.st_uid, found.st_gid)
-    if stat.S_ISDIR(found.st_mode):
-        return Seen(found.st_mode, owner, 0, 0, "", "")
-    if stat.S_ISLNK(found.st_mode):
-        return Seen(found.st_mode, owner, found.st_nlink, 0, os.readlink(path), "")
+    status = os.lstat(path)
+    owner = (status.st_uid, status.st_gid)
+    if stat.S_ISDIR(status.st_mode):
+        return Seen(status.st_mode, owner, 0, 0, "", "")
+    if stat.S_ISLNK(status.st_mode):
+        return Seen(status.st_mode, owner, status.st_nlink, 0, os.readlink(path), "")
     with open(path, "rb") as file:
         data = file.read()
     content = data.decode("latin-1") if path.endswith(CHECKPOINT) else hashlib.sha256(data).hexdigest()
     attributes = _xattrs(path)
-    return Seen(found.st_mode, owner, found.st_nlink, found.st_mtime_ns, content, repr(attributes or ""))
+    return Seen(status.st_mode, owner, status.st_nlink, status.st_mtime_ns, content, repr(attributes or ""))
 
 
 def _xattrs(path: str) -> dict[str, bytes]:
@@ -296,7 +296,7 @@ def _tight(path: str, options: Options) -> Plan:
 def keeps_of(name: str) -> tuple[str, ...]:
     """Return a scene of ``SCENES``, and the same with ``--keep until-verified`` if its plan then frees originals."""
     plan = build(name, keep=UNTIL_VERIFIED).plan
-    frees = any(is_freed_by_apply(change) for one in plan.partitions for change in one.changes)
+    frees = any(is_freed_by_apply(change) for partition in plan.partitions for change in partition.changes)
     return (name, f"{name}~{UNTIL_VERIFIED}") if frees else (name,)
 
 
@@ -317,15 +317,15 @@ def read(path: Path) -> tuple[Entry, ...]:
     """Read a tree, a folder before what is in it."""
     entries = []
     for place in [path, *sorted(path.rglob("*"))]:
-        found = place.lstat()
-        content = None if stat.S_ISDIR(found.st_mode) else place.read_bytes()
+        status = place.lstat()
+        content = None if stat.S_ISDIR(status.st_mode) else place.read_bytes()
         entries.append(
             Entry(
                 os.path.relpath(place, path),
                 content,
-                stat.S_IMODE(found.st_mode),
-                (found.st_uid, found.st_gid),
-                0 if content is None else found.st_mtime_ns,
+                stat.S_IMODE(status.st_mode),
+                (status.st_uid, status.st_gid),
+                0 if content is None else status.st_mtime_ns,
                 _xattrs(os.fspath(place)),
             )
         )
@@ -362,17 +362,17 @@ def _moved(plan: Plan, path: str) -> Plan:
     """Return the plan for a copy: only its path differs."""
     partitions = tuple(
         msgspec.structs.replace(
-            one,
-            notes=tuple(note.replace(plan.log_dir, path) for note in one.notes),  # some name a command
-            next_command=one.next_command.replace(plan.log_dir, path),
+            partition,
+            notes=tuple(note.replace(plan.log_dir, path) for note in partition.notes),  # some name a command
+            next_command=partition.next_command.replace(plan.log_dir, path),
         )
-        for one in plan.partitions
+        for partition in plan.partitions
     )
     return msgspec.structs.replace(plan, log_dir=path, partitions=partitions)
 
 
 # -- what the setups are made of ----------------------------------------------------------------------
-def _options(fixes: str, **given: object) -> Options:
+def _options(fixes: str, **arguments: object) -> Options:
     values: dict[str, object] = {
         "engine": EngineName.INLINE,
         "now_ms": NOW_MS + _MINUTE_MS,
@@ -381,7 +381,7 @@ def _options(fixes: str, **given: object) -> Options:
         "delete_horizon": FAR,
         "only_replica": ("*",),
     }
-    return Options(**(values | given))  # type: ignore[arg-type]
+    return Options(**(values | arguments))  # type: ignore[arg-type]
 
 
 def bloated(
@@ -442,10 +442,10 @@ def _bases(folder: Path) -> list[int]:
 def _tear(folder: Path, content: bytes) -> None:
     """Append bytes and keep the old time."""
     path = _of_segment(folder, _bases(folder)[-1])
-    found = path.stat()
+    status = path.stat()
     with path.open("ab") as log:
         log.write(content)
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def _padded(folder: Path, base_offset: int) -> None:

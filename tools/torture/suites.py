@@ -68,24 +68,24 @@ def _run(file: str) -> tuple[dict[str, int], list[str]]:
     return read_end(done.stdout, done.returncode, file)
 
 
-def read_end(said: str, code: int, file: str) -> tuple[dict[str, int], list[str]]:
+def read_end(output: str, code: int, file: str) -> tuple[dict[str, int], list[str]]:
     """Return figures and the names of failed tests from the end of pytest's output.
 
     Args:
-        said: output of pytest.
+        output: output of pytest.
         code: exit code of pytest.
         file: test file that it ran.
     """
-    last = next((line for line in reversed(said.splitlines()) if " in " in line), "")
+    last = next((line for line in reversed(output.splitlines()) if " in " in line), "")
     figures = {f"tests {word}": int(count) for count, word in _ENDS.findall(last)}
-    failed = list(_failed(said))
+    failed = list(_failed(output))
     if code not in {0, 1, 5} or (code == 1 and not failed):  # 5: no test is left of this file
         failed.append(file)
     return figures, failed
 
 
-def _failed(said: str) -> Iterator[str]:
-    for line in said.splitlines():
+def _failed(output: str) -> Iterator[str]:
+    for line in output.splitlines():
         kind, _, rest = line.partition(" ")
         if kind in {"FAILED", "ERROR"}:
             yield rest.partition(" - ")[0].replace(" ", "_")

@@ -237,8 +237,8 @@ class Case:
         return f"of the others:\n{wrong}" if wrong and self.scene.plan.root is None else ""
 
     def _lost(self, before: set[str], now: set[str]) -> str:
-        for name, one in self.wanted.before.items():
-            if name.endswith(".log") and one.content in before and one.content not in now:
+        for name, entry in self.wanted.before.items():
+            if name.endswith(".log") and entry.content in before and entry.content not in now:
                 return f"{name} is lost: no file has its bytes"
         return ""
 
@@ -308,13 +308,13 @@ class Case:
 
 
 def _contents(tree: Tree) -> set[str]:
-    return {seen.content for seen in tree.values()}
+    return {entry.content for entry in tree.values()}
 
 
 def _without(tree: Tree, name: str) -> Tree:
     """Remove a partition folder from a tree, and its fence, which lies in the folder."""
     aside = (CLEAN_MARKER, POINTS)
-    return {each: seen for each, seen in tree.items() if not each.startswith(name) and each not in aside}
+    return {each: entry for each, entry in tree.items() if not each.startswith(name) and each not in aside}
 
 
 def _jump(seconds: int) -> None:

@@ -46,15 +46,15 @@ def find_missed(
     Returns:
         Sync -> what goes wrong without it, None if nothing does.
     """
-    found: dict[str, Missed | None] = {}
+    missed: dict[str, Missed | None] = {}
     for name in scenes:
         with placed(build(name)) as site:
-            for history, kill in ((one, kill) for one in histories for kill in _kills(one)):
+            for history, kill in ((past, kill) for past in histories for kill in _kills(past)):
                 for sync in sorted(syncs_of(site, history, kill) - set(known)):
-                    if found.setdefault(sync, None) is None:
+                    if missed.setdefault(sync, None) is None:
                         case = Case(name, 0, history, kill, PER_POINT)
-                        found[sync] = _first(explore(site, case, Counter(), most=MOST, without=(sync,)))
-    return found
+                        missed[sync] = _first(explore(site, case, Counter(), most=MOST, without=(sync,)))
+    return missed
 
 
 def _kills(history: str) -> tuple[float, ...]:

@@ -216,7 +216,7 @@ class Case:
     def __str__(self) -> str:
         words = [str(self.seed)]
         words += [f"versions={'+'.join(self.versions)}"] if self.versions is not None else []
-        words += ["fixes=" + "/".join("+".join(one) for one in self.fixes)] if self.fixes is not None else []
+        words += ["fixes=" + "/".join("+".join(fix) for fix in self.fixes)] if self.fixes is not None else []
         words += [f"without={'+'.join(sorted(self.without))}"] if self.without else []
         words += [f"pool={'+'.join(self.pool)}"] if self.pool != VERSIONS else []
         return ":".join(words + (["broker"] if self.broker else []))
@@ -232,7 +232,7 @@ class Case:
             if name == "without":
                 case = replace(case, without=frozenset(parts))
             elif name == "fixes":
-                case = replace(case, fixes=tuple(tuple(one.split("+")) for one in value.split("/")))
+                case = replace(case, fixes=tuple(tuple(names.split("+")) for names in value.split("/")))
             elif name == "versions":
                 case = replace(case, versions=parts)
             elif name == "pool":
@@ -345,8 +345,8 @@ def make(case: Case, folder: Path) -> World:
         if name in case.without:
             continue
         chance = case.chance(name)
-        left = _leave(chance, root / FOLDER, case) if chance.random() < 0.15 else ""
-        world.said[name] = left or _break(chance, root / FOLDER)
+        damage = _leave(chance, root / FOLDER, case) if chance.random() < 0.15 else ""
+        world.said[name] = damage or _break(chance, root / FOLDER)
     if case.tries("point", 0.08):
         lines = read_lines(root) | {"recovery_point": chance.choice([*bases, partition.log_end + 7])}
         put_lines(root, lines)
@@ -362,9 +362,9 @@ def _break(chance: random.Random, folder: Path) -> str:
     """Break one thing; gives the kind of damage and what was done."""
     while True:
         (kind,) = chance.choices(list(DAMAGES), list(DAMAGES.values()))
-        said = BREAKS[kind](chance, folder)
-        if said and files(folder, ".log"):
-            return f"{kind}: {said}"
+        damage = BREAKS[kind](chance, folder)
+        if damage and files(folder, ".log"):
+            return f"{kind}: {damage}"
 
 
 def _write_epochs(folder: Path, batches: Sequence[Batch]) -> None:
@@ -387,7 +387,9 @@ def _leave(chance: random.Random, folder: Path, case: Case) -> str:
         return ""
     logs = {segment.base_offset: segment.log for segment in segments}
     changed = [
-        one for one in groups if one.log and (len(one.sources) > 1 or one.log != logs[one.base_offset])
+        group
+        for group in groups
+        if group.log and (len(group.sources) > 1 or group.log != logs[group.base_offset])
     ]
     if not changed:
         return ""
@@ -410,16 +412,16 @@ def _leave(chance: random.Random, folder: Path, case: Case) -> str:
         }
         name = f"{stem}{suffix}{waits.get(how, '.swap')}"
         if not name.endswith((".swap", ".cleaned")):
-            for one in group.sources:
-                path = folder / f"{one:020d}{suffix}"
+            for source in group.sources:
+                path = folder / f"{source:020d}{suffix}"
                 if path.exists():
                     path.rename(path.with_name(path.name + ".deleted"))
         (folder / name).write_bytes(content)
         os.utime(folder / name, ns=(group.mtime_ms * 1_000_000,) * 2)
     if how == "swap, sources going":
-        for one in group.sources[: chance.randint(1, len(group.sources))]:
+        for source in group.sources[: chance.randint(1, len(group.sources))]:
             for suffix in new:
-                path = folder / f"{one:020d}{suffix}"
+                path = folder / f"{source:020d}{suffix}"
                 if path.exists():
                     path.rename(path.with_name(path.name + ".deleted"))
     if how == "index swap":
@@ -437,13 +439,13 @@ def put_lines(root: Path, lines: Mapping[str, int]) -> None:
 
 def read_lines(root: Path) -> dict[str, int]:
     """Read those lines."""
-    found = {}
+    entries = {}
     for name, file in LINES.items():
         for line in (root / file).read_text().splitlines()[2:]:
             topic, number, offset = line.split()
             if (topic, number) == ("t", "0"):
-                found[name] = int(offset)
-    return found
+                entries[name] = int(offset)
+    return entries
 
 
 # -- Kafka
@@ -598,7 +600,7 @@ def _records(
             f"{len(lost)} records: {sorted(lost)[:8]}, {[_status(world, o) for o in sorted(lost)[:4]]}",
         )
     for name in ("committed", "committed_in_small_fetches"):
-        shown_before, shown_now = (dict(getattr(one, name).got) for one in (before, after))
+        shown_before, shown_now = (dict(getattr(start, name).got) for start in (before, after))
         shown = [o for o in shown_now if o not in shown_before and _status(world, o) in {"aborted", "open"}]
         shown = [o for o in shown if o not in dict(sound.committed.got)]
         if shown:
@@ -622,15 +624,15 @@ def _records(
 def _keys(world: World, sound: Told, before: Told, after: Told, loss: Loss) -> Iterator[tuple[str, str]]:
     """Check that the last committed value of each key stays."""
 
-    def last_of(told: Told, among: Mapping[int, int] | None = None) -> dict[bytes, int]:
-        found: dict[bytes, int] = {}
-        for offset, crc in sorted(told.committed.got):
+    def last_of(client: Told, among: Mapping[int, int] | None = None) -> dict[bytes, int]:
+        newest: dict[bytes, int] = {}
+        for offset, crc in sorted(client.committed.got):
             fact = world.truth.get(offset)
             if fact is None or fact.key is None or fact.status not in {"plain", "committed"}:
                 continue
             if among is None or among.get(offset) == crc:
-                found[fact.key] = offset
-        return found
+                newest[fact.key] = offset
+        return newest
 
     latest, now = last_of(before, dict(sound.committed.got)), last_of(after)
     newest = last_of(sound)  # a recovery by Kafka alone may have cut the tombstone that a consent keeps
@@ -661,9 +663,9 @@ def _state(
     same_bounds = (after.log_start, after.log_end) == (before.log_start, before.log_end)
     if same_bounds and len(after.uncommitted.failed) > len(before.uncommitted.failed):
         yield "READ ERRORS", f"{before.uncommitted.failed[:2]} -> {after.uncommitted.failed[:3]}"
-    states = [{pid: rest for pid, *rest in one.producers} for one in (sound, before, after)]
+    states = [{pid: rest for pid, *rest in start.producers} for start in (sound, before, after)]
     wrong = {
-        pid: [one.get(pid) for one in states]
+        pid: [state.get(pid) for state in states]
         for pid in states[0]
         if states[1].get(pid) == states[0][pid] != states[2].get(pid)
     }
@@ -682,9 +684,9 @@ def _state(
 
 
 def _times(world: World, before: Told, after: Told) -> Iterator[tuple[str, str]]:
-    def is_good(told: Told, time: int, answer: int | str) -> bool:
+    def is_good(client: Told, time: int, answer: int | str) -> bool:
         """Return whether no record is skipped; a marker may be the answer."""
-        served = [o for o, _ in told.uncommitted.got if o in world.truth]
+        served = [o for o, _ in client.uncommitted.got if o in world.truth]
         first = min((o for o in served if world.truth[o].timestamp >= time), default=-1)
         if isinstance(answer, str) or first < 0:
             return answer == first
@@ -708,7 +710,7 @@ def forecast_wrong(line: ForecastLine, done: Told | str, logs: Mapping[int, int]
         return "" if line.expected == "refuse" else f"{line.expected} ({line.text}), Kafka fails: {done}"
     if line.expected == "refuse":
         return f"refuse ({line.text}), Kafka starts"
-    after = {one.base_offset: one.bytes for one in done.segments}
+    after = {segment.base_offset: segment.bytes for segment in done.segments}
     wanted = dict(line.log_bytes) or dict(logs)
     if wanted != after:
         return f"{line.expected} ({line.text}), logs {wanted}, Kafka has {after}"
@@ -740,15 +742,20 @@ class Mending:
 
 def tree_of(root: Path) -> dict[str, tuple[object, ...]]:
     """Return bytes, times and modes of all files."""
-    found: dict[str, tuple[object, ...]] = {}
+    entries: dict[str, tuple[object, ...]] = {}
     for path in sorted(root.rglob("*")):
         if path.is_file():
             status = path.stat()
             digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-            found[str(path.relative_to(root))] = (status.st_size, digest, status.st_mtime_ns, status.st_mode)
+            entries[str(path.relative_to(root))] = (
+                status.st_size,
+                digest,
+                status.st_mtime_ns,
+                status.st_mode,
+            )
         else:
-            found[f"{path.relative_to(root)}/"] = ()
-    return found
+            entries[f"{path.relative_to(root)}/"] = ()
+    return entries
 
 
 def _refused(verb: str, call: Callable[[], object], into: list[Verdict]) -> object | None:
@@ -765,9 +772,9 @@ def _refused(verb: str, call: Callable[[], object], into: list[Verdict]) -> obje
 
 def mend(case: Case, world: World) -> Mending:
     """Plan, apply and verify, until a plan has nothing to change."""
-    done, given = Mending(), _options(case, world.root)
+    done, options = Mending(), _options(case, world.root)
     for number, fixes in enumerate(case.plans):
-        chosen = replace(given, fixes=fixes)
+        chosen = replace(options, fixes=fixes)
         if any(fix.startswith("tail") for fix in fixes) and case.tries(f"consent{number}", 0.5):
             consents = _consents(chosen, world.root)
             chosen = replace(chosen, accepted_losses=consents[:1])
@@ -776,17 +783,17 @@ def mend(case: Case, world: World) -> Mending:
     return done
 
 
-def _consents(given: Options, root: Path) -> tuple[str, ...]:
-    report = check([str(root)], replace(given, fixes=())).log_dirs[0]
+def _consents(options: Options, root: Path) -> tuple[str, ...]:
+    report = check([str(root)], replace(options, fixes=())).log_dirs[0]
     words = [finding.command.words for finding in report.findings]
     return tuple(
         after for some in words for word, after in itertools.pairwise(some) if word == "--accept-data-loss"
     )
 
 
-def _rounds(given: Options, root: Path, done: Mending) -> bool:
+def _rounds(options: Options, root: Path, done: Mending) -> bool:
     for number in range(_MOST_ROUNDS + 1):
-        chosen = given if number == 0 else replace(given, accepted_losses=())
+        chosen = options if number == 0 else replace(options, accepted_losses=())
         plan = _refused("PLAN", lambda chosen=chosen: make_plan(str(root), chosen), done.wrong)
         if not isinstance(plan, Plan):
             return False
@@ -795,7 +802,9 @@ def _rounds(given: Options, root: Path, done: Mending) -> bool:
         if not changes:
             return True
         if number == _MOST_ROUNDS:
-            done.wrong.append(Verdict("STUCK", "", f"still to do: {[one.change_id for one in changes][:4]}"))
+            done.wrong.append(
+                Verdict("STUCK", "", f"still to do: {[change.change_id for change in changes][:4]}")
+            )
             return False
         done.changes += changes
         done.loss = Loss(done.loss.ranges + tuple(_named(changes)))
@@ -805,11 +814,11 @@ def _rounds(given: Options, root: Path, done: Mending) -> bool:
         if report is None:
             return False
         if report.exit_code is not ExitCode.DONE:  # type: ignore[attr-defined]
-            why = [(one.partition, one.why) for one in report.results if one.exit_code]  # type: ignore[attr-defined]
+            why = [(result.partition, result.why) for result in report.results if result.exit_code]  # type: ignore[attr-defined]
             done.wrong.append(Verdict("APPLY", "", f"{report.exit_code.name}: {why}"[:500]))  # type: ignore[attr-defined]
             return False
         verified = _refused("VERIFY", lambda plan=plan: verify_plan(plan, _ORIGINALS), done.wrong)
-        problems = [one for one in getattr(verified, "problems", ()) if "KR312" not in str(one)]
+        problems = [problem for problem in getattr(verified, "problems", ()) if "KR312" not in str(problem)]
         if problems:
             done.wrong.append(Verdict("VERIFY", "", str(problems[:2])[:400]))
     return True
@@ -879,10 +888,10 @@ def _judge(case: Case, world: World, court: Court, tried: Tried) -> None:
         return {version: court.start(version, root, world, sent, crashed=crashed) for version in case.judges}
 
     sound, before = starts(world.sound), starts(world.root)
-    for version, told in sound.items():
-        if isinstance(told, str) or {o for o, _ in told.uncommitted.got} != set(world.truth):
+    for version, start in sound.items():
+        if isinstance(start, str) or {o for o, _ in start.uncommitted.got} != set(world.truth):
             tried.wrong.append(
-                Verdict("HARNESS", version, f"the sound one is not as written: {str(told)[:200]}")
+                Verdict("HARNESS", version, f"the sound one is not as written: {str(start)[:200]}")
             )
             return
     untouched = tree_of(world.root)
@@ -900,20 +909,22 @@ def _judge(case: Case, world: World, court: Court, tried: Tried) -> None:
         after = starts(world.root)
         for version in (case.target,) if case.told else case.judges:
             tried.figures["starts compared"] += 1
-            found = compare(world, Starts(sound[version], before[version], after[version]), fixes, done.loss)
-            tried.wrong += [Verdict(kind, version, text) for kind, text in found]
+            verdicts = compare(
+                world, Starts(sound[version], before[version], after[version]), fixes, done.loss
+            )
+            tried.wrong += [Verdict(kind, version, text) for kind, text in verdicts]
         if crashes and not tried.wrong:
             later, version = starts(world.root, crashed=True), case.target
-            found = compare(
+            verdicts = compare(
                 world, Starts(crashes[0][version], crashes[1][version], later[version]), fixes, done.loss
             )
-            tried.wrong += [Verdict(f"LATER {kind}", version, text) for kind, text in found]
+            tried.wrong += [Verdict(f"LATER {kind}", version, text) for kind, text in verdicts]
         if case.broker and not tried.wrong and case.tries("broker", 0.1):
             tried.figures["whole brokers"] += 1
             tried.wrong += _whole_broker(world, case.target, after[case.target])
         take_back(world, done)
-        tried.wrong += [one for one in done.wrong if one not in tried.wrong]
-    tried.wrong = [one for one in tried.wrong if not is_kafkas(world, one, done)]
+        tried.wrong += [verdict for verdict in done.wrong if verdict not in tried.wrong]
+    tried.wrong = [verdict for verdict in tried.wrong if not is_kafkas(world, verdict, done)]
 
 
 def _crashed(
@@ -930,14 +941,14 @@ def _hold_forecasts(case: Case, world: World, before: Mapping[str, Told | str], 
     config = world.root.parent / "topics.json"
     _options(case, world.root)
     for version, done in before.items():
-        given = Options(
+        options = Options(
             engine=EngineName.INLINE, now_ms=CLOCK_MS, topic_config=str(config), broker_version=version
         )
-        report = _refused("CHECK", lambda given=given: check([str(world.root)], given), tried.wrong)
+        report = _refused("CHECK", lambda options=options: check([str(world.root)], options), tried.wrong)
         if report is None:
             return
-        found: LogDirReport = report.log_dirs[0]  # type: ignore[attr-defined]
-        for line in (one for one in found.forecast if one.partition == FOLDER):
+        report_of_dir: LogDirReport = report.log_dirs[0]  # type: ignore[attr-defined]
+        for line in (line_here for line_here in report_of_dir.forecast if line_here.partition == FOLDER):
             tried.figures["forecasts compared"] += 1
             if wrong := forecast_wrong(line, done, logs):
                 tried.wrong.append(Verdict("FORECAST", version, wrong))
@@ -980,8 +991,8 @@ def _names_damage(world: World) -> bool:
     """Return whether ``check`` finds damage in the log of the partition."""
     report = check([str(world.root)], Options(engine=EngineName.INLINE, now_ms=CLOCK_MS))
     return any(
-        found.partition == FOLDER and found.rule in {"KR301", "KR302", "KR303", "KR304", "KR305", "KR307"}
-        for found in report.log_dirs[0].findings
+        finding.partition == FOLDER and finding.rule in {"KR301", "KR302", "KR303", "KR304", "KR305", "KR307"}
+        for finding in report.log_dirs[0].findings
     )
 
 
@@ -995,7 +1006,7 @@ def is_kafkas(world: World, verdict: Verdict, done: Mending) -> bool:
         )
     if kind == "TIMES":
         # an emptied batch, or messages without a time, hide a time: Kafka searches one segment only
-        return any(isinstance(one, RewriteSegments) for one in done.changes) or any(
+        return any(isinstance(change, RewriteSegments) for change in done.changes) or any(
             b.raw[16] < 2 for b in world.batches
         )
     swaps = sum(name.endswith(".log.swap") for name in os.listdir(world.root / FOLDER))
@@ -1010,8 +1021,8 @@ def smaller(tried: Tried, court: Court) -> Tried:
     kind = tried.wrong[0].kind
     for narrower in _narrower(tried):
         again = _try(narrower, court)
-        if any(one.kind == kind for one in again.wrong):
-            again.wrong.sort(key=lambda one: one.kind != kind)
+        if any(verdict.kind == kind for verdict in again.wrong):
+            again.wrong.sort(key=lambda verdict: verdict.kind != kind)
             return smaller(again, court)
     return tried
 
@@ -1040,7 +1051,7 @@ def _narrower(tried: Tried) -> Iterator[Case]:
         if others:
             yield replace(case, fixes=others)
         for fix in some if len(some) > 1 else ():
-            less = tuple(one for one in some if one != fix)
+            less = tuple(name for name in some if name != fix)
             yield replace(case, fixes=(*case.plans[:number], less, *case.plans[number + 1 :]))
 
 
@@ -1053,7 +1064,7 @@ def _try(case: Case, court: Court) -> Tried:
 
 def text_of(tried: Tried) -> str:
     """Describe the fault in a few words."""
-    lines = [f"{one.kind} {one.version}: {one.text}" for one in tried.wrong[:4]]
+    lines = [f"{verdict.kind} {verdict.version}: {verdict.text}" for verdict in tried.wrong[:4]]
     return "\n    ".join([*lines, tried.told])
 
 
@@ -1071,8 +1082,8 @@ def run(seeds: range, workdir: Path, state: State) -> None:
                 if state.is_done(unit) or state.time_is_up():
                     continue
                 figures: Counter[str] = Counter()
-                for one in some:
-                    tried = _try(Case(one, broker=True), court)
+                for case in some:
+                    tried = _try(Case(case, broker=True), court)
                     figures += tried.figures
                     if tried.wrong:
                         least = smaller(tried, court)

@@ -196,7 +196,7 @@ def plans_of(name: str, seed: int, workdir: Path) -> list[Scene]:
                 plan = make_plan(str(path), options)
             except KrepairError:
                 continue  # this fix is not for this directory
-            if plan.root is not None or any(one.changes for one in plan.partitions):
+            if plan.root is not None or any(partition.changes for partition in plan.partitions):
                 scenes.setdefault(plan.digest, replace(first, options=options, plan=plan))
             if len(scenes) == PLANS:
                 break
@@ -224,7 +224,7 @@ def cases(unit: str, known: Sequence[Known], count: int) -> Iterator[str]:
 def _plans(known: Sequence[Known], rng: random.Random) -> list[int]:
     """Choose two or three plans; mostly two that replace the same log."""
     pairs = list(itertools.permutations(range(len(known)), 2))
-    same = [(one, other) for one, other in pairs if _logs(known[one]) & _logs(known[other])]
+    same = [(first, other) for first, other in pairs if _logs(known[first]) & _logs(known[other])]
     chosen = list(rng.choice(same if same and rng.random() < 0.7 else pairs))
     others = [each for each in range(len(known)) if each not in chosen]
     return [*chosen, rng.choice(others)] if others and rng.random() < 0.2 else chosen
@@ -301,16 +301,16 @@ class Episode:
         self.is_freed = False
         with case_folder(self.work) as folder:
             first = self.plans[0].scene.place(folder)
-            others = [one.scene.beside(first, number) for number, one in enumerate(self.plans[1:], 1)]
+            others = [plan.scene.beside(first, number) for number, plan in enumerate(self.plans[1:], 1)]
             self.placed, self.path = [first, *others], first.path
             wrong = self._play(steps.split("."))
             if not wrong:
                 self._take_away_planted()
                 wrong = self._end()
-            said = "\n".join([wrong, *self.said]).replace(f"{self.path}/", "")
-            for number, one in enumerate(self.placed):
-                said = said.replace(one.plan.plan_id, f"ID-{'abc'[number]}")
-        return said if wrong else ""
+            text = "\n".join([wrong, *self.said]).replace(f"{self.path}/", "")
+            for number, placed in enumerate(self.placed):
+                text = text.replace(placed.plan.plan_id, f"ID-{'abc'[number]}")
+        return text if wrong else ""
 
     def _play(self, steps: Sequence[str]) -> str:
         for word in steps:
@@ -329,94 +329,98 @@ class Episode:
 
     def _run(self, place: int, step: Step) -> tuple[Ended, str]:
         """Run a step of a plan; gives how it ended, and what is wrong."""
-        placed, one = self.placed[place], self.plans[place]
+        placed, known = self.placed[place], self.plans[place]
         before = look(self.path)
         ended = self.runner.run(placed, step)
-        found = look(self.path)
+        tree = look(self.path)
         self.said.append(f"{'abc'[place]}-{ended}")
         self.figures["kills"] += ended.killed
         self.figures["failing calls"] += sum(call.injected for call in ended.calls if not ended.killed)
-        self._note_freed(one, ended, before)
-        wrong = self._judge_planted(found)
+        self._note_freed(known, ended, before)
+        wrong = self._judge_planted(tree)
         if not wrong and not ended.killed:
-            wrong = self._judge(place, ended, before, found)
+            wrong = self._judge(place, ended, before, tree)
         return ended, f"{'abc'[place]}-{step.text}: {wrong}" if wrong else ""
 
-    def _note_freed(self, one: Known, ended: Ended, before: Tree) -> None:
+    def _note_freed(self, known: Known, ended: Ended, before: Tree) -> None:
         """Note whether originals may be gone from now on."""
         refused = ended.code in {ExitCode.LOCKED, ExitCode.STALE_PLAN, ExitCode.REFUSED}
-        frees = one.scene.keep == UNTIL_VERIFIED if ended.step.verb == "apply" else ended.step.verb == "purge"
+        frees = (
+            known.scene.keep == UNTIL_VERIFIED if ended.step.verb == "apply" else ended.step.verb == "purge"
+        )
         if frees and not refused and (private(before) or ended.step.verb == "apply"):
             self.is_freed = True
 
     # -- what is wrong after a verb
 
-    def _judge(self, place: int, ended: Ended, before: Tree, found: Tree) -> str:
+    def _judge(self, place: int, ended: Ended, before: Tree, tree: Tree) -> str:
         verb = ended.step.verb
         if ended.code not in (DOCUMENTED | _OF_VERIFY if verb == "verify" else DOCUMENTED):
             return f"ended with {ended.code}, which it never may: {ended.last_words()}"
         if verb == "verify":
-            changed = differences(without_lock(found), without_lock(before))
+            changed = differences(without_lock(tree), without_lock(before))
             return f"has changed something:\n{changed}" if changed else ""
-        wrong = judge_unchanged(ended, found, before)
+        wrong = judge_unchanged(ended, tree, before)
         if not wrong and not ended.step.takes_the_disk_away:
-            wrong = judge_lock(found, self.plans[place].wanted)
+            wrong = judge_lock(tree, self.plans[place].wanted)
         if wrong:
             return wrong
         if ended.code == 0:
-            return self._judge_done(place, verb, found)
+            return self._judge_done(place, verb, tree)
         return self._judge_refusal(ended) if ended.step.fault is None else ""
 
-    def _judge_done(self, place: int, verb: str, found: Tree) -> str:
+    def _judge_done(self, place: int, verb: str, tree: Tree) -> str:
         """Return faults after a verb that ended with 0. Root files may come from several plans, and a fence."""
-        one, have = self.plans[place], visible(found)
-        names = [name for name in one.changed if "/" in name]
+        known, have = self.plans[place], visible(tree)
+        names = [name for name in known.changed if "/" in name]
         if verb == "purge":
-            left = [name for name in private(found) if f"{PRIVATE}{self.placed[place].plan.plan_id}" in name]
-            return f"ended with 0, but is still there: {left[0]}" if left else ""
+            names_left = [
+                name for name in private(tree) if f"{PRIVATE}{self.placed[place].plan.plan_id}" in name
+            ]
+            return f"ended with 0, but is still there: {names_left[0]}" if names_left else ""
         old = visible(self.before)
         if verb == "apply":
-            odd = [name for name in names if have.get(name) != one.wanted.applied.get(name)]
+            odd = [name for name in names if have.get(name) != known.wanted.applied.get(name)]
         else:
-            others = {name for other in self.plans if other is not one for name in other.changed}
+            others = {name for other in self.plans if other is not known for name in other.changed}
             odd = [name for name in names if name not in others and have.get(name) != old.get(name)]
         odd = [name for name in odd if not self._is_touched(name)]
-        want = one.wanted.applied if verb == "apply" else old
+        want = known.wanted.applied if verb == "apply" else old
         wrong = differences(_only(have, odd), _only(want, odd))
         return f"ended with 0, but:\n{wrong}" if wrong else ""
 
     def _judge_refusal(self, ended: Ended) -> str:
         """Check that a refusal because of another plan names it, and the next command."""
-        said = ended.says()
-        if not _ABOUT_ANOTHER.search(said):
+        text = ended.says()
+        if not _ABOUT_ANOTHER.search(text):
             return ""
-        if not any(one.plan.plan_id in ended.output for one in self.placed) and not self.planted:
-            return f"says that another plan is in its way, and does not name it:\n{said}"
-        return "" if _next(ended) else f"says that another plan is in its way, and not what to type:\n{said}"
+        if not any(placed.plan.plan_id in ended.output for placed in self.placed) and not self.planted:
+            return f"says that another plan is in its way, and does not name it:\n{text}"
+        return "" if _next(ended) else f"says that another plan is in its way, and not what to type:\n{text}"
 
-    def _judge_planted(self, found: Tree) -> str:
+    def _judge_planted(self, tree: Tree) -> str:
         # An original that a broker renamed to .deleted is put back from what is kept, and that name of it goes.
-        contents = {seen.content for name, seen in found.items() if name not in self.planted}
+        contents = {entry.content for name, entry in tree.items() if name not in self.planted}
         gone = {
             name
             for name in (os.path.relpath(aside, self.path) for aside in self.renamed)
-            if name not in found and self.planted[name].content in contents
+            if name not in tree and self.planted[name].content in contents
         }
-        planted = {name: seen for name, seen in self.planted.items() if name not in gone}
-        wrong = differences(_without_links(_only(found, planted)), _without_links(planted))
+        planted = {name: entry for name, entry in self.planted.items() if name not in gone}
+        wrong = differences(_without_links(_only(tree, planted)), _without_links(planted))
         return f"has touched what is not its own:\n{wrong}" if wrong else ""
 
     def _list(self) -> str:
         """Check that ``krepair undo LOG_DIR`` names each plan that has a folder here."""
-        ended, found = self._by_words("undo", (str(self.path),))
+        ended, tree = self._by_words("undo", (str(self.path),))
         plans = {
             name.rpartition(PRIVATE)[2][:8]
-            for name in private(found)
+            for name in private(tree)
             if "/" not in name.rpartition(PRIVATE)[2]
         }
         if ended.code not in DOCUMENTED:
             return f"list: ended with {ended.code}, which it never may: {ended.last_words()}"
-        missing = sorted(one for one in plans if one not in ended.output)
+        missing = sorted(plan for plan in plans if plan not in ended.output)
         return f"list: plan {missing[0]} is not listed:\n{ended.output}" if missing else ""
 
     def _by_words(self, verb: str, words: tuple[str, ...]) -> tuple[Ended, Tree]:
@@ -505,8 +509,8 @@ class Episode:
 
     def _mend_root(self, place: int) -> str:
         """Apply a plan again whose damaged checkpoint the undo of another plan has restored."""
-        for other, one in enumerate(self.placed):
-            if other != place and one.plan.root is not None:
+        for other, placed in enumerate(self.placed):
+            if other != place and placed.plan.root is not None:
                 for which, verb in ((other, "apply"), (place, "undo"), (other, "undo")):
                     wrong = self._run(which, parse_step(verb))[1]
                     if wrong:
@@ -520,42 +524,42 @@ class Episode:
             if len(words) < 3 or words[0] != "krepair" or words[1] not in _OFFERED:
                 return ""
             before = look(self.path)
-            verb, *given = words[1:]
-            ended, found = self._by_words(verb, tuple(given))
+            verb, *words_given = words[1:]
+            ended, tree = self._by_words(verb, tuple(words_given))
             if verb == "purge" and any("/keep/" in name or "/fence/" in name for name in private(before)):
                 self.is_freed = True
             if ended.code not in DOCUMENTED | _OF_VERIFY:
                 return f"{' '.join(words)} ended with {ended.code}, which it never may: {ended.last_words()}"
-            wrong = judge_unchanged(ended, found, before)
+            wrong = judge_unchanged(ended, tree, before)
             if wrong:
                 return wrong
         return ""
 
     def _left(self) -> list[int]:
         """Return the plans with remaining files."""
-        found = private(look(self.path))
+        tree = private(look(self.path))
         return [
             place
-            for place, one in enumerate(self.placed)
-            if any(f"{PRIVATE}{one.plan.plan_id}" in name for name in found)
+            for place, placed in enumerate(self.placed)
+            if any(f"{PRIVATE}{placed.plan.plan_id}" in name for name in tree)
         ]
 
     def _judge_end(self) -> str:
-        found = look(self.path)
-        wrong = differences(without_lock(found), without_lock(self.before))
-        wrong = wrong or judge_lock(found, self.plans[0].wanted)
+        tree = look(self.path)
+        wrong = differences(without_lock(tree), without_lock(self.before))
+        wrong = wrong or judge_lock(tree, self.plans[0].wanted)
         return f"all is undone, but:\n{wrong}" if wrong else ""
 
     def _judge_freed(self) -> str:
-        found = look(self.path)
-        left = private(found)
-        if left:
-            return f"all is undone or purged, but {left[0]} is still there"
-        have, old = visible(found), visible(self.before)
+        now = look(self.path)
+        names_left = private(now)
+        if names_left:
+            return f"all is undone or purged, but {names_left[0]} is still there"
+        have, old = visible(now), visible(self.before)
         trees = [
             old,
-            *(one.wanted.applied for one in self.plans),
-            *(visible(one.wanted.purged) for one in self.plans),
+            *(plan.wanted.applied for plan in self.plans),
+            *(visible(plan.wanted.purged) for plan in self.plans),
         ]
         odd = [
             name
@@ -571,13 +575,13 @@ class Episode:
     def _judge_records(self) -> str:
         have = records_of(self.path)
         for folder, held in self.plans[0].held.items():
-            found = have.get(folder, frozenset())
-            made = [one.made.get(folder, frozenset()) for one in self.plans]
+            records = have.get(folder, frozenset())
+            made = [plan.made.get(folder, frozenset()) for plan in self.plans]
             kept = held.intersection(*made)
             known = held.union(*made)  # the swap of a broker brings records of its own
-            for what, some in (("is lost", kept - found), ("is new", found - known)):
+            for fault, some in (("is lost", kept - records), ("is new", records - known)):
                 if some:
-                    return f"{folder}: {min(some, key=repr)} {what}"
+                    return f"{folder}: {min(some, key=repr)} {fault}"
         return ""
 
 
@@ -586,7 +590,7 @@ def _only(tree: Tree, names: Sequence[str] | Tree) -> Tree:
 
 
 def _without_links(tree: Tree) -> Tree:
-    return {name: seen._replace(links=0) for name, seen in tree.items()}
+    return {name: entry._replace(links=0) for name, entry in tree.items()}
 
 
 def _next(ended: Ended) -> str:

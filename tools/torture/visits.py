@@ -93,9 +93,9 @@ class World(NamedTuple):
 
     def folders(self) -> list[Path]:
         """The partition folders that the plan changes."""
-        changing = {one.folder for one in self.scene.plan.partitions if one.changes}
-        found = [path for path in sorted(self.path.iterdir()) if path.is_dir() and path.name in changing]
-        return found or [path for path in sorted(self.path.iterdir()) if path.is_dir()]
+        changing = {partition.folder for partition in self.scene.plan.partitions if partition.changes}
+        folders = [path for path in sorted(self.path.iterdir()) if path.is_dir() and path.name in changing]
+        return folders or [path for path in sorted(self.path.iterdir()) if path.is_dir()]
 
     def folder(self) -> Path:
         """One of these folders."""
@@ -111,21 +111,21 @@ def logs(folder: Path) -> list[Path]:
 
 def ends(log: Path) -> list[tuple[int, int]]:
     """Return (position behind it, next offset) of each whole batch of format v2."""
-    raw, position, found = log.read_bytes(), 0, []
+    raw, position, offsets = log.read_bytes(), 0, []
     while position + 61 <= len(raw):
         base, length = struct.unpack_from(">qi", raw, position)
         if length < 49 or position + 12 + length > len(raw) or raw[position + 16] != 2:
             break
         position += 12 + length
-        found.append((position, base + struct.unpack_from(">i", raw, position - 12 - length + 23)[0] + 1))
-    return found
+        offsets.append((position, base + struct.unpack_from(">i", raw, position - 12 - length + 23)[0] + 1))
+    return offsets
 
 
 def log_end(folder: Path) -> int:
     """Return the offset after the last whole batch."""
     for log in reversed(logs(folder)):
-        if found := ends(log):
-            return found[-1][1]
+        if batch_ends := ends(log):
+            return batch_ends[-1][1]
     return int(logs(folder)[-1].stem) if logs(folder) else 0
 
 
@@ -134,14 +134,14 @@ def log_end(folder: Path) -> int:
 
 def start(world: World) -> None:
     """Let a broker load every partition and be killed."""
-    for one in starts_of_folder(world.path):
-        folder = world.path / one.folder
+    for forecast in starts_of_folder(world.path):
+        folder = world.path / forecast.folder
         try:
             world.judge.start(
                 folder,
-                clean=one.clean,
-                recovery_point=one.point,
-                log_start=one.log_start,
+                clean=forecast.clean,
+                recovery_point=forecast.point,
+                log_start=forecast.log_start,
                 settings=dict(world.scene.options.settings),
             )
         except JudgeError:
@@ -171,10 +171,10 @@ def start_killed(world: World) -> None:
     shutil.rmtree(before)
 
 
-def _differ(one: Path, other: Path) -> bool:
-    if not one.exists() or not other.exists():
+def _differ(first: Path, other: Path) -> bool:
+    if not first.exists() or not other.exists():
         return True
-    return one.read_bytes() != other.read_bytes()
+    return first.read_bytes() != other.read_bytes()
 
 
 def stop_cleanly(world: World) -> None:
@@ -210,9 +210,9 @@ def append(world: World, folder: Path) -> None:
     raw = data(
         offset, [Record(b"visit", b"v%d" % offset)], timestamp=int(time.time() * 1000), leader_epoch=9
     ).raw
-    found = ends(log)
+    batch_ends = ends(log)
     with log.open("r+b") as file:
-        file.truncate(found[-1][0] if found else 0)
+        file.truncate(batch_ends[-1][0] if batch_ends else 0)
         file.seek(0, os.SEEK_END)
         file.write(raw)
 
@@ -228,12 +228,12 @@ def cut_by_leader(world: World) -> None:
     """Let the leader truncate a follower's log, let it fetch other records, and stop it cleanly."""
     start(world)
     folder = world.folder()
-    found = logs(folder)
-    if found and (batches := ends(found[0])):
-        for log in found[1:]:
+    log_paths = logs(folder)
+    if log_paths and (batches := ends(log_paths[0])):
+        for log in log_paths[1:]:
             for path in folder.glob(f"{log.stem}*"):
                 path.unlink()
-        os.truncate(found[0], world.rng.choice(batches)[0])
+        os.truncate(log_paths[0], world.rng.choice(batches)[0])
         append(world, folder)
     stop_cleanly(world)
 
@@ -270,7 +270,7 @@ def restore(world: World) -> None:
 def restore_a_log(world: World) -> None:
     """Restore one log from an earlier backup."""
     folder = world.folder()
-    names = [one.name for one in _entries(world, folder) if one.name.endswith(".log")]
+    names = [entry.name for entry in _entries(world, folder) if entry.name.endswith(".log")]
     if names:
         chosen = world.rng.choice(names)
         _from_backup(world, folder, lambda name: name == chosen)
@@ -301,15 +301,15 @@ def recreate(world: World) -> None:
 
 
 def _delete(world: World, pattern: str, most: int = 1) -> None:
-    found = sorted(world.folder().glob(pattern))
-    for path in world.rng.sample(found, min(most, len(found))):
+    paths = sorted(world.folder().glob(pattern))
+    for path in world.rng.sample(paths, min(most, len(paths))):
         path.unlink()
 
 
 def _truncate(world: World, pattern: str) -> None:
-    found = sorted(world.folder().glob(pattern))
-    if found:
-        path = world.rng.choice(found)
+    paths = sorted(world.folder().glob(pattern))
+    if paths:
+        path = world.rng.choice(paths)
         batches = [0, *(position for position, _ in ends(path))] if path.suffix == ".log" else [0]
         os.truncate(path, world.rng.choice(batches))
 
@@ -370,23 +370,23 @@ def serve(world: World, *, recovers: bool = False) -> dict[str, Records | None]:
         recovers: true if it first rebuilds all indexes: then it hides every aborted record.
     """
     served: dict[str, Records | None] = {}
-    for one in starts_of_folder(world.path):
-        copied = world.path.with_name("served") / one.folder
+    for forecast in starts_of_folder(world.path):
+        copied = world.path.with_name("served") / forecast.folder
         copied.mkdir(parents=True)
         try:
-            for name, content in one.files.items():
+            for name, content in forecast.files.items():
                 (copied / name).write_bytes(content)
             loaded = world.judge.load(
                 copied,
-                clean=one.clean and not recovers,
-                recovery_point=0 if recovers else one.point,
-                log_start=one.log_start,
+                clean=forecast.clean and not recovers,
+                recovery_point=0 if recovers else forecast.point,
+                log_start=forecast.log_start,
                 settings=dict(world.scene.options.settings) | {"file.delete.delay.ms": "600000"},
                 list_records=True,
             )
-            served[one.folder] = {row.offset: (row.key, row.value) for row in loaded.committed.records}
+            served[forecast.folder] = {row.offset: (row.key, row.value) for row in loaded.committed.records}
         except JudgeError:
-            served[one.folder] = None
+            served[forecast.folder] = None
         finally:
             shutil.rmtree(copied.parent)
     return served
@@ -394,12 +394,12 @@ def serve(world: World, *, recovers: bool = False) -> dict[str, Records | None]:
 
 def torn(path: Path) -> dict[str, int]:
     """Return partition folder -> bytes behind the last whole batch of its last log."""
-    found = {}
+    torn_logs = {}
     for folder in path.iterdir():
         if folder.is_dir() and (files := logs(folder)):
             behind = ends(files[-1])
-            found[folder.name] = files[-1].stat().st_size - (behind[-1][0] if behind else 0)
-    return found
+            torn_logs[folder.name] = files[-1].stat().st_size - (behind[-1][0] if behind else 0)
+    return torn_logs
 
 
 def _true(served: Records | None, original: Records | None) -> Records | None:
@@ -415,7 +415,7 @@ def _lost(before: Records | None, after: Records | None, *, by_key: bool) -> str
     if after is None:
         return "cannot be loaded any more"
     if by_key:
-        last_before, last_after = (dict(one.values()) for one in (before, after))
+        last_before, last_after = (dict(records.values()) for records in (before, after))
         lost = [key for key, value in last_before.items() if value and last_after.get(key) != value]
         return f"the last value of {len(lost)} keys is another one" if lost else ""
     lost_offsets = [offset for offset, row in before.items() if after.get(offset) != row]
@@ -433,7 +433,7 @@ def try_case(
     steps, act, verb = text.split("+")
     with case_folder(work) as folder:
         placed = scene.place(folder)
-        told = [runner.run(placed, step) for step in parse_steps(steps)]
+        runs = [runner.run(placed, step) for step in parse_steps(steps)]
         world = World(placed.path, scene, judge, random.Random(f"{scene.name} {text}"))
         ACTS[act](world)
         before, served, was_torn = visible(look(placed.path)), serve(world), torn(placed.path)
@@ -447,7 +447,7 @@ def try_case(
             )
         ended = runner.run(placed, parse_steps(name)[0])
         wrong = _judge(world, ended, before, served, original, was_torn)
-        shown = "\n".join(str(each) for each in (*told, ended))
+        shown = "\n".join(str(each) for each in (*runs, ended))
         return (plainly(f"{wrong}\n{shown}", placed) if wrong else ""), ended
 
 
@@ -474,11 +474,11 @@ def _judge(
             continue  # it could not be loaded before the plan, either
         if lost := _lost(_true(records, original.get(folder)), after.get(folder), by_key=by_key):
             return f"exit {ended.code}: {folder}: {lost}"
-        known = [one.get(folder) or {} for one in (plain, original, served)]
+        known = [records.get(folder) or {} for records in (plain, original, served)]
         new = [
             offset
             for offset, row in (after.get(folder) or {}).items()
-            if not any(one.get(offset) == row for one in known)
+            if not any(rows.get(offset) == row for rows in known)
         ]
         if records is not None and new:
             return (
