@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from krepair.engine.items import WorkItem
 from krepair.engine.place import kept_open
-from krepair.engine.progress import Progress, SilentProgress, shown_of
+from krepair.engine.progress import JobOfTask, Progress, SilentProgress, shown_of
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -60,6 +60,24 @@ class Engine(ABC):
         pairs = list(tagged_items)
         for index, result in self.map(function, [item for _, item in pairs]):
             yield pairs[index][0], result
+
+    @contextmanager
+    def as_one(self, task: str, total_bytes: int, *, counts_jobs: bool) -> Iterator[Progress]:
+        """Report one task while the body runs, and not each job in it.
+
+        Args:
+            task: one or two words for a person.
+            total_bytes: size of the task in bytes.
+            counts_jobs: whether the bytes of the jobs in it count; else the body advances the progress.
+        """
+        progress = self._progress
+        progress.start(task, total_bytes)
+        self._progress = JobOfTask(progress) if counts_jobs else SilentProgress()
+        try:
+            yield progress
+        finally:
+            self._progress = progress
+            progress.finish()
 
     @abstractmethod
     def _results(

@@ -53,3 +53,18 @@ class SilentProgress:
 
     def finish(self) -> None:
         """Ignore the end."""
+
+
+class JobOfTask(SilentProgress):
+    """Receiver for a job inside a task that is shown as a whole: its bytes count for the task.
+
+    Args:
+        task: progress of the task.
+    """
+
+    def __init__(self, task: Progress) -> None:
+        self._task = task
+
+    def advance(self, done_bytes: int) -> None:
+        """Add ``done_bytes`` bytes to what is done of the task."""
+        self._task.advance(done_bytes)

@@ -251,14 +251,23 @@ class _Apply:
         check_fits(plan, [_remaining(staging) for staging in stagings if staging.changes], self.options)
         # A broker may have run since the plan was made: under the fence its next start could now cut a log.
         self._check_order(stagings)
-        if plan.policy.keep == INPLACE:
+        in_place = plan.policy.keep == INPLACE
+        if in_place:
             self._stage_ahead(stagings)
-        for staging in stagings:
-            if plan.policy.keep != INPLACE:
-                self._leave_without_room(staging)
-                self._stage_ahead([staging])
-            self.results += self._commit_target(staging)
-            staging.decided.clear()
+        sizes = (
+            staging.plan.log_bytes_before
+            if in_place
+            else sum(change.work.apply for change in staging.changes)
+            for staging in stagings
+        )
+        with self.engine.as_one("apply", sum(sizes), counts_jobs=not in_place) as progress:
+            for staging in stagings:
+                if not in_place:
+                    self._leave_without_room(staging)
+                    self._stage_ahead([staging])
+                self.results += self._commit_target(staging)
+                staging.decided.clear()
+                progress.advance(staging.plan.log_bytes_before if in_place else 0)
         self._drop_journals(targets)
 
     def _choose_order(self, targets: Sequence[PartitionPlan]) -> str:

@@ -341,6 +341,12 @@ def without_undo(plan: Plan) -> list[Change]:
 _ORDER: Final = {reason.value: place for place, reason in enumerate(Reason)}
 READ_BYTES_PER_SECOND: Final = 600_000_000
 WRITTEN_BYTES_PER_SECOND: Final = 200_000_000
+# Many small partitions take their time for names and flushes, not for bytes; docs/benchmarks.md has the measurement.
+SECONDS_PER_SYNC: Final = 0.006
+SECONDS_PER_FILE: Final = 0.0005
+SYNCS_OF_PARTITION, SYNCS_OF_REWRITE, SYNCS_OF_CHANGE = 8, 30, 4
+SECONDS_TO_VERIFY: Final = 0.02
+"""Of one partition, without the reading of its logs."""
 
 
 def add_tallies(tallies: Iterable[ReasonTally]) -> tuple[ReasonTally, ...]:
@@ -381,15 +387,27 @@ def made_bytes(partitions: Iterable[PartitionPlan], policy: Policy) -> int:
 
 
 def expected_seconds(partitions: Iterable[PartitionPlan], policy: Policy) -> float:
-    """Estimate the seconds of apply, at a fixed and cautious rate.
+    """Estimate the seconds of apply, at fixed and cautious rates for bytes, files and flushes.
 
     With a rate measured on the host, two plans of the same directory would differ.
     """
     changing = [partition for partition in partitions if partition.changes]
     read = sum(change.work.apply for partition in changing for change in partition.changes)
-    return round(read / READ_BYTES_PER_SECOND + made_bytes(changing, policy) / WRITTEN_BYTES_PER_SECOND, 1)
+    small = sum(map(_seconds_of_files, changing))
+    written = made_bytes(changing, policy) / WRITTEN_BYTES_PER_SECOND
+    return round(read / READ_BYTES_PER_SECOND + written + small, 1)
+
+
+def _seconds_of_files(partition: PartitionPlan) -> float:
+    """Estimate the seconds that apply spends on the names of files and on flushes, however small the files are."""
+    syncs = SYNCS_OF_PARTITION + sum(
+        SYNCS_OF_REWRITE if change.decides_on else SYNCS_OF_CHANGE for change in partition.changes
+    )
+    files = sum(len(change.touches) for change in partition.changes)
+    return syncs * SECONDS_PER_SYNC + files * SECONDS_PER_FILE
 
 
 def verify_seconds(plan: Plan) -> float:
     """Estimate the seconds of ``krepair verify PLAN``, at the fixed rate of ``expected_seconds``."""
-    return made_bytes(plan.changing, plan.policy) / READ_BYTES_PER_SECOND
+    partitions = plan.changing
+    return made_bytes(partitions, plan.policy) / READ_BYTES_PER_SECOND + len(partitions) * SECONDS_TO_VERIFY
