@@ -478,7 +478,7 @@ def _judge(
         new = [
             offset
             for offset, row in (after.get(folder) or {}).items()
-            if not any(rows.get(offset) == row for rows in known)
+            if row[0] != _VISIT and not any(rows.get(offset) == row for rows in known)
         ]
         if records is not None and new:
             return (
