@@ -1,4 +1,4 @@
-"""How a change begins: its files are looked at once more, and what it needs to go on from is written down.
+"""Begin a change: check its files once more, and record what the change needs to be resumed.
 
 A partition must still be what the plan was made of, which is seen right before each change; before one goes back, no
 broker may have gone on with the log.
@@ -56,12 +56,12 @@ _EXECUTORS: Final[dict[ExecutorName, Executor]] = {
 
 
 def executor_of(intent: Intent) -> Executor:
-    """What carries out, or takes back, a change that has begun."""
+    """Return the executor that carries out, or takes back, a change that has begun."""
     return _EXECUTORS[intent.executor]
 
 
 class StagedGroup(NamedTuple):
-    """How the staged files of a rewritten group are known until they are read for the last time.
+    """Evidence of a rewritten group's staged files, used until these files are read for the last time.
 
     Attributes:
         parts: what each source gave to the new ``.log``, see ``krepair.checks.parts``.
@@ -95,7 +95,7 @@ class Target:
 
 
 def are_together(change: Change) -> bool:
-    """Whether a change of a file goes with its neighbours, behind one set of barriers; a segment goes by itself.
+    """Return whether a change of a file shares one set of barriers with its neighbours; a segment never does.
 
     Each is still committed, or not, by itself.
     """
@@ -145,7 +145,7 @@ def check_not_gone_on(
 
 
 def begin(target: Target, change: Change) -> Intent:
-    """What a change begins with, once every file is found as it was planned, and staged as it was planned.
+    """Return the intent of a change, once every file is as planned and staged as planned.
 
     Raises:
         StalePlanError: a file changed, came or went since the plan was made; the message names it.
@@ -175,7 +175,7 @@ def begin(target: Target, change: Change) -> Intent:
 
 
 def _files(target: Target, change: Change) -> Intent:
-    """Of whole files, and of a log that loses bytes; the ``.log`` first, which is the last to be staged."""
+    """Return the intent for whole files, or for a log that loses bytes; the ``.log`` first, which is staged last."""
     folder, files = target.folder, change.files
     files = files if files[0].name.endswith(LOG) else files[::-1]
     olds = [_old(target, file) for file in files]
@@ -206,7 +206,7 @@ def _these(*states: FileState | None) -> tuple[FileState, ...]:
 
 
 def _group(target: Target, change: RewriteSegments) -> Intent:
-    """The intent, once every file is found as it was planned, and the new ones are staged."""
+    """Return the intent of a rewritten group, once every file is as planned and the new ones are staged."""
     folder, staged = target.folder, target.staged.get(change.change_id, StagedGroup())
     originals = check_fresh(folder, target.partition, change)
     log, *indexes = check_staged(folder, change, staged.made)
@@ -223,7 +223,7 @@ def _group(target: Target, change: RewriteSegments) -> Intent:
 
 
 def _swap(target: Target, change: CompleteSwap) -> Intent:
-    """What a completion begins with, every file looked at once more."""
+    """Return the intent that completes a broker's swap, after checking every file once more."""
     folder, planned = target.folder, target.planned
     log = segment_name(change.base_offset, ".log")
     pending = unchanged(folder, planned, log + SWAP)
@@ -260,7 +260,7 @@ def _check_others(
 
 
 def _lines(target: Target, change: ChangeLines) -> Intent:
-    """The intent, once the lines are on the disk as planned and the staged file differs from it by them alone."""
+    """Return the intent, once the staged file differs from the current one by the planned entries alone."""
     folder, path = target.folder, target.folder.at(change.name)
     original, staged = folder.state(change.name), folder.state(folder.names.stage(change.name))
     if original is None and change.size_before >= 0:
@@ -365,7 +365,7 @@ def _check_logs_behind(
 
 
 def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) -> bool:
-    """Whether a log is what a change of the plan makes of it; such a change is carried out before groups are."""
+    """Return whether another change of the plan made this log; such a change is carried out before groups are."""
     found = folder.state(name)
     return any(
         file.name == name and found is not None and (found.size, found.mtime_ns) == (file.size, file.mtime_ns)
@@ -375,7 +375,7 @@ def _is_as_made(folder: PartitionFolder, partition: PartitionPlan, name: str) ->
 
 
 def grown(folder: PartitionFolder, planned: FileFingerprint) -> FileState | None:
-    """State of a log that is longer now, and begins with the batches that the plan has seen; else None."""
+    """Return the state of a log that has grown behind the batches that the plan saw; None of any other log."""
     found = folder.state(planned.name)
     if found is None or found.size <= planned.size or not planned.digest:
         return None
@@ -405,7 +405,7 @@ def unchanged(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], n
 
 
 def original(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], name: str) -> FileState | None:
-    """As ``unchanged``, with a digest of what it holds."""
+    """Return the same as ``unchanged``, with a digest of the content."""
     found = unchanged(folder, planned, name)
     return None if found is None else folder.digested(name, found)
 
@@ -456,7 +456,7 @@ def check_staged(
 def told_apart(
     folder: PartitionFolder, originals: Sequence[FileState], log: FileState, path: str
 ) -> tuple[tuple[FileState, ...], FileState]:
-    """The originals and the new log of a group, each with a digest where size and time do not tell old and new apart.
+    """Return originals and new log of a group, with digests where size and time cannot tell old from new.
 
     Args:
         folder: the partition folder.

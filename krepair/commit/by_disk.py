@@ -1,4 +1,4 @@
-"""What the disk tells of a change where no record does: whether it was made, and whose a file is.
+"""Judge a change by the disk alone, where no record exists: was the change made, and whose is a file.
 
 A change says what becomes of which files (``OneChange.files``); here that is held against the folder.
 """
@@ -24,12 +24,12 @@ NO_LINES: Final = b"0\n0\n"
 
 
 def telling(change: Change) -> list[FileChange]:
-    """The files that tell, where there is no journal, whether a change was made; at least one."""
+    """Return the files that show, without a journal, whether a change was made; at least one."""
     return [file for file in change.files if file.tells]
 
 
 def is_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
-    """Whether every file that tells of a change is still the one that the plan was made of.
+    """Return whether every file that shows a change is still the file that the plan was made of.
 
     A file made anew may have the old one's size and time. Then what it holds tells, of a log its batches.
 
@@ -59,7 +59,7 @@ def _is_as_planned(folder: PartitionFolder, planned: Mapping[str, FileFingerprin
 
 
 def logs_made(changes: Iterable[Change]) -> dict[str, FileChange]:
-    """What changes make of the logs that they touch, by name."""
+    """Return what changes make of the logs that they touch, by name."""
     return {file.name: file for change in changes for file in change.files if file.name.endswith(LOG)}
 
 
@@ -69,7 +69,7 @@ def is_log_of_plan(
     made: Mapping[str, FileChange],
     name: str,
 ) -> bool:
-    """Whether a log is the one that the plan was made of, or what the plan makes of it, see ``logs_made``.
+    """Return whether a log is the planned one, or the one that the plan makes of it; see ``logs_made``.
 
     Raises:
         OSError: it could not be looked at.
@@ -80,7 +80,7 @@ def is_log_of_plan(
 
 
 def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change) -> bool:
-    """Whether the files that tell of a change are as it makes them.
+    """Return whether the files that show a change are as the change makes them.
 
     Raises:
         OSError: a file could not be looked at.
@@ -96,7 +96,7 @@ def is_made(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], cha
 def _becomes(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], file: FileChange, path: str
 ) -> bool:
-    """Whether a path is as a file becomes: by its bytes where the plan has a digest of them, else by size and time."""
+    """Return whether a path holds the new file: by digest if the plan has one, else by size and time."""
     here = folder.state(path)
     if here is None or file.goes:
         return here is None and file.goes
@@ -111,7 +111,7 @@ def _becomes(
 
 
 def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> list[str]:
-    """Every name in the partition folder under which an original or a new file of a change can be.
+    """Return every name in the partition folder that an original or a new file of a change can have.
 
     A log that is cut in its place is not among them, nor a new one that a broker's swap became.
     """
@@ -128,7 +128,7 @@ def names_by_hand(change: Change, planned: Mapping[str, FileFingerprint]) -> lis
 def is_ours(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, name: str
 ) -> bool:
-    """Whether the file that has such a name may give way: the change made it, or a broker can make it anew.
+    """Return whether the file of this name may be replaced: the change made it, or a broker can rebuild it.
 
     Raises:
         OSError: it cannot be read.
@@ -145,7 +145,7 @@ def is_ours(
 
 
 def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
-    """Whether the lines are as they were planned, whatever became of the others.
+    """Return whether the entries are as planned, whatever became of the others.
 
     Of lines of which some may stay it is enough that some are: after a purge the rest is still to be done.
     """
@@ -157,7 +157,7 @@ def _lines_are_planned(folder: PartitionFolder, change: ChangeLines) -> bool:
 
 
 def _lines_are_ours(folder: PartitionFolder, change: ChangeLines) -> bool:
-    """Whether the file differs from the kept one by the plan's lines, and by nothing else."""
+    """Return whether the file differs from its kept original by the plan's entries alone."""
     kept, old = folder.names.keep(change.name), NO_LINES
     if folder.state(kept) is not None:
         old = read_whole(folder.at(kept), LARGEST_BYTES, folder.tree)
@@ -172,7 +172,7 @@ def _data(folder: PartitionFolder, change: ChangeLines) -> bytes | None:
 
 
 def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
-    """The bytes on the disk; those of an empty file where the plan says that there is none.
+    """Return the bytes on the disk, or those of an empty checkpoint where the plan expects no file.
 
     Raises:
         OSError: it cannot be read.
@@ -183,7 +183,7 @@ def current_data(folder: PartitionFolder, change: ChangeLines) -> bytes:
 
 
 def has_more(folder: PartitionFolder, change: Change, intent: Intent) -> bool:
-    """Whether a committed change left lines as they were, which another run may change.
+    """Return whether a committed change left entries unchanged that another run may change.
 
     Not once somebody else has written the file, whose it then is.
 

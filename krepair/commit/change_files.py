@@ -1,4 +1,4 @@
-"""These files become those files: indexes and checkpoints, a segment that is set aside, a new one at the log end.
+"""Replace, add and remove whole files: indexes, checkpoints, a withdrawn segment, a new segment at the log end.
 
 All originals are linked into ``keep/``, and that is synced. Then each file gets its new name or loses its own, and the
 partition folder is synced. A new file is renamed straight out of the private sub-folder. So at every instant there is
@@ -41,7 +41,7 @@ from krepair.plan.model import FileFingerprint
 
 
 def becomes(intent: Intent) -> tuple[Becomes, ...]:
-    """The files of a change, the one that leads first.
+    """Return the files of a change, the leading one first.
 
     What a broker has put in the place of an index gives way where its log tells whose it is: the kept one is as good
     as any. Of a new segment what a broker made larger meanwhile is left to it.
@@ -58,7 +58,7 @@ def becomes(intent: Intent) -> tuple[Becomes, ...]:
 
 
 def kept_files(folder: PartitionFolder, files: Iterable[Becomes]) -> list[KeptFile]:
-    """Every original that is not in its place."""
+    """Return every original that is not in its place."""
     return [
         KeptFile(folder.names.keep(file.name), file.old)
         for file in files
@@ -67,7 +67,7 @@ def kept_files(folder: PartitionFolder, files: Iterable[Becomes]) -> list[KeptFi
 
 
 def all_at_hand(folder: PartitionFolder, files: Iterable[Becomes]) -> bool:
-    """Whether every file is where it was, or where it goes."""
+    """Return whether every file is in its old place or in its new one."""
     return all(
         any(folder.holds(path, file.new or file.old) for path in _places(folder, file)) for file in files
     )
@@ -82,7 +82,7 @@ def _places(folder: PartitionFolder, file: Becomes) -> Iterator[str]:
 
 
 class ChangeFiles(Executor):
-    """Implements ``Executor`` for whole files."""
+    """Executor for whole files."""
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
         return kept_files(folder, becomes(intent))
@@ -90,7 +90,7 @@ class ChangeFiles(Executor):
     # -- forward
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether the file that leads is in its place, untouched; if it goes: whether it is gone, and kept."""
+        """Return whether the leading file is in place, or, if it is to go, gone and kept."""
         first = becomes(intent)[0]
         if first.new is not None:
             return folder.holds(first.name, first.new)
@@ -112,13 +112,13 @@ class ChangeFiles(Executor):
         return swapped
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether an interrupted change has all that it needs to go on: what it made, or what it began with."""
+        """Return whether an interrupted change still has all files that it made or began with."""
         return all_at_hand(folder, becomes(intent))
 
     # -- back
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether any original is in its place; if there were none, whether the file is gone and its log is not."""
+        """Return whether an original is in its place; without originals, whether the file is gone but its log not."""
         if intent.originals:
             return any(folder.holds(old.name, old) for old in intent.originals)
         lead = intent.names[0]
@@ -163,7 +163,7 @@ class ChangeFiles(Executor):
 
 
 def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:
-    """Whether a file that was to go went before it was kept: a broker that was started in between deleted it."""
+    """Return whether a broker deleted a file before krepair had kept it."""
     return not intent.made and all(
         folder.state(path) is None
         for old in intent.originals
@@ -172,7 +172,7 @@ def _is_gone_by_others(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def _is_foreign(folder: PartitionFolder, file: Becomes) -> bool:
-    """Whether a name has a file that is neither the original nor the new one."""
+    """Return whether a name has a file that is neither the original nor the new one."""
     known = (one for one in (file.old, file.new) if one is not None)
     return folder.state(file.name) is not None and not any(folder.holds(file.name, one) for one in known)
 
@@ -240,7 +240,7 @@ def check_is_still_its_log(
 
 
 def _last_log(folder: PartitionFolder, planned: Mapping[str, FileFingerprint], own: FileName) -> str:
-    """Name of the last log; empty if there is none, or a snapshot was not behind the beginning of the last one."""
+    """Return the name of the last log; empty if there is none, or the snapshot does not lie behind its base offset."""
     before = max((name for name in planned if name.endswith(LOG)), default="")
     if own.kind is FileKind.SNAPSHOT and (own.base_offset or 0) <= (base_offset_of(before) or 0):
         return ""

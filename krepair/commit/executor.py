@@ -1,4 +1,4 @@
-"""What carries changes out and takes them back: one interface, and four that implement it.
+"""Define the interface that carries changes out and takes them back.
 
 Files become other files (``change_files.py``); a log loses bytes (``mend.py``); segments are swapped, or a
 broker's swap is finished (``segments.py``). They know what a change began with, and not of which kind it is.
@@ -30,7 +30,7 @@ class KeptFile(NamedTuple):
 
 
 class Came(NamedTuple):
-    """How far a number of changes came.
+    """Result of carrying several changes out, or taking them back.
 
     Attributes:
         done: so many of them, from the first on, are done, durably.
@@ -42,7 +42,7 @@ class Came(NamedTuple):
 
 
 class Executor(ABC):
-    """Carries changes out and takes them back. Every call may be repeated after a crash at any instant.
+    """Interface that carries changes out and takes them back; every call may be repeated after any crash.
 
     Changes of whole files come several at once, if they belong together; every other one comes by itself.
 
@@ -56,7 +56,7 @@ class Executor(ABC):
 
     @abstractmethod
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether an interrupted change is committed, or has all that it needs to be.
+        """Return whether an interrupted change is committed, or has all that it needs to be committed.
 
         Raises:
             StalePlanError: it can neither go on nor be taken back: somebody else wrote one of its files.
@@ -64,7 +64,7 @@ class Executor(ABC):
 
     @abstractmethod
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether a change has passed its commit: its way back then needs a record of its own."""
+        """Return whether a change has passed its commit; its rollback then needs a record of its own."""
 
     @abstractmethod
     def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
@@ -79,7 +79,7 @@ class Executor(ABC):
 
     @abstractmethod
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether any of the originals is in its place: of a committed change a sign that an undo was begun."""
+        """Return whether an original is in its place, which shows that an undo of a committed change was begun."""
 
     @abstractmethod
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
@@ -112,4 +112,4 @@ class Executor(ABC):
 
     @abstractmethod
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """The originals that undo would put back; those that are in their places already are not among them."""
+        """Return the originals that undo would put back, without those already in their places."""

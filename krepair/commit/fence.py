@@ -69,7 +69,7 @@ krepair acts as if one was: it gives back neither the clean-shutdown marker nor 
 
 
 class Point(NamedTuple):
-    """Where recovery is to begin.
+    """Offset from which a partition is to be recovered.
 
     Attributes:
         topic: of the partition.
@@ -83,7 +83,7 @@ class Point(NamedTuple):
 
 
 def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
-    """The recovery-point file with the partition's line lowered to the point; pure.
+    """Return the recovery-point file with the partition's entry lowered to the point; pure.
 
     Args:
         data: the file's bytes.
@@ -110,7 +110,7 @@ def lowered_points(data: bytes, point: Point, path: str) -> bytes | None:
 
 
 def raised_points(data: bytes, kept: bytes, point: Point, path: str) -> bytes | None:
-    """The recovery-point file with the partition's line as it was before it was lowered; pure.
+    """Return the recovery-point file with the partition's entry as it was before it was lowered; pure.
 
     Args:
         data: the file's bytes now.
@@ -171,7 +171,7 @@ class Fence:
         """Whether a marker was not given back, because a broker may have been started since it was set aside."""
 
     def is_up(self) -> bool:
-        """Whether a run, perhaps an interrupted one, has left anything of the fence.
+        """Return whether any run, perhaps an interrupted one, has left anything of the fence.
 
         Raises:
             OSError: its place could not be looked at.
@@ -207,7 +207,7 @@ class Fence:
             self._move(self._root_marker, self._marker)
 
     def _make_durable(self, place: str) -> None:
-        """Of a fence that an earlier run has left: that run may have been killed before all of it was synced.
+        """Sync a fence of an earlier run, which may have been killed before all of it was synced.
 
         A list that is lost with the power looks like one of a directory in which a broker was started. Where nothing
         was set aside yet, a fence may have none, or half of one: from now on it says whether a broker was started.
@@ -321,7 +321,7 @@ class Fence:
 
 
 class Watch:
-    """What one run knows of the fences of a log directory, and of the files by which they notice a broker.
+    """Fences of a log directory as one run knows them, and the files by which they notice a broker.
 
     Both are looked up once and kept in step with what krepair itself does, under the log directory's lock.
 
@@ -341,7 +341,7 @@ class Watch:
         self._turn = 0
 
     def places(self) -> list[str]:
-        """Paths of all fences that are up, of any plan, ascending.
+        """Return the paths of all fences that are up, of any plan, ascending.
 
         Raises:
             OSError: a folder could not be looked at.
@@ -351,7 +351,7 @@ class Watch:
         return self._places
 
     def keeps_marker(self) -> bool:
-        """Whether a fence holds the clean-shutdown marker, which it will give back.
+        """Return whether a fence holds the clean-shutdown marker, and will give it back.
 
         Raises:
             OSError: a fence could not be looked at.
@@ -359,19 +359,19 @@ class Watch:
         return any(self._disk.tree.is_there(f"{place}/{CLEAN_SHUTDOWN}") for place in self.places())
 
     def is_up(self, place: str) -> None:
-        """A fence went up."""
+        """Note that a fence went up."""
         self._places = sorted({*self.places(), place})
 
     def put_up_here(self, place: str) -> None:
-        """A fence was put up by this run, and is not one that an earlier run has left."""
+        """Note that this run, not an earlier one, raised a fence."""
         self._put_up_here.add(place)
 
     def was_put_up_here(self, place: str) -> bool:
-        """Whether it was this run that put a fence up."""
+        """Return whether this run raised a fence."""
         return place in self._put_up_here
 
     def names_to_look_at(self, place: str, seen: Seen, folder: str) -> list[str]:
-        """The files by which a fence may tell that a broker was started since it went up.
+        """Return the files by which a fence may notice a broker that started since it went up.
 
         Of a fence that an earlier run has left: all. Since this run has begun, it holds the lock, which keeps brokers
         out, and the lock is looked at before a fence goes down. So of a fence of its own in a directory of many
@@ -392,12 +392,12 @@ class Watch:
         return [*own, *others[start : start + FILES_LOOKED_AT]]
 
     def is_down(self, place: str) -> None:
-        """A fence was taken down."""
+        """Note that a fence was taken down."""
         self._put_up_here.discard(place)
         self._places = [other for other in self.places() if other != place]
 
     def seen(self) -> Seen:
-        """The files that every unclean start changes, as they were when this run first looked.
+        """Return the files that every unclean start changes, as this run found them first.
 
         Only where this run itself has changed something it has looked again: what changes elsewhere meanwhile is not
         krepair's doing, and a fence that goes up later must not take it for the state that a broker left.
@@ -432,7 +432,7 @@ class Watch:
 
     @contextlib.contextmanager
     def our_own_change(self, paths: Iterable[str]) -> Iterator[None]:
-        """While it is open, a change of these files is krepair's own, and no fence takes it for a broker's start.
+        """Mark changes of these files as krepair's own while open, so that no fence takes them for a broker's start.
 
         Args:
             paths: of files that are about to change, relative to the log directory.
@@ -459,7 +459,7 @@ class Watch:
 
 
 def standing_fences(tree: Tree, log_dir: str) -> list[str]:
-    """Paths of all fences that are up in a log directory, of any plan, ascending.
+    """Return the paths of all fences that are up in a log directory, of any plan, ascending.
 
     Raises:
         OSError: a folder could not be looked at.
@@ -490,7 +490,7 @@ def _write_seen(disk: Disk, place: str, seen: Seen) -> None:
 
 
 def _read_seen(tree: Tree, place: str) -> Seen | None:
-    """None after a crash before it was written: then nothing had been touched. A damaged one fits no directory."""
+    """Return the recorded files; None if a crash came before them. A damaged list fits no directory."""
     data = tree.read(f"{place}/{_SEEN}", MOST_SEEN_BYTES)
     try:
         return msgspec.json.decode(data, type=Seen) if data is not None else None
@@ -511,7 +511,7 @@ def _look(tree: Tree, path: str) -> tuple[int, int] | None:
 
 
 def _watched(tree: Tree, log_dir: str, name: str, found: os.stat_result) -> Seen:
-    """What every unclean start changes of one entry of the log directory: of a partition those of its active segment.
+    """Return the files of one entry of the log directory that every unclean start changes.
 
     Recovery resets and resizes the indexes of the last segment even when its log is right
     (``LogSegment.recover``).

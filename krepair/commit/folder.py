@@ -45,7 +45,7 @@ SYNCED_WHEN_OPENED: Final = 5
 
 
 class Whereabouts(Enum):
-    """Where the new ``.log`` of a group is."""
+    """Place of the new ``.log`` of a group."""
 
     STAGED = "staged"
     CLEANED = "cleaned"
@@ -90,15 +90,15 @@ class PartitionFolder:
         """New logs that were staged in this run, or were read in it."""
 
     def at(self, relative: str) -> str:
-        """Absolute path of a path in the partition folder."""
+        """Return the absolute path of a path in the partition folder."""
         return f"{self.path}/{relative}" if relative else self.path
 
     def relative(self, name: str) -> str:
-        """Path of a file of the partition relative to the log directory."""
+        """Return the path of a file of the partition, relative to the log directory."""
         return self.at(name).removeprefix(f"{self.log_dir}/")
 
     def state(self, relative: str) -> FileState | None:
-        """Size and time of a file, or None if it is not there; its digest is left out.
+        """Return size and time of a file without its digest; None if the file does not exist.
 
         Raises:
             StalePlanError: something else than a regular file has the name.
@@ -119,7 +119,7 @@ class PartitionFolder:
         return found
 
     def digested(self, relative: str, state: FileState) -> FileState:
-        """A state with the digest of what the path holds; each file is read once in a run.
+        """Return a state with the digest of the file; each file is read once per run.
 
         Raises:
             OSError: it could not be read.
@@ -136,18 +136,18 @@ class PartitionFolder:
         return digest
 
     def _forget(self, relative: str) -> None:
-        """A file is about to lose this name: another one may get its inode."""
+        """Forget a file that is about to lose this name, because another file may get its inode."""
         found = self.tree.status(self.at(relative))
         if found is not None:
             self._digests.pop(_key_of(found), None)
             self._ours.discard(_key_of(found))
 
     def file_names(self) -> list[str]:
-        """Names of everything in the partition folder except directories, sorted."""
+        """Return the sorted names of everything in the partition folder except directories."""
         return self.tree.file_names(self.path)
 
     def owner(self) -> tuple[int, int]:
-        """Owner and group of the partition folder: whatever krepair leaves in it is theirs.
+        """Return owner and group of the partition folder, which all that krepair leaves in it gets.
 
         Raises:
             StalePlanError: the folder is gone.
@@ -157,14 +157,14 @@ class PartitionFolder:
         return like.st_uid, like.st_gid
 
     def _like(self) -> os.stat_result:
-        """What the partition folder is: krepair's own folders take over its owner and mode."""
+        """Return the status of the partition folder, whose owner and mode krepair's own folders take over."""
         like = self.tree.status(self.holder)
         if like is None:
             raise StalePlanError(f"{self.holder}: is gone since the plan was made")
         return like
 
     def journal(self, *, to_write: bool = False) -> Journal:
-        """The journal of this folder as it is now; an empty one if there is none.
+        """Return the journal of this folder as it is now; an empty one if there is none.
 
         Args:
             to_write: whether records are going to be appended: they belong to the owner of the partition folder.
@@ -204,7 +204,7 @@ class PartitionFolder:
         self._has_private_folders = True
 
     def has_private_folders(self) -> bool:
-        """Whether the private sub-folder is there. What this object has made, or seen, is not looked at again.
+        """Return whether the work folder exists; one that this object made or saw is not checked again.
 
         Raises:
             OSError: it could not be looked at.
@@ -212,14 +212,14 @@ class PartitionFolder:
         return self._has_private_folders or self.tree.is_folder(self.private)
 
     def was_begun(self) -> bool:
-        """Whether an earlier run has left a private sub-folder. If it cannot be reached, its own run says why."""
+        """Return whether an earlier run left a work folder. If it cannot be reached, its own run says why."""
         with contextlib.suppress(OSError):
             return self.tree.is_folder(self.private)
         return False
 
     @property
     def is_unsynced(self) -> bool:
-        """Whether it was made here and is not durable yet: ``sync_new`` is still to be called."""
+        """True if the work folder was made here and is not durable yet: ``sync_new`` is still due."""
         return bool(self._new)
 
     def sync_new(self) -> None:
@@ -237,7 +237,7 @@ class PartitionFolder:
         self.everything_is_synced()
 
     def everything_is_synced(self) -> None:
-        """To be called where one barrier for the whole file system was done in place of ``sync_new``."""
+        """Note that one barrier for the whole file system replaced ``sync_new``."""
         self._new = []
 
     def _private_folders(self) -> tuple[str, ...]:
@@ -287,7 +287,7 @@ class PartitionFolder:
     # -- which file is which
 
     def is_original(self, group: Intent, name: str) -> bool:
-        """Whether the file of this name in the partition folder is the original of this name."""
+        """Return whether the file of this name in the partition folder is the original of this name."""
         if self._originals is None or self._originals[0] is not group:
             self._originals = (group, {state.name: state for state in group.originals})
         found = self.state(name)
@@ -307,12 +307,12 @@ class PartitionFolder:
         return self.state(self.names.stage(new.name)) is not None
 
     def missing_logs(self, group: Intent) -> list[str]:
-        """Names of the original ``.log`` files that are not in their places."""
+        """Return the names of the original ``.log`` files that are not in their places."""
         logs = [state.name for state in group.originals if state.name.endswith(".log")]
         return [name for name in logs if not self.is_original(group, name)]
 
     def whereabouts(self, group: Intent) -> Whereabouts:
-        """Where the new ``.log`` is; a broker that was started in between may have moved or removed it."""
+        """Return where the new ``.log`` is; a broker that started in between may have moved or removed it."""
         log = group.log.name
         places = {
             self.names.stage(log): Whereabouts.STAGED,
@@ -326,7 +326,7 @@ class PartitionFolder:
         )
 
     def is_committed(self, group: Intent) -> bool:
-        """Whether an apply of the group, in the order of its intent, has passed its commit."""
+        """Return whether an apply of the group, in the order of its intent, has passed its commit."""
         where = self.whereabouts(group)
         if where is not Whereabouts.SWAP:
             return where is Whereabouts.FINAL
@@ -336,7 +336,7 @@ class PartitionFolder:
         return self.state(self.names.stage(last)) is None and self.state(last + CLEANED) is None
 
     def staged_are_there(self, group: Intent) -> bool:
-        """Whether each staged file still is somewhere (a broker removes ``.cleaned``)."""
+        """Return whether each staged file still exists somewhere; a broker removes ``.cleaned``."""
         return all(
             any(
                 self.holds(path, merged)
@@ -346,7 +346,7 @@ class PartitionFolder:
         )
 
     def holds(self, relative: str, known: FileState | None) -> bool:
-        """Whether a path holds a file that is known, under whatever name; of None, whether nothing has the name.
+        """Return whether a path holds a known file, under whatever name; for None, whether the path is free.
 
         Size and time have to be those of the file. They are not enough: a new index has the time of the old one, and
         may have its size. So what it holds decides, wherever a digest is known.
@@ -363,7 +363,7 @@ class PartitionFolder:
         return not known.digest or self._digest(relative, found) == known.digest
 
     def begins_with(self, log: FileState, planned: FileFingerprint) -> bool:
-        """Whether the first bytes of a log are the batches that the plan has seen; it is read once in a run.
+        """Return whether a log begins with the batches that the plan saw; each log is read once per run.
 
         Raises:
             OSError: it could not be read.
@@ -376,12 +376,12 @@ class PartitionFolder:
         return known == planned.digest
 
     def is_one_file(self, one: str, other: str) -> bool:
-        """Whether two names are of the same file at this moment."""
+        """Return whether two names belong to the same file at this moment."""
         found, beside = self._status(one), self._status(other)
         return found is not None and beside is not None and os.path.samestat(found, beside)
 
     def _is_new_log(self, path: str, group: Intent) -> bool:
-        """Whether a path holds the new log of a group.
+        """Return whether a path holds the new log of a group.
 
         A broker's cleaner gives its log the same time, and a name that ours has on its way. There it is read, unless
         this run has put it there. Another plan, or a cleaner that finds nothing to clean, may make the very same log:
@@ -408,7 +408,7 @@ class PartitionFolder:
     # -- what steps are made of
 
     def changed(self, *paths: str) -> None:
-        """Names in the folders of these paths came or went: they are synced when a step says so."""
+        """Note that names in the folders of these paths changed, so that a later step syncs them."""
         self._dirty.update(path.rpartition("/")[0] for path in paths)
 
     def sync(self, path: str) -> None:
@@ -438,7 +438,7 @@ class PartitionFolder:
         self.changed(source, target)
 
     def put_over(self, source: str, target: str) -> None:
-        """As ``rename``, where only the target's folder has to be synced."""
+        """Rename a file over another one, where only the target's folder has to be synced."""
         self._forget(target)
         self.disk.rename(self.at(source), self.at(target))
         self.changed(target)
@@ -469,7 +469,7 @@ class PartitionFolder:
             )
 
     def litter(self, group: Intent) -> list[str]:
-        """The ``.swap`` and ``.cleaned`` of a group that are there, without those of somebody else.
+        """Return the ``.swap`` and ``.cleaned`` of a group that exist, without those of other programs.
 
         The log tells whose they are: krepair does not change one that it renames. A broker that was stopped while it
         cleaned leaves one of its own, with its indexes beside it.
@@ -480,16 +480,16 @@ class PartitionFolder:
         return [name for name in names if not name.endswith(theirs)]
 
     def is_of_somebody_else(self, path: str, group: Intent) -> bool:
-        """Whether there is a ``.log.swap`` or ``.log.cleaned`` that is not the new log of a group."""
+        """Return whether a ``.log.swap`` or ``.log.cleaned`` exists that is not the new log of a group."""
         return self.state(path) is not None and not self._is_new_log(path, group)
 
     def written_since(self, name: str) -> StalePlanError:
-        """What refuses to take a file back that somebody else has written, or removed, since apply."""
+        """Return the refusal to take back a file that another program changed or removed since apply."""
         what = "is gone" if self.state(name) is None else "was written"
         return StalePlanError(f"{self.at(name)}: {what} since the plan was applied")
 
     def swap_of_others(self, swap: str) -> StalePlanError:
-        """What refuses to go on beside a swap of somebody else: it may hold the only records of its segments."""
+        """Return the refusal to continue beside a foreign swap, which may hold the only records of its segments."""
         return StalePlanError(
             f"{self.at(swap)}: another plan, or a broker, was stopped while it replaced these segments; go on with "
             "that plan, or undo it, first; without one start the broker and stop it: it completes the swap",
@@ -574,7 +574,7 @@ class RootFolder(PartitionFolder):
 
 
 def as_partition(root: RootPlan) -> PartitionPlan:
-    """The root's changes in the form in which the runner carries changes out."""
+    """Return the root's changes as the part of a plan for one partition."""
     return PartitionPlan(
         topic="",
         partition=0,
@@ -587,7 +587,7 @@ def as_partition(root: RootPlan) -> PartitionPlan:
 
 
 def is_made(disk: Disk, path: str, mode: int, owner: tuple[int, int]) -> bool:
-    """Whether one of krepair's own folders is there. One that is not finished is removed, and has to be made anew.
+    """Return whether one of krepair's own folders exists; an unfinished one is removed, to be created again.
 
     A run that is killed may leave a folder that has not got its owner and mode yet: the broker's user could not undo
     what is in it later. Such a folder is empty. One that holds something stays as it is.
@@ -627,5 +627,5 @@ def _must_be(tree: Tree, path: str, is_kind: Callable[[int], bool], kind: str) -
 
 
 def _key_of(found: os.stat_result) -> _Key:
-    """What tells a file from the others as long as a run has its folder."""
+    """Return what identifies a file while a run holds its folder."""
     return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,4 +1,4 @@
-"""What is asked before each change: the lock, and the wish to stop."""
+"""Check the lock and requested stops before each change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HeldLock(Protocol):
 
 
 class SafePoints:
-    """Whether somebody asked to stop; looked at between two groups only."""
+    """Requests to stop, which count only between two groups."""
 
     def __init__(self) -> None:
         self.requested = ""
@@ -48,7 +48,7 @@ class SafePoints:
 
 @contextlib.contextmanager
 def signals_wait(safe_points: SafePoints) -> Iterator[SafePoints]:
-    """While it is open, SIGINT and SIGTERM only ask for a stop at the next safe point.
+    """Turn SIGINT and SIGTERM into requests to stop at the next safe point, while open.
 
     Outside the main thread signals cannot be caught, and nothing is changed.
     """
@@ -69,7 +69,7 @@ def signals_wait(safe_points: SafePoints) -> Iterator[SafePoints]:
 
 @dataclass
 class Guards:
-    """What is asked before each change.
+    """Checks before each change.
 
     Attributes:
         lock: of the log directory, held.
@@ -96,7 +96,7 @@ class Guards:
     keep_plan: Callable[[PartitionFolder], None] = lambda folder: None
 
     def check(self) -> None:
-        """Both of them."""
+        """Check that nobody requested a stop and that the lock is still held."""
         self.safe_points.check()
         self.hold()
 
@@ -113,7 +113,7 @@ class Guards:
             raise LockLostError(f"{error.message}; nothing more is changed", before=before) from error
 
     def settle(self, folders: Sequence[PartitionFolder]) -> None:
-        """Where earlier runs have left many private sub-folders, one barrier for all in place of those of each.
+        """Replace the barriers of many work folders that earlier runs left by a single one.
 
         To be called once, before the first of them is opened.
 

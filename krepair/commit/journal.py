@@ -48,7 +48,7 @@ _AT_REST = frozenset({"rolled back", "undone"})
 
 
 class FileState(Struct, frozen=True, kw_only=True):
-    """What a file is known by, also in a copy of the directory: see ``PartitionFolder.holds``.
+    """Identity of a file, also in a copy of the directory: see ``PartitionFolder.holds``.
 
     Attributes:
         name: file name in the partition folder.
@@ -84,7 +84,7 @@ class JournalHeader(Struct, frozen=True, tag="journal", kw_only=True, omit_defau
 
 
 class LostBytes(Struct, frozen=True, kw_only=True):
-    """Of a log from which bytes go: what tells it before and after.
+    """Identity of a log that loses bytes, before and after.
 
     Attributes:
         size_after: bytes of the log without them.
@@ -102,7 +102,7 @@ class LostBytes(Struct, frozen=True, kw_only=True):
 
 
 class FolderListing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a partition folder held when changes, or their undo, began: see ``krepair.commit.listing``.
+    """Content of a partition folder when changes, or their undo, began: see ``krepair.commit.listing``.
 
     Attributes:
         files: name, size and digest of each file but krepair's own, all separated by slashes.
@@ -151,11 +151,11 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
         return tuple(dict.fromkeys(state.name for state in (*self.originals, *self.made)))
 
     def old(self, name: str) -> FileState | None:
-        """The original of a name; None if there was none."""
+        """Return the original of a name; None if there was none."""
         return next((state for state in self.originals if state.name == name), None)
 
     def new(self, name: str) -> FileState | None:
-        """The staged file of a final name; None if there is none."""
+        """Return the staged file of a final name; None if there is none."""
         return next((state for state in self.made if state.name == name), None)
 
     @property
@@ -165,7 +165,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def base_offset(self) -> int:
-        """Of the new segment of a swap."""
+        """Base offset of the new segment of a swap."""
         return int(self.log.name.removesuffix(LOG))
 
     @property
@@ -183,7 +183,7 @@ class Intent(Struct, frozen=True, tag="begin", kw_only=True, omit_defaults=True)
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all that its kind needs, and names files of a folder: krepair writes no other record."""
+        """True if the record has all that its kind needs and names files of a folder; krepair writes no other."""
         if not all(map(_is_file_name, (*self.names, *self.copied, *self.digests))):
             return False
         match self.executor:
@@ -232,7 +232,7 @@ class Done(Struct, frozen=True, tag="done", kw_only=True):
 
 
 class Freed(Struct, frozen=True, tag="freed", kw_only=True):
-    """What replaces the originals of a change was read again and is right; now the kept originals go.
+    """Record that the new files were read again and are right: now the kept originals go.
 
     From here on the change is not taken back. The record stays until the whole plan is done.
 
@@ -255,7 +255,7 @@ _DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 def encode_line(line: Line) -> bytes:
-    """One line of the journal, newline included."""
+    """Return one line of the journal, newline included."""
     body = msgspec.json.encode(line)
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
@@ -298,12 +298,12 @@ def decode_lines(data: bytes, path: str) -> tuple[list[Line], int]:
 
 
 def header_of(plan_id: str, folder: str) -> JournalHeader:
-    """The first record of the journal of a plan for a partition folder."""
+    """Return the first record of the journal of a plan for a partition folder."""
     return JournalHeader(magic=MAGIC, version=VERSION, plan_id=plan_id, folder=folder)
 
 
 def number_in(front: bytes) -> int:
-    """The number in the first bytes of a journal; 0 where they have no whole header."""
+    """Return the number in the first bytes of a journal; 0 if they hold no whole header."""
     first = _decode_line(front.partition(b"\n")[0])
     return first.number if isinstance(first, JournalHeader) else 0
 
@@ -468,12 +468,12 @@ class Journal:
             self._header = replace(self._header, number=number)
 
     def command(self, verb: str) -> Next:
-        """A verb of the plan, by its id."""
+        """Return a verb of the plan, by its id."""
         log_dir = os.path.dirname(os.path.dirname(self._private))
         return by_id(verb, log_dir, self._header.plan_id)
 
     def damaged(self, message: str) -> DamagedJournalError:
-        """What is said where the records cannot be gone by: undo shows the way back."""
+        """Return the error for records that cannot be trusted; undo shows the way back."""
         return DamagedJournalError(message, next_command=self.command("undo"))
 
     def _append(self, steps: tuple[Step, ...]) -> None:
@@ -524,9 +524,9 @@ class Journal:
         )
 
     def at_work(self) -> list[str]:
-        """Ids of the changes that are done, half done or half undone: something is, or was, kept for them."""
+        """Return ids of changes that are done, half done or half undone, and so have, or had, kept originals."""
         return [change for change, state in self.states.items() if state not in _AT_REST]
 
     def unfinished(self) -> list[str]:
-        """Ids of the changes that are half done or half undone."""
+        """Return ids of the changes that are half done or half undone."""
         return list(self._half_done)

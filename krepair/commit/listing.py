@@ -48,7 +48,7 @@ _OF_SEGMENT: Final = re.compile(r"(\d{20})(\.[a-z]+)")
 
 
 class Entry(NamedTuple):
-    """What a file is known by.
+    """Identity of a file in a listing.
 
     Attributes:
         size: bytes; -1 of what is no regular file.
@@ -76,7 +76,7 @@ def take_listing(folder: PartitionFolder, marker: str) -> FolderListing:
 
 
 def epochs_of(folder: PartitionFolder) -> tuple[EpochEntry, ...]:
-    """Lines of the folder's ``leader-epoch-checkpoint``; none if it is not there, or damaged.
+    """Return the entries of ``leader-epoch-checkpoint``; none if the file is missing or damaged.
 
     Raises:
         OSError: it could not be read.
@@ -110,7 +110,7 @@ def _entry(folder: PartitionFolder, name: str, found: os.stat_result) -> Entry:
 
 
 def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
-    """Digest of the first ``size`` bytes of a file, as a listing has it; empty of a long file that is no log.
+    """Return the digest of a file's first ``size`` bytes as a listing has it; empty for a long file that is no log.
 
     Raises:
         OSError: it could not be read.
@@ -130,12 +130,12 @@ def digest_at(folder: PartitionFolder, path: str, size: int) -> str:
 
 
 def is_evidence(name: str) -> bool:
-    """Whether a broker's recovery derives the file from the whole log: aborted transactions, leader epochs."""
+    """Return whether recovery derives the file from the whole log: aborted transactions, leader epochs."""
     return name.endswith(TXN_INDEX) or name == LEADER_EPOCH_CHECKPOINT
 
 
 def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str:
-    """Digest of the clean-shutdown marker, wherever it lies: in the root, or set aside in a fence; empty without one.
+    """Return the digest of the clean-shutdown marker in the root or in a fence; empty without a marker.
 
     Args:
         folder: the partition folder.
@@ -155,7 +155,7 @@ def marker_of(folder: PartitionFolder, places: Iterator[str] | list[str]) -> str
 
 @lru_cache(maxsize=1)
 def listed(listing: FolderListing) -> Mapping[str, Entry]:
-    """The files of a listing, by name."""
+    """Return the files of a listing, by name."""
     fields = listing.files.split("/") if listing.files else []
     return {
         _long(name): Entry(int(size), digest)
@@ -164,7 +164,7 @@ def listed(listing: FolderListing) -> Mapping[str, Entry]:
 
 
 def is_whole(listing: FolderListing) -> bool:
-    """Whether a listing is in the form in which krepair writes one."""
+    """Return whether a listing has the form in which krepair writes it."""
     fields = listing.files.split("/") if listing.files else []
     return len(fields) % 3 == 0 and all(size.removeprefix("-").isdecimal() for size in fields[1::3])
 

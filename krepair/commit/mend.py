@@ -49,10 +49,10 @@ CUT = ".cut"
 
 
 class MendLogs(Executor):
-    """Implements ``Executor`` for damaged logs."""
+    """Executor for damaged logs."""
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether the log has lost its bytes."""
+        """Return whether the log has lost its bytes."""
         log = _log_of(intent)
         if log.new is not None:
             return folder.holds(log.name, log.new)
@@ -64,7 +64,7 @@ class MendLogs(Executor):
         )
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether an interrupted change is committed, or has all it needs to be."""
+        """Return whether an interrupted change is committed, or has all that it needs to be committed."""
         if self.is_committed(folder, intent):
             return True
         return folder.holds(intent.originals[0].name, intent.originals[0]) and all_at_hand(
@@ -90,7 +90,7 @@ class MendLogs(Executor):
         return Came(1)
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether the log is the original, or as long as it was; or what comes before that was done.
+        """Return whether the log is the original or as long as it was, or the step before that was done.
 
         That is: of a log that was cut, some of the bytes are behind it again; of another, its index is the front.
         """
@@ -133,7 +133,7 @@ class MendLogs(Executor):
         return Came(1)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """The indexes, and the whole log or the bytes that were cut."""
+        """Return the indexes, and the whole log or the bytes that were cut."""
         original, lost, files = intent.originals[0], lost_of(intent), kept_files(folder, _files(intent))
         if is_cut(intent) and self.is_committed(folder, intent):
             name, size = original.name + CUT, original.size - lost.size_after
@@ -143,7 +143,7 @@ class MendLogs(Executor):
 
 
 def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
-    """Whether a file of this name in ``keep/`` has cut bytes that the log has again, where it had them."""
+    """Return whether this file in ``keep/`` holds cut bytes that the log has again, in their old place."""
     if intent.lost is None or not is_cut(intent) or kept != intent.originals[0].name + CUT:
         return False
     original, lost = intent.originals[0], intent.lost
@@ -152,12 +152,12 @@ def is_given_back(folder: PartitionFolder, intent: Intent, kept: str) -> bool:
 
 
 def cut_names(intent: Intent) -> tuple[str, ...]:
-    """Names in ``keep/`` of bytes that were cut from a log in place; none of other changes."""
+    """Return the names in ``keep/`` of bytes that were cut from a log in place."""
     return (intent.originals[0].name + CUT,) if intent.lost is not None and is_cut(intent) else ()
 
 
 def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
-    """Whether a file is as a step of the change leaves it, and neither the original nor a staged one.
+    """Return whether a file is as a step of the change leaves it, and neither the original nor a staged one.
 
     That is the front of an index, or a log that was cut in place, with some of its bytes behind it again.
     """
@@ -174,7 +174,7 @@ def holds_part(folder: PartitionFolder, intent: Intent, name: str) -> bool:
 
 
 def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
-    """Names of the logs of higher base offsets than one."""
+    """Return the names of the logs with higher base offsets than this log."""
     own = parse_file_name(name).base_offset or 0
     files = [parse_file_name(file) for file in folder.file_names()]
     logs = [file for file in files if file.kind is FileKind.LOG and file.state is NameState.LIVE]
@@ -182,13 +182,13 @@ def logs_behind(folder: PartitionFolder, name: str) -> list[str]:
 
 
 def lost_of(intent: Intent) -> LostBytes:
-    """What is known of the bytes that go; no record of a mended log is without, see ``Intent.is_whole``."""
+    """Return what is known of the bytes that go; every record of a mended log has it, see ``Intent.is_whole``."""
     assert intent.lost is not None
     return intent.lost
 
 
 def is_cut(intent: Intent) -> bool:
-    """Whether the log is truncated in its place."""
+    """Return whether the log is truncated in place."""
     return _log_of(intent).new is None
 
 
@@ -198,12 +198,12 @@ def _log_of(intent: Intent) -> Becomes:
 
 
 def _files(intent: Intent) -> list[Becomes]:
-    """The indexes, and a log that is replaced."""
+    """Return the indexes, and a log that is replaced."""
     return [*_companions(intent), *([] if is_cut(intent) else [_log_of(intent)])]
 
 
 def _companions(intent: Intent) -> list[Becomes]:
-    """A broker may touch an index meanwhile; with its log as it was, the kept one is as good as any."""
+    """Return the index files; a broker may touch one, but beside its old log the kept one is as good."""
     log = intent.originals[0].name
     return [
         Becomes(new.name, intent.old(new.name), new, None, "goes") for new in intent.made if new.name != log
@@ -211,12 +211,12 @@ def _companions(intent: Intent) -> list[Becomes]:
 
 
 def _index_of(intent: Intent) -> FileState | None:
-    """The new offset index."""
+    """Return the new offset index."""
     return next((new for new in intent.made if new.name.endswith(INDEX)), None)
 
 
 def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
-    """All but the cut in place.
+    """Return all steps but the cut in place.
 
     Args:
         intent: of the change.
@@ -249,13 +249,13 @@ def _mending_steps(intent: Intent, names: Names, *, mended: bool) -> list[Step]:
 
 
 def _front_steps(intent: Intent, name: str, source: str, names: Names) -> list[Step]:
-    """The part of the new index that is true of both logs takes its place."""
+    """Return the steps that put the part of the new index that is true of both logs in place."""
     front = PutFront(name, source, names.out(name + FRONT), lost_of(intent).front_bytes)
     return [front, SyncDir(""), SyncDir(names.out())]
 
 
 def _has_front(folder: PartitionFolder, intent: Intent) -> bool:
-    """Whether the front has the place of the whole index: it has its time, and a broker that cuts an index does not."""
+    """Return whether the front stands in for the whole index, whose time no index has that a broker cut."""
     index = _index_of(intent)
     if index is None or lost_of(intent).front_bytes == index.size:
         return False
@@ -283,7 +283,7 @@ def _give_time_back(folder: PartitionFolder, original: FileState) -> None:
 
 
 def _keep_cut_bytes(folder: PartitionFolder, intent: Intent) -> None:
-    """A copy of what goes, synced and read back, before anything goes."""
+    """Copy, sync and read back the bytes that go, before any of them goes."""
     kept = folder.names.keep(intent.originals[0].name + CUT)
     size = intent.originals[0].size - lost_of(intent).size_after
     if _digest(folder, kept, 0, size) == lost_of(intent).digest_removed:
@@ -320,7 +320,7 @@ def _pieces(folder: PartitionFolder, path: str, start: int, size: int) -> Iterat
 
 
 def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
-    """Of so many bytes of a file; empty if there is none, or it is shorter."""
+    """Return the digest of ``size`` bytes of a file; empty if the file is missing or shorter."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     read = 0
     try:
@@ -336,7 +336,7 @@ def _digest(folder: PartitionFolder, path: str, start: int, size: int) -> str:
 
 
 def lines_of_cut(folder: PartitionFolder, plan: FileFingerprint, change: MendLog) -> Sequence[str]:
-    """What a person types so that the bytes that were cut come behind the log again, and it gets its time.
+    """Return the shell commands that append the cut bytes to the log again and restore its time.
 
     Raises:
         StalePlanError: it cannot come back.
@@ -454,13 +454,13 @@ def _check_can_come_back(folder: PartitionFolder, intent: Intent, *, was_mended:
 
 
 def _is_whole(folder: PartitionFolder, intent: Intent) -> bool:
-    """Whether what a log lost in its place is behind it."""
+    """Return whether the bytes that a log lost in place are at its end again."""
     name, start = intent.originals[0].name, lost_of(intent).size_after
     return _digest(folder, name, start, intent.originals[0].size - start) == lost_of(intent).digest_removed
 
 
 def _is_the_log(folder: PartitionFolder, intent: Intent, found: FileState) -> bool:
-    """Whether a log that is cut in place is still the one of the plan: by its time, or else by what it begins with."""
+    """Return whether a log that is cut in place is still the planned one, by its time or by its first bytes."""
     if found.mtime_ns == intent.originals[0].mtime_ns:
         return True
     return (
@@ -474,7 +474,7 @@ def _is_ours(folder: PartitionFolder, intent: Intent, size: int) -> bool:
 
 
 def _is_kept(folder: PartitionFolder, name: str, start: int, size: int) -> bool:
-    """Whether behind the cut nothing lies but the kept bytes, or zeros where a power cut has left none of them."""
+    """Return whether nothing lies behind the cut but kept bytes, or zeros where a power cut lost them."""
     kept = _pieces(folder, folder.names.keep(name + CUT), 0, size)
     log = _pieces(folder, name, start, size)
     for (_, one), (_, other) in zip(kept, log, strict=True):

@@ -164,7 +164,7 @@ def undo_partition(
 
 
 def fence_of(folder: PartitionFolder, partition: PartitionPlan, watch: Watch) -> Fence:
-    """The fence of a partition."""
+    """Return the fence of a partition."""
     point = Point(partition.topic, partition.partition, min(_recovered_from(partition), default=0))
     return Fence(folder, point, watch)
 
@@ -256,7 +256,7 @@ class _Run:
             self._settle(answer)
 
     def _ask(self) -> Answer:
-        """Whether anybody has been here since an earlier run was interrupted; see ``visited``."""
+        """Return whether anybody changed the folder since an earlier run was interrupted; see ``visited``."""
         left = self.fence.is_up() and not self.watch.was_put_up_here(self.fence.place)
         if not left and not self.journal.unfinished():
             return Answer()
@@ -294,7 +294,7 @@ class _Run:
         return "undone" if self.journal.states[change_id] == "undoing" else "rolled back"
 
     def _listing(self) -> FolderListing | None:
-        """What the folder holds, for the first record of this run; None for all others."""
+        """Return what the folder holds, for the first record of this run; None for all others."""
         if self._has_listed or self.journal.unfinished():
             return None
         self._has_listed = True
@@ -315,7 +315,7 @@ class _Run:
         return []
 
     def _left(self, what: str, error: Failure, why: str, then: str) -> ChangeResult:
-        """What is still there although all changes are done."""
+        """Return a failure for what still exists although all changes are done."""
         result = failed(self.folder.folder, error, what, code=ExitCode.PARTLY)
         return replace(result, why=f"{why}: {result.why}; {then}")
 
@@ -339,7 +339,7 @@ class _Run:
                 _LOG.info("%s: %s", record.change_id, what)
 
     def set_fence(self, *, fenced: bool) -> None:
-        """Up for a swap. Down for all else: what those change of an active segment looks like a broker's work."""
+        """Raise the fence for a swap, and lower it for all else, which changes active segments as a broker does."""
         self.guards.begun = True
         if fenced and self.fenced and not self.fence_is_up:
             self.fence.put_up()
@@ -349,15 +349,15 @@ class _Run:
             self.fence_is_up = False
 
     def result(self, change_id: str, outcome: ChangeOutcome, why: str = "") -> ChangeResult:
-        """How a change ended that did not fail."""
+        """Return the result of a change that did not fail."""
         return ChangeResult(change_id=change_id, partition=self.folder.folder, outcome=outcome, why=why)
 
     def failure(self, change_id: str, error: Failure, *, half_done: bool = False) -> ChangeResult:
-        """While a change is half done, whatever stopped it: the directory is changed partly."""
+        """Return a failure; a half done change has changed the directory partly, whatever stopped it."""
         return failed(self.folder.folder, error, change_id, code=ExitCode.PARTLY if half_done else None)
 
     def skipped(self, changes: Sequence[Change], why: str = "") -> list[ChangeResult]:
-        """Nothing is done for these."""
+        """Return results for changes for which nothing is done."""
         return [self.result(change.change_id, "skipped", why or self.why_skipped) for change in changes]
 
     def check_not_freed(self, change: Change, intent: Intent) -> None:
@@ -390,7 +390,7 @@ class _Run:
         return results
 
     def go_back(self, intents: Sequence[Intent], *, committed: bool) -> Came:
-        """The one way back, of changes that belong together: every file is as before them.
+        """Take back changes that belong together, by the one way back: every file is as before them.
 
         Args:
             intents: of the changes.
@@ -419,12 +419,12 @@ class _Run:
         return came
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """What stopped the undo of a change; half done is one that it has begun with."""
+        """Return what stopped the undo of a change, which is half done once the undo has begun."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         return self.failure(change_id, error, half_done=half_done)
 
     def ours(self, intents: Sequence[Intent]) -> contextlib.AbstractContextManager[None]:
-        """Fences watch active segments; what krepair itself changes of them is no sign of a broker.
+        """Tell the fences, which watch active segments, that krepair itself changes these files.
 
         A change under the fence touches closed segments as a rule. A swap that a broker began may be of the active one.
         """
@@ -440,7 +440,7 @@ class _Run:
 def _in_batches(
     changes: Iterable[Change], phase: Callable[[Change], str] = lambda change: ""
 ) -> list[list[Change]]:
-    """Neighbours that are carried out together and have come equally far; every other change by itself."""
+    """Return neighbours that are carried out together and are equally far; every other change by itself."""
     batches: list[list[Change]] = []
     for (together, _), neighbours in itertools.groupby(
         changes, lambda change: (are_together(change), phase(change))
@@ -451,12 +451,12 @@ def _in_batches(
 
 
 class _Forward(_Run):
-    """Carries the changes of one partition out, in the plan's order."""
+    """Run that carries the changes of one partition out, in the plan's order."""
 
     _may_not_begin = False
 
     def finish_all(self, *, may_not_begin: bool) -> list[ChangeResult]:
-        """What an interrupted run left half done, and nothing else."""
+        """Finish what an interrupted run left half done, and nothing else."""
         self._may_not_begin = may_not_begin
         results: list[ChangeResult] = []
         for batch in _in_batches(one for one in self.changes if self._phase(one) == "half done"):
@@ -466,7 +466,7 @@ class _Forward(_Run):
         return results
 
     def commit_all(self, stage: Callable[[Change], None], verify: Verify) -> list[ChangeResult]:
-        """One result per change. What an earlier run has begun, or done, goes the same way as what is new.
+        """Carry out all changes, whether new, begun or done by an earlier run; return one result per change.
 
         Where apply frees originals, each group of segments is verified and freed before the next one is begun, and all
         other changes once the last one is made: what one of them says may hold only with those behind it.
@@ -484,7 +484,7 @@ class _Forward(_Run):
         return [results[change.change_id] for change in self.changes]
 
     def _phase(self, change: Change) -> str:
-        """How far a change has come."""
+        """Return how far a change is: to do, half done or done."""
         state = self.journal.states.get(change.change_id)
         if state in {"committing", "undoing"}:
             return "half done"
@@ -493,7 +493,7 @@ class _Forward(_Run):
     def _apply_batch(
         self, batch: Sequence[Change], stage: Callable[[Change], None], *, stopped: bool
     ) -> list[ChangeResult]:
-        """Changes that belong together and have come equally far; one result for each."""
+        """Carry out changes that belong together and are equally far; return one result for each."""
         half_done = self._phase(batch[0]) == "half done" and not stopped
         results = {one.change_id: one for one in (self._resume_batch(batch) if half_done else ())}
         for change in batch:
@@ -505,7 +505,7 @@ class _Forward(_Run):
         return [results[change.change_id] for change in batch]
 
     def _look_at_done(self, change: Change, results: dict[str, ChangeResult]) -> None:
-        """The result of a change that is committed or freed; none if it is not, or has left something undone.
+        """Note the result of a change that is committed or freed, unless it left something undone.
 
         The journal is not believed where the originals are back: its last line, an undo's, may have been lost.
         """
@@ -534,7 +534,7 @@ class _Forward(_Run):
             )
 
     def _went_with_its_segment(self, intent: Intent) -> bool:
-        """Whether a new file is gone together with the segment of its name, of which no record says that it was made.
+        """Return whether a new file is gone together with its segment, which no record says was made.
 
         A broker deletes both by retention, but only once the segment is there; before that an undo took them away.
         """
@@ -594,7 +594,7 @@ class _Forward(_Run):
             folder.disk.sync_dir(folder.at(folder.names.keep()))
 
     def _not_right(self, change: Change, text: str) -> ChangeResult:
-        """What was read again is wrong: the originals come back, if nothing was built on the change since."""
+        """Put the originals of a wrong change back, if no later change rests on it, and return its failure."""
         where = self.changes.index(change)
         later = [self.journal.states.get(other.change_id) for other in self.changes[where + 1 :]]
         end, command = "its originals are still kept: krepair undo PLAN puts them back", Next.of("undo", PLAN)
@@ -676,7 +676,7 @@ class _Forward(_Run):
         return [*results, *self.skipped(batch[len(results) :])]
 
     def _not_begun(self, change: Change, error: Failure) -> ChangeResult:
-        """A change of which no file was touched: a full disk is then all that is wrong."""
+        """Return the failure of a change that touched no file: then a full disk is all that is wrong."""
         code = ExitCode.UNWRITABLE if isinstance(error, WritingError) else None
         return failed(self.folder.folder, error, change.change_id, code=code)
 
@@ -740,7 +740,7 @@ class _Forward(_Run):
 
 
 class _Backward(_Run):
-    """Puts the originals of one partition back, and removes what is no longer needed for it."""
+    """Run that puts the originals of one partition back, and removes what is no longer needed for it."""
 
     shows_damage = True
     why_skipped = "undo takes the last change back first, and has stopped at a later one of this partition"
@@ -750,7 +750,7 @@ class _Backward(_Run):
         return logs_made(self.changes)
 
     def undo_all(self, bad_copies: Mapping[str, str]) -> list[ChangeResult]:
-        """Last change first; the first failure stops it."""
+        """Take the changes back, the last one first; the first failure stops the run."""
         results: list[ChangeResult] = []
         stopped = False
         for batch in _in_batches(self.changes[::-1]):
@@ -808,7 +808,7 @@ class _Backward(_Run):
             check_evidence(self.folder, self.partition, change, self.journal, self._marker())
 
     def not_back(self, change_id: str, error: Failure) -> ChangeResult:
-        """Where somebody has written the files of a change that is, or was, half done, purge can still end it."""
+        """Return the failure; if another program wrote files of a half done change, purge can still end it."""
         half_done = self.journal.states[change_id] not in {"committed", "freed"}
         again = change_id in self.journal.came_again
         if (half_done or again) and isinstance(error, StalePlanError) and not error.next_command:

@@ -223,7 +223,7 @@ def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, c
 
 
 def _is_passed(folder: PartitionFolder, name: str) -> bool:
-    """Whether a broker has gone past a kept file: the log is whole from its base to its last offset.
+    """Return whether a broker passed a kept file: the log is whole from its base to its last offset.
 
     A snapshot is derived from the log before it.
     """
@@ -346,7 +346,7 @@ def remove_private_folder(folder: PartitionFolder, *, with_fence: bool = False) 
 
 
 def _gone(folder: PartitionFolder) -> int:
-    """The run that removed it may have been killed before that was durable."""
+    """Sync the removal of the work folder, since its run may have been killed before that was durable."""
     if folder.tree.is_folder(folder.holder):
         folder.disk.sync_dir(folder.holder)
     return 0
@@ -388,7 +388,7 @@ def _check_still_good(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def _made(journal: Journal) -> Iterator[FileState]:
-    """The new logs of changes whose originals are kept."""
+    """Yield the new logs of changes whose originals are kept."""
     for change_id, state in journal.states.items():
         intent = journal.intents[change_id]
         if state == "committed" and intent.executor == "segments":

@@ -1,4 +1,4 @@
-"""How one change of a plan, or one whole partition, ended: one partition's failure never stops the others."""
+"""Report how one change of a plan, or one whole partition, ended: one partition's failure never stops the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ChangeOutcome = Literal["committed", "already", "skipped", "failed", "undone", "
 
 
 class ChangeResult(Struct, frozen=True, kw_only=True):
-    """How one change of the plan, or one whole partition, ended.
+    """Outcome of one change of the plan, or of one whole partition.
 
     Attributes:
         change_id: of the change; the partition folder when the partition was refused as a whole.
@@ -43,14 +43,14 @@ class ChangeResult(Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> bool:
-        """Whether it stopped its partition."""
+        """True if the change stopped its partition."""
         return self.outcome == "failed"
 
 
 def failed(
     partition: str, error: KrepairError | OSError, change_id: str = "", *, code: ExitCode | None = None
 ) -> ChangeResult:
-    """The failure that an exception stands for.
+    """Return the failure for an exception.
 
     Args:
         partition: folder name.

@@ -39,28 +39,28 @@ from krepair.plan.model import FileFingerprint
 
 
 class _OfGroup(Executor):
-    """What is the same of every swap of segments, whoever began it."""
+    """Common part of every swap of segments, whoever began it."""
 
     fenced = True
 
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
+        """Return whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
         return is_group_back(folder, intent)
 
     def kept(self, folder: PartitionFolder, intent: Intent) -> list[KeptFile]:
-        """The files of the sources, and what goes with them."""
+        """Return the files of the sources, and what goes with them."""
         return kept_of_group(folder, intent)
 
 
 class SwapGroups(_OfGroup):
-    """Implements ``Executor`` for groups of segments that were written anew."""
+    """Executor for rewritten groups of segments."""
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether an apply of the group, in the order of its intent, has passed its commit."""
+        """Return whether an apply of the group, in the order of its intent, has passed its commit."""
         return folder.is_committed(intent)
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether an interrupted swap is committed, or has all its staged files and no broker throws it away.
+        """Return whether an interrupted swap is committed, or has its staged files and no broker discards it.
 
         Raises:
             StalePlanError: an original changed meanwhile.
@@ -91,7 +91,7 @@ class SwapGroups(_OfGroup):
             check_group_undo(folder, intent, state)
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
-        """From any state back to the originals; what has not passed its commit is staged again.
+        """Restore the originals from any state; a group that has not passed its commit is staged again.
 
         Raises:
             StalePlanError: a file is neither an original nor the new one; an original is gone; or a swap of another
@@ -126,7 +126,7 @@ def _check_originals(folder: PartitionFolder, intent: Intent) -> None:
 
 
 def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
-    """Whether a broker's cleaner left a ``.cleaned`` since: every broker then deletes a swap at or above it.
+    """Return whether a broker's cleaner left a ``.cleaned``: every broker then deletes a swap at or above it.
 
     In P2 the new files themselves are ``.cleaned`` on their way. No other group is: each is finished by itself.
     """
@@ -134,7 +134,7 @@ def _is_void(folder: PartitionFolder, intent: Intent) -> bool:
 
 
 def _of_a_cleaner(folder: PartitionFolder, group: Intent, highest: int) -> str:
-    """The ``.cleaned`` of somebody else that makes every broker delete a swap of a group; empty if there is none.
+    """Return the foreign ``.cleaned`` that makes every broker delete a swap of a group; empty if there is none.
 
     Args:
         folder: the partition folder.
@@ -190,7 +190,7 @@ def check_nothing_between(
 
 
 def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
-    """Whether an original snapshot or ``.log`` is in its place, or the new segment has lost its own.
+    """Return whether an original snapshot or ``.log`` is in its place, or the new segment lost its own.
 
     Snapshots are the first to come back. While the new ``.log`` has its name, it is not asked whether it is the
     original: one that is kept as a copy is known by size and time alone.
@@ -216,7 +216,7 @@ def _is_undone(folder: PartitionFolder, group: Intent) -> bool:
 
 
 def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None:
-    """Checks before the first step that the new segment is untouched and the originals can come back.
+    """Check before the first step that the new segment is untouched and the originals can come back.
 
     An undo that was begun goes on beside what a broker's cleaner left: every other state is worse.
 
@@ -247,7 +247,7 @@ def check_group_undo(folder: PartitionFolder, group: Intent, state: str) -> None
 
 
 def kept_of_group(folder: PartitionFolder, group: Intent) -> list[KeptFile]:
-    """The originals of a group that are not in their places."""
+    """Return the originals of a group that are not in their places."""
     return [
         KeptFile(folder.names.keep(original.name), original)
         for original in group.originals
@@ -275,7 +275,7 @@ def _check_swap_is_ours(folder: PartitionFolder, intent: Intent) -> None:
 
 
 class FinishSwaps(_OfGroup):
-    """Implements ``Executor`` for swaps that a broker began; undo gives exactly the files that were pending.
+    """Executor for swaps that a broker began; undo restores exactly the files that were pending.
 
     A ``.log.swap`` among the segments that it replaces is the state in which a swap of our own has just passed its
     commit, so the steps from there on are those of the proven protocol, and so is their order: ``P1`` up to 2.8 and
@@ -284,11 +284,11 @@ class FinishSwaps(_OfGroup):
     """
 
     def is_committed(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether the swap has become the segment; a broker that was started in between does the same."""
+        """Return whether the swap became the segment; a broker that started in between does the same."""
         return folder.whereabouts(intent) is Whereabouts.FINAL
 
     def can_go_on(self, folder: PartitionFolder, intent: Intent) -> bool:
-        """Whether an interrupted completion has all its staged indexes.
+        """Return whether an interrupted completion has all its staged indexes.
 
         Raises:
             StalePlanError: the ``.log.swap`` is gone, and did not become the segment.
@@ -327,7 +327,7 @@ class FinishSwaps(_OfGroup):
         return Came(1)
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """As of a group that was rewritten."""
+        """Check the same as for a rewritten group."""
         check_group_undo(folder, intent, state)
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
@@ -349,13 +349,13 @@ class FinishSwaps(_OfGroup):
 
 
 def _is_kept(folder: PartitionFolder, group: Intent, original: FileState) -> bool:
-    """Whether an original is gone from its place because an interrupted run took it out."""
+    """Return whether an original is gone from its place because an interrupted run took it out."""
     kept = folder.state(folder.names.keep(original.name))
     return kept is not None and kept.size == original.size and not folder.is_original(group, original.name)
 
 
 def restoring_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """From the segment back to the pending swap."""
+    """Return the steps from the segment back to the pending swap."""
     pending = pending_indexes(group)
     indexes = [segment_name(group.base_offset, extension) for extension in INDEX_SUFFIXES]
     over: list[Step] = [PutOver(names.keep(name), name, names.out(f"{name}.back")) for name in pending]

@@ -1,4 +1,4 @@
-"""What became of each change of a plan, and which other plans are at work beside it; writes nothing."""
+"""Report the state of each change of a plan, and other plans at work in the same partitions; nothing is written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from krepair.plan.model import Change, FileFingerprint, PartitionPlan
 
 
 class ChangeState(StrEnum):
-    """Where a change is."""
+    """State of a change."""
 
     PLANNED = "planned"
     COMMITTING = "committing"
@@ -45,7 +45,7 @@ def staged_groups(journal: Journal) -> dict[str, StagedGroup]:
 def status_in(
     folder: PartitionFolder, partition: PartitionPlan, journal: Journal | None = None
 ) -> dict[str, ChangeState]:
-    """State of each change of a partition, or of the root, by its id.
+    """Return the state of each change of a partition, or of the root, by its id.
 
     ``freed``: committed and verified, and its originals were freed. ``committing`` and ``undoing`` are half done: the
     same command continues. ``purged`` is told by the disk alone: the new file is in its place and nothing is kept. It
@@ -105,14 +105,14 @@ class Beside(NamedTuple):
 
 
 def half_done(partition: Partition) -> str:
-    """A change of krepair's own that was interrupted here: its swap is not a broker's. Empty if there is none."""
+    """Return a change of krepair's own that was interrupted here, so that its swap is not a broker's; or empty."""
     return why_half_done(
         Beside(partition, private) for private in partition.private if not private.name.endswith(ROOT_SUFFIX)
     )
 
 
 def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Beside]:
-    """The sub-folders of other plans for the files of a partition, or of the root (None).
+    """Return the work folders of other plans for the files of a partition, or of the root (None).
 
     Args:
         view: the log directory.
@@ -129,7 +129,7 @@ def plans_beside(view: LogDir, partition: Partition | None, but: str) -> list[Be
 
 
 def why_half_done(others: Iterable[Beside]) -> str:
-    """Why another plan has to go on, or to be undone, before anything begins beside it; or empty."""
+    """Return why another plan has to be resumed or undone before anything begins beside it; or empty."""
     for one in others:
         try:
             changes = _journal(*one).unfinished()
@@ -142,7 +142,7 @@ def why_half_done(others: Iterable[Beside]) -> str:
 
 
 def why_not_ended(others: Sequence[Beside], names: Collection[str]) -> str:
-    """Why another plan has to go on, or to be undone, before one more begins with these files; or empty.
+    """Return why another plan has to be resumed or undone before one more plan begins with these files; or empty.
 
     What a plan has staged will replace the files of these names. One that has staged nothing yet may remove any file.
 
@@ -170,7 +170,7 @@ def _journal(holder: Partition, private: PrivateFolder) -> Journal:
 
 
 def _staged(private: PrivateFolder) -> frozenset[str]:
-    """Names of the files that wait there for their commit."""
+    """Return names of the files that are staged there."""
     try:
         with opened_folder(f"{private.path}/stage") as descriptor:
             return frozenset(os.listdir(descriptor))

@@ -24,14 +24,14 @@ CLEANED = ".cleaned"
 
 
 class Rename(NamedTuple):
-    """Move a file of ours (never an original) over the target."""
+    """Step that moves a file of ours (never an original) over the target."""
 
     source: str
     target: str
 
 
 class Keep(NamedTuple):
-    """Make an original safe in the private sub-folder: a hard link, or a real copy by way of ``via``."""
+    """Step that secures an original in ``keep/``: a hard link, or a real copy by way of ``via``."""
 
     source: str
     target: str
@@ -39,7 +39,7 @@ class Keep(NamedTuple):
 
 
 class PutBack(NamedTuple):
-    """Give an original its name again: a hard link of the kept one, or a real copy by way of ``via``."""
+    """Step that gives an original its name again: a hard link of the kept one, or a real copy by way of ``via``."""
 
     source: str
     target: str
@@ -47,7 +47,7 @@ class PutBack(NamedTuple):
 
 
 class PutOver(NamedTuple):
-    """Give an original its name again by a rename over the file of ours that has it: the name is never free."""
+    """Step that renames an original over the file of ours that has its name, so the name is never free."""
 
     source: str
     target: str
@@ -55,19 +55,19 @@ class PutOver(NamedTuple):
 
 
 class Unlink(NamedTuple):
-    """Remove an original from the partition folder (it is kept)."""
+    """Step that removes an original, which is kept, from the partition folder."""
 
     path: str
 
 
 class Remove(NamedTuple):
-    """Remove a file of ours, whatever it is."""
+    """Step that removes a file of ours, whatever it is."""
 
     path: str
 
 
 class SyncDir(NamedTuple):
-    """fsync a folder."""
+    """Step that syncs a folder."""
 
     path: str
 
@@ -92,14 +92,14 @@ class Becomes(NamedTuple):
 
 
 class KeepOld(NamedTuple):
-    """Link the original of a file into ``keep/``."""
+    """Step that links the original of a file into ``keep/``."""
 
     file: Becomes
     kept: str
 
 
 class PutNew(NamedTuple):
-    """Rename the staged file over the original, which is kept."""
+    """Step that renames the staged file over the original, which is kept."""
 
     file: Becomes
     staged: str
@@ -107,7 +107,7 @@ class PutNew(NamedTuple):
 
 
 class PutFront(NamedTuple):
-    """Put the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
+    """Step that puts the first ``size`` bytes of ``source`` in the place of a file, by way of ``via``."""
 
     name: str
     source: str
@@ -116,20 +116,20 @@ class PutFront(NamedTuple):
 
 
 class TakeOld(NamedTuple):
-    """Remove an original, which is kept, from the partition folder."""
+    """Step that removes an original, which is kept, from the partition folder."""
 
     file: Becomes
 
 
 class GiveBack(NamedTuple):
-    """Rename the kept original over the new file."""
+    """Step that renames the kept original over the new file."""
 
     file: Becomes
     kept: str
 
 
 class TakeNew(NamedTuple):
-    """Take a new file out that had no original."""
+    """Step that takes a new file out that had no original."""
 
     file: Becomes
     out: str
@@ -162,32 +162,32 @@ class Names(NamedTuple):
     private: str
 
     def stage(self, name: str = "") -> str:
-        """A staged file, or the folder of them."""
+        """Return the path of a staged file, or of their folder."""
         return f"{self.private}/stage/{name}".rstrip("/")
 
     def keep(self, name: str = "") -> str:
-        """A kept original, or the folder of them."""
+        """Return the path of a kept original, or of their folder."""
         return f"{self.private}/keep/{name}".rstrip("/")
 
     def out(self, name: str = "") -> str:
-        """What undo takes out, or the folder of it."""
+        """Return the path of a file that undo takes out, or of their folder."""
         return f"{self.private}/out/{name}".rstrip("/")
 
 
 def staged_extensions(group: Intent) -> tuple[str, ...]:
-    """Extensions of the staged files of a group, in the order in which they are renamed."""
+    """Return the extensions of a group's staged files, in the order in which they are renamed."""
     names = {state.name for state in group.made}
     return tuple(e for e in SEGMENT_SUFFIXES if segment_name(group.base_offset, e) in names)
 
 
 def moved(source: str, target: str) -> list[Step]:
-    """A rename, and what has to be synced for it."""
+    """Return a rename and the syncs that it needs."""
     folders = dict.fromkeys(path.rpartition("/")[0] for path in (source, target))
     return [Rename(source, target), *(SyncDir(folder) for folder in folders)]
 
 
 def segment_originals(group: Intent) -> list[str]:
-    """The files of the segments replaced, highest base offset first."""
+    """Return the files of the replaced segments, highest base offset first."""
     present = {state.name for state in group.originals} - set(group.snapshots)
     names = [segment_name(base, e) for base in reversed(group.sources) for e in SEGMENT_SUFFIXES]
     return [name for name in names if name in present]
@@ -212,7 +212,7 @@ def take_out_snapshots(group: Intent) -> list[Step]:
 
 
 def commit_steps(group: Intent, names: Names) -> list[Step]:
-    """The steps from staged and kept to committed, in the order in which the group began.
+    """Return the steps from staged and kept to committed, in the order in which the group began.
 
     P1: the staged log becomes ``A.log.swap``: that commits. P2: all staged files become ``.cleaned``, then ``.swap``;
     the last of these renames commits.
@@ -229,7 +229,7 @@ def commit_steps(group: Intent, names: Names) -> list[Step]:
 
 
 def finish_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """The steps from a log that waits as ``.swap`` to the segment alone, in the order for the broker that is there.
+    """Return the steps from a pending ``.log.swap`` to the segment alone, in the installed broker's order.
 
     P1: the originals are removed, highest base first; the new indexes take their names, and the log takes its own. P2:
     the new indexes become ``.swap``; the originals are removed; the ``.swap`` files take their names, the log first.
@@ -254,12 +254,12 @@ def finish_steps(group: Intent, names: Names, order: Order) -> list[Step]:
 
 
 def pending_indexes(group: Intent) -> list[str]:
-    """Names of the index swaps that a broker left with its ``.log.swap``; they are originals."""
+    """Return the names of the index swaps that a broker left with its ``.log.swap``; they are originals."""
     return [state.name for state in group.originals if state.name.endswith(SWAP)]
 
 
 def roll_back_steps(group: Intent, names: Names) -> list[Step]:
-    """From any state before the commit back to staged, and the kept originals out of ``keep/`` again."""
+    """Return the steps from any state before the commit back to staged, and out of ``keep/`` again."""
     finals = [segment_name(group.base_offset, extension) for extension in staged_extensions(group)]
     steps: list[Step] = []
     if group.order == "P2":
@@ -279,7 +279,7 @@ def forget_steps(group: Intent, names: Names) -> list[Step]:
 
 
 def undo_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """The steps from committed back to the originals, in the order for the broker that is there.
+    """Return the steps from committed back to the originals, in the installed broker's order.
 
     Behind ``back_steps`` U1 moves ``A.log.swap`` to ``out/``: that commits. In U2 the first ``.swap`` that becomes
     ``.cleaned`` commits; the ``.cleaned`` are moved to ``out/``.
@@ -300,7 +300,7 @@ def undo_steps(group: Intent, names: Names, order: Order) -> list[Step]:
 
 
 def back_steps(group: Intent, names: Names, order: Order) -> list[Step]:
-    """The steps from committed to the originals beside a log that waits as ``.swap``.
+    """Return the steps from committed to the originals beside a log that waits as ``.swap``.
 
     P1: ``A.log`` becomes ``A.log.swap``; the new indexes are moved to ``out/``; the originals get their names again.
     P2: the new files become ``.swap``, the log last; the originals get their names again. The broker may have added or
@@ -325,7 +325,7 @@ def put_back(group: Intent, names: Names) -> list[Step]:
 
 
 def litter_names(group: Intent) -> list[str]:
-    """Every ``.swap`` and ``.cleaned`` name that an interrupted swap of a group can leave."""
+    """Return every ``.swap`` and ``.cleaned`` name that an interrupted swap of a group can leave."""
     return [
         segment_name(group.base_offset, extension) + suffix
         for suffix in (CLEANED, SWAP)
@@ -342,7 +342,7 @@ def keep_files(files: Sequence[Becomes], names: Names) -> list[Step]:
 
 
 def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """From kept to done. The first file leads: without it a broker makes no use of the others.
+    """Return the steps from kept to done. The first file leads: without it a broker makes no use of the others.
 
     So it is the first file to be removed, and that is synced before the others go. It is the last file to be put in.
     """
@@ -353,7 +353,7 @@ def swap_files(files: Sequence[Becomes], names: Names) -> list[Step]:
 
 
 def files_back(files: Sequence[Becomes], names: Names) -> list[Step]:
-    """From any state to the originals. The first file is the first one to be removed, and the last one to come back."""
+    """Return the steps from any state to the originals. The first file is removed first, and comes back last."""
     out: list[Step] = [TakeNew(file, names.out(file.name)) for file in files if file.old is None]
     back: list[Step] = [GiveBack(file, names.keep(file.name)) for file in files if file.old is not None]
     return _behind_the_first(out) + _behind_the_first(back)[::-1]

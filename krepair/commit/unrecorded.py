@@ -1,4 +1,4 @@
-"""Whether files tell of work that the journal does not know: a record may have been damaged on the disk, or be gone.
+"""Find work that the journal does not know: a record may have been damaged on the disk, or be gone.
 
 A damaged last record looks like one that was torn by a crash. A torn one was never durable, so nothing of what it
 announces was done. A damaged one was, and its change may be half done. Of a journal that lost its end between two
@@ -47,7 +47,7 @@ def check_nothing_kept(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def is_all_recorded(folder: PartitionFolder, journal: Journal) -> bool:
-    """Whether each kept file that is not in its place is kept for a change that the journal knows.
+    """Return whether each kept file that is not in its place belongs to a change that the journal knows.
 
     Raises:
         OSError: something could not be looked at.
@@ -95,7 +95,7 @@ def check_all_recorded(
 
 
 def _or_of_a_broker(name: str) -> str:
-    """What else such a file can tell."""
+    """Return what else such a file can mean."""
     if not name.endswith((SWAP, CLEANED)):
         return ""
     return (
@@ -105,7 +105,7 @@ def _or_of_a_broker(name: str) -> str:
 
 
 def _known(journal: Journal) -> frozenset[str]:
-    """Final names of all files of the changes that are done or half done."""
+    """Return the final names of all files of the changes that are done or half done."""
     at_work = (journal.intents[change] for change in journal.at_work())
     return frozenset(_final(name) for one in at_work for name in one.names)
 
@@ -115,7 +115,7 @@ def _final(name: str) -> str:
 
 
 def swaps_in(folder: PartitionFolder) -> list[str]:
-    """Names of the ``.swap`` and ``.cleaned`` in a partition folder.
+    """Return the names of the ``.swap`` and ``.cleaned`` in a partition folder.
 
     Raises:
         OSError: it could not be listed.
@@ -125,7 +125,7 @@ def swaps_in(folder: PartitionFolder) -> list[str]:
 
 
 def swaps_of_kept(folder: PartitionFolder, planned: Collection[str] = ()) -> list[str]:
-    """Names of the ``.swap`` and ``.cleaned`` in a partition folder at whose base offset a log, or a swap, is kept.
+    """Return the names of the ``.swap`` and ``.cleaned`` at whose base offset a log, or a swap, is kept.
 
     A swap of ours keeps one of them before it begins. One that is kept itself, or that is planned, was there when the
     plan was made.
@@ -149,7 +149,7 @@ def _kept_names(folder: PartitionFolder) -> list[str]:
 
 
 def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str]) -> list[str]:
-    """Names in ``keep/`` of files that are not in their places, and not kept for a change that is known."""
+    """Return the names in ``keep/`` of files that are not in place, and not kept for a known change."""
     return [
         name
         for name in _not_in_place(folder, _kept_names(folder))
@@ -158,7 +158,7 @@ def _kept_alone(folder: PartitionFolder, journal: Journal, known: Collection[str
 
 
 def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> list[str]:
-    """Names in ``keep/`` of files that may be the last copy of what they hold.
+    """Return the names in ``keep/`` of files that may be the last copy of their content.
 
     An index is none where its log is in its place: that is read without it.
 
@@ -177,7 +177,7 @@ def last_copies(folder: PartitionFolder, names: Iterable[str] | None = None) -> 
 
 
 def kept_for(folder: PartitionFolder, intent: Intent) -> list[str]:
-    """Names in ``keep/`` that belong to a change, and hold what is not back without them."""
+    """Return the names in ``keep/`` that belong to a change, and whose content is not back without them."""
     touched = frozenset(map(_final, intent.names))
     return [
         name
@@ -191,7 +191,7 @@ def _not_in_place(folder: PartitionFolder, names: Iterable[str]) -> Iterator[str
 
 
 def is_displaced(folder: PartitionFolder, name: str) -> bool:
-    """Whether a file of a name is kept, and what it holds is not in its place.
+    """Return whether a file of a name is kept, and its content is not in its place.
 
     Raises:
         OSError: something could not be looked at.
@@ -202,7 +202,7 @@ def is_displaced(folder: PartitionFolder, name: str) -> bool:
 
 
 def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, here: FileState) -> bool:
-    """Whether a kept file is the one in its place: a link of it, or what a copy of the directory made of a link."""
+    """Return whether a kept file is the one in its place: a link of it, or what a copied directory made of a link."""
     if folder.is_one_file(kept_at, name):
         return True
     if (kept.size, kept.mtime_ns) != (here.size, here.mtime_ns):
@@ -211,7 +211,7 @@ def _is_same(folder: PartitionFolder, kept_at: str, kept: FileState, name: str, 
 
 
 def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool:
-    """Whether the bytes of a kept file are back without it: its removal may have been lost with the power."""
+    """Return whether a kept file's bytes are back without it: its removal may have been lost with the power."""
     return any(is_given_back(folder, intent, name) for intent in journal.intents.values())
 
 
@@ -219,7 +219,7 @@ def _is_given_back(folder: PartitionFolder, journal: Journal, name: str) -> bool
 
 
 class ByHand(NamedTuple):
-    """How the originals of a partition come back.
+    """Shell commands that put the originals of a partition back.
 
     Attributes:
         lines: of a shell, in the order in which they are typed; empty if every original is in its place.
@@ -231,7 +231,7 @@ class ByHand(NamedTuple):
 
 
 def by_hand(folder: PartitionFolder, partition: PartitionPlan) -> ByHand:
-    """The lines for a partition, last change first; the first change that cannot come back ends them.
+    """Return the commands for a partition, last change first, up to the first change that cannot come back.
 
     Raises:
         OSError: a file could not be looked at.
@@ -288,7 +288,7 @@ def _lines(
 def _lines_of_log(
     folder: PartitionFolder, planned: Mapping[str, FileFingerprint], change: Change, file: FileChange
 ) -> Sequence[str]:
-    """What is typed for a log that no renaming out of what is kept brings back.
+    """Return the commands for a log that no rename out of ``keep/`` brings back.
 
     Raises:
         StalePlanError: it cannot come back.
@@ -309,7 +309,7 @@ def _move_line(source: str, target: str) -> str:
 
 
 def _gone_on(folder: PartitionFolder, partition: PartitionPlan) -> str:
-    """A log that the plan neither knows as it is nor changes; empty if there is none."""
+    """Return a log that the plan neither changes nor knows in this state; empty if there is none."""
     planned = partition.by_name
     changed = {name for change in partition.changes for name in change.touches}
     for name in map(parse_file_name, folder.file_names()):
@@ -322,7 +322,7 @@ def _gone_on(folder: PartitionFolder, partition: PartitionPlan) -> str:
 
 
 def _is_as_planned(folder: PartitionFolder, path: str, planned: FileFingerprint, *, crc_told: bool) -> bool:
-    """Whether a file has the size, the time and the digest of the plan.
+    """Return whether a file has the size, the time and the digest of the plan.
 
     Of a log that was damaged before, no digest is known of all its bytes.
 

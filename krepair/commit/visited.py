@@ -46,7 +46,7 @@ Judge = Callable[[PartitionFolder, Sequence[str]], str]
 
 
 class Answer(NamedTuple):
-    """Whether somebody has been in a folder since changes were interrupted there.
+    """Answer to the question whether anybody changed a folder since changes were interrupted there.
 
     Attributes:
         why: what differs; empty if all is as krepair left it.
@@ -115,7 +115,7 @@ def names_written_since(folder: PartitionFolder, journal: Journal) -> dict[str, 
 
 
 def _differs(folder: PartitionFolder, journal: Journal, marker: str) -> str:
-    """The first thing that is not as krepair left it; empty if all is."""
+    """Return the first thing that is not as krepair left it; empty if all is."""
     listing = journal.listing
     if listing is not None and marker != listing.marker:
         came = "came" if not listing.marker else "is gone" if not marker else "is another one"
@@ -157,7 +157,7 @@ def _how(was: bool, is_there: bool) -> str:
 def _unlike(
     folder: PartitionFolder, intent: Intent, state: str, known: Mapping[str, Entry], touched: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Names of a change that no step of krepair leaves as they are, each with why."""
+    """Yield names of a change that no step of krepair leaves in this state, each with the reason."""
     swaps = intent.executor in {"segments", "swap"}
     out = intent.executor != "segments" or folder.is_committed(intent)
     done, gone_back = state in {"committed", "freed"}, state in {"undone", "rolled back"}
@@ -226,7 +226,7 @@ def _pairs(intent: Intent) -> dict[str, tuple[FileState | None, FileState | None
 
 
 def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
-    """The first file of a change that is not as the change, or a broker that finished it, leaves it; or empty."""
+    """Return the first file that is not as the change, or a broker that finished it, leaves it; or empty."""
     if intent.executor in {"segments", "swap"}:
         ours = folder.litter(intent) if folder.whereabouts(intent) is Whereabouts.FINAL else ()
         for name in folder.file_names():
@@ -250,7 +250,7 @@ def _why_not_new(folder: PartitionFolder, intent: Intent, judge: Judge) -> str:
 
 
 def _is_content(folder: PartitionFolder, intent: Intent, name: str, new: FileState) -> bool:
-    """Whether a file holds what the change makes, whatever its time is."""
+    """Return whether a file has the content that the change makes, whatever its time."""
     here = folder.state(name)
     if intent.lost is not None and name == intent.originals[0].name:
         size = lost_of(intent).size_after
@@ -269,7 +269,7 @@ def _is_content(folder: PartitionFolder, intent: Intent, name: str, new: FileSta
 
 
 def _why_not_old(folder: PartitionFolder, intent: Intent, journal: Journal, judge: Judge) -> str:
-    """The first file of a change that is not the original under its own name; or empty."""
+    """Return the first file of a change that is not the original under its own name; or empty."""
     undoing = journal.states[intent.change_id] == "undoing"
     known = listed(journal.listing) if journal.listing is not None and not undoing else {}
     foreign = []
@@ -337,12 +337,12 @@ def check_evidence(
 
 
 def _rolls(intent: Intent) -> bool:
-    """Whether a segment at the log end was made, below which a start recovers nothing more."""
+    """Return whether a change made a segment at the log end, below which a start recovers nothing more."""
     return intent.executor == "files" and not intent.originals and intent.names[0].endswith(LOG)
 
 
 def _ends_the_log(intent: Intent) -> bool:
-    """Whether its originals are bytes at the log end: those of the last log, or segments that were set aside."""
+    """Return whether the originals are bytes at the log end: of the last log, or withdrawn segments."""
     if intent.lost is not None:
         return intent.lost.last
     return intent.executor == "files" and len(intent.originals) > 1 and not intent.made
@@ -379,7 +379,7 @@ def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int:
 
 
 def _log_start(folder: PartitionFolder, partition: PartitionPlan) -> int:
-    """The log start offset: of the checkpoint, or of the first segment."""
+    """Return the log start offset of the checkpoint, or of the first segment."""
     files = map(parse_file_name, folder.file_names())
     bases = [
         one.base_offset or 0 for one in files if one.kind is FileKind.LOG and one.state is NameState.LIVE
