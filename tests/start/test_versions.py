@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from krepair.cli.views.check import check_view
+from krepair.cli.views.writers import plain
+from krepair.options import Options
 from tests.fixture_dirs import unpack
 from tests.lab.jars import LATEST
 from tests.start.healthy import HEALTHY, VERSIONS, Healthy, judged, make
@@ -33,6 +36,18 @@ def agrees(of: Healthy, folder: Path, version: str, work: Path) -> None:
 def test_a_version_starts_on_what_it_is_said_to_read(tmp_path: Path, written: str, version: str) -> None:
     unpack(f"kraft-{written}", tmp_path / "made").parent.rename(tmp_path / "one")
     agrees(Healthy(written, "alone"), tmp_path / "one", version, tmp_path / "work")
+
+
+@pytest.mark.broker
+def test_a_broker_ends_beside_a_zookeeper_of_another_cluster_and_the_page_says_so(tmp_path: Path) -> None:
+    log_dir = unpack("leader-epochs-2.2.1", tmp_path / "one")
+    (log_dir / "meta.properties").write_text("version=0\nbroker.id=0\ncluster.id=krepair-test-cluster00\n")
+    report = checked([log_dir], None, "3.9.2", int(time.time() * 1000))
+    page = plain(check_view(report, Options(), 200))
+    assert "ZooKeeper was not asked: where its cluster.id is not krepair-test-cluster00" in page
+    seen = judged(Healthy("2.2.1", "stopped"), log_dir.parent, "3.9.2", tmp_path / "work")
+    assert not seen.up
+    assert "Invalid cluster.id" in seen.log
 
 
 @pytest.mark.broker

@@ -13,7 +13,7 @@ from krepair.checks.recovery_time import recovery_text
 from krepair.checks.retention import WHAT_TELLS
 from krepair.cli.views.reports import place_text
 from krepair.formats.broker_version import LATEST_TRIED, why_not_tried
-from krepair.formats.kafka_versions import RELEASES, release_of
+from krepair.formats.kafka_versions import KRAFT_SINCE, RELEASES, release_of
 from krepair.formats.words import count_text, names_text
 from krepair.next_command import NOTHING, Next
 from krepair.ops.by_rule import WORST_FIRST, by_rule, fix_of
@@ -371,6 +371,10 @@ def verdict(report: CheckReport) -> tuple[str, ...]:
     return tuple(lines)
 
 
+_OF_ZOOKEEPER: Final = frozenset(release_of(release) for release in RELEASES if release < KRAFT_SINCE)
+"""Versions that read only directories of ZooKeeper."""
+
+
 def _versions(report: CheckReport) -> Iterator[str]:
     """Return the oldest and the newest version that can read the directories."""
     oldest, newest = report.oldest_version, report.newest_version
@@ -378,6 +382,13 @@ def _versions(report: CheckReport) -> Iterator[str]:
         versions = f"Kafka {oldest}" if oldest == newest else f"Kafka {oldest} to {newest}"
         known = f"of {release_of(RELEASES[0])} to {release_of(RELEASES[-1])}"
         yield f"Versions: {versions} can start on it, {known}."
+    clusters = {log_dir.cluster_id for log_dir in report.log_dirs} - {""}
+    if clusters and oldest in _OF_ZOOKEEPER:
+        yield (
+            f"ZooKeeper was not asked: where its cluster.id is not {names_text(sorted(clusters))}, a broker since 2.4 "
+            "does not start. Then restore the data of ZooKeeper: without it no topic is known, whatever "
+            "meta.properties says."
+        )
 
 
 def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
