@@ -274,7 +274,9 @@ class Comparison:
             for replicas in by_name.values():
                 replicas.sort(key=lambda replica: replica.replica.broker)
             for first in range(0, len(names), _AT_ONCE):
-                yield from self._some([(name, by_name[name]) for name in names[first : first + _AT_ONCE]])
+                yield from self._verdicts_together(
+                    [(name, by_name[name]) for name in names[first : first + _AT_ONCE]]
+                )
 
     def _parts(self) -> Iterator[list[tuple[str, int]]]:
         """Yield the wanted partitions in order, in portions whose headers fit into memory together."""
@@ -294,7 +296,7 @@ class Comparison:
         if names:
             yield names
 
-    def _some(self, partitions: Sequence[_Replicas]) -> Iterator[m.PartitionVerdict]:
+    def _verdicts_together(self, partitions: Sequence[_Replicas]) -> Iterator[m.PartitionVerdict]:
         """Yield the verdicts on a few partitions whose records are read in one job."""
         for tries in itertools.count(1):
             groups = [groups_of([replica.replica for replica in replicas]) for _, replicas in partitions]
@@ -303,7 +305,7 @@ class Comparison:
             if not self._changed(partitions, groups, last=tries >= TRIES):
                 if not unread:
                     break
-                _leave_out(partitions, unread)
+                _mark_unreadable(partitions, unread)
         by_group = {id(item.group): content for item, content in zip(work, contents, strict=True)}
         for ((topic, number), replicas), of_partition in zip(partitions, groups, strict=True):
             content = [by_group.get(id(group)) for group in of_partition]
@@ -398,7 +400,7 @@ class Comparison:
         return Next.of("explain", bad[0].rule)
 
 
-def _leave_out(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:
+def _mark_unreadable(partitions: Sequence[_Replicas], unread: Sequence[Unread]) -> None:
     """Mark replicas whose records cannot be read as unreadable, so that the others are judged without them."""
     why = {id(replica): text for replica, text in unread}
     for _, replicas in partitions:

@@ -117,7 +117,7 @@ def _fixes(directory: AnalyzedDir, analysis: PartitionAnalysis) -> Iterator[Find
                 yield finding  # KR312 reports the others
 
 
-def _freed(directory: AnalyzedDir) -> Iterator[Finding]:
+def _freed_at_next_start(directory: AnalyzedDir) -> Iterator[Finding]:
     deleted = [folder for folder in directory.view.marked if folder.role == "delete"]
     freed = freed_at_start(directory.analyses, deleted)
     if freed is not None:
@@ -463,7 +463,7 @@ def special_finding(entry: Special, partition: str) -> Finding:
         return Finding(
             rule="KR602",
             file=entry.name,
-            evidence=f"folder {entry.name} is not a partition: a broker refuses to start; {_way_out(entry.name)}",
+            evidence=f"folder {entry.name} is not a partition: a broker refuses to start; {_how_to_move(entry.name)}",
         )
     return Finding(
         rule="KR606",
@@ -473,7 +473,7 @@ def special_finding(entry: Special, partition: str) -> Finding:
     )
 
 
-def _way_out(name: str) -> str:
+def _how_to_move(name: str) -> str:
     if name == "lost+found":
         return (
             "it belongs to the file system: give log.dirs a sub-folder of it, and move the partitions there"
@@ -497,9 +497,9 @@ def partition_findings(view: LogDir, analysis: PartitionAnalysis) -> Iterator[Fi
     yield from _log_findings(analysis)
     skipped = left_alone(analysis)
     if skipped is not None:
-        yield from _left_alone(partition, skipped)
+        yield from _skipped_findings(partition, skipped)
     if cleaner_is_stalled(view, analysis):
-        yield _stands_still(view, analysis)
+        yield _stalled_cleaner(view, analysis)
     if mtimes_look_copied(analysis.segments, analysis.partition.topic):
         yield Finding(
             rule="KR106",
@@ -540,7 +540,7 @@ def _log_findings(analysis: PartitionAnalysis) -> Iterator[Finding]:
             )
 
 
-def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
+def _skipped_findings(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
     if outcome.code == "no-high-watermark":
         yield Finding(rule="KR409", partition=partition.folder, evidence=outcome.why)
     elif outcome.code in {"txnindex-disagrees", "txnindex-damage"}:
@@ -551,7 +551,7 @@ def _left_alone(partition: Partition, outcome: LeftAlone) -> Iterator[Finding]:
         yield Finding(rule="KR308", partition=partition.folder, evidence=outcome.why)
 
 
-def _stands_still(view: LogDir, analysis: PartitionAnalysis) -> Finding:
+def _stalled_cleaner(view: LogDir, analysis: PartitionAnalysis) -> Finding:
     first_dirty = view.cleaner.offsets.get(analysis.partition.key, -1)
     dirty = sum(
         segment.log.size
@@ -672,7 +672,7 @@ def gaps_of(segments: Sequence[SegmentFacts], log_start: int) -> list[Gap]:
             continue
         end = max(summary.last_offset + 1, facts.base_offset)
         if summary.batches and not summary.old_format and facts.base_offset >= log_start:
-            missing = end - facts.base_offset - _taken(facts)
+            missing = end - facts.base_offset - _offsets_with_records(facts)
             if missing > 0:
                 gaps.append(Gap(facts.base_offset, end, missing, facts.base_offset))
         following = segments[place + 1].base_offset if place + 1 < len(segments) else end
@@ -682,7 +682,7 @@ def gaps_of(segments: Sequence[SegmentFacts], log_start: int) -> list[Gap]:
     return gaps
 
 
-def _taken(facts: SegmentFacts) -> int:
+def _offsets_with_records(facts: SegmentFacts) -> int:
     """Count the offsets that a segment's records take; a control batch has one record."""
     tallies = facts.summary.tallies
     controls = tallies[[*MARKER_CLASSES, c.CONTROL_OTHER], c.T_BATCHES]
@@ -784,7 +784,7 @@ def kept_findings(view: LogDir, plans: Sequence[KeptPlan]) -> Iterator[Finding]:
         )
 
 
-def _since(plan: KeptPlan) -> str:
+def _age_text(plan: KeptPlan) -> str:
     """Return the age of a plan in words; file times may be arbitrary."""
     return (
         f"for {duration_text(plan.age_seconds)}"
@@ -795,7 +795,8 @@ def _since(plan: KeptPlan) -> str:
 
 def _kept_text(view: LogDir, plan: KeptPlan) -> str:
     words = [
-        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {names_text(plan.partitions)} {_since(plan)}"
+        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {names_text(plan.partitions)} "
+        f"{_age_text(plan)}"
     ]
     if plan.next_command:
         return "; ".join([*words, f"first: {plan.why_not}; next: {plan.next_command}"])
@@ -813,7 +814,7 @@ def _kept_text(view: LogDir, plan: KeptPlan) -> str:
 
 def _half_done(view: LogDir, plan: KeptPlan) -> str:
     reason = f"{names_text(plan.half_done)} is half done" if plan.half_done else "its fence was left"
-    words = [f"plan {plan.plan_id}: {reason} {_since(plan)}"]
+    words = [f"plan {plan.plan_id}: {reason} {_age_text(plan)}"]
     if plan.fence:
         words.append(f"a broker that starts now recovers {names_text(plan.fence)} (the fence is up)")
     words.append(f"to finish it: krepair apply PLAN; to take it back: {_undo_command(view, plan)}")
@@ -833,7 +834,7 @@ OF_THE_ROOT: Final[tuple[Row, ...]] = (
     lambda directory: iter(directory.starting.findings),
     _root_fixes,
     absent_findings,
-    _freed,
+    _freed_at_next_start,
 )
 
 OF_A_PARTITION: Final[tuple[PartitionRow, ...]] = (

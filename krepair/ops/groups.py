@@ -105,7 +105,7 @@ def groups(log_dir: str, options: Options, progress: Progress | None = None) -> 
     with closing(choose_engine(options.engine, options.master, {WorkKind.RECORDS: read}, progress)) as engine:
         results = read_partitions(engine, read_groups, items, "groups")
         all_groups = [group for result in results for group in result.groups]
-        places = [(group.group, _lies_in(group)) for group in all_groups]
+        places = [(group.group, _partition_number(group)) for group in all_groups]
         number, recorded = partitions_of_topic([view], OFFSETS_TOPIC, places)
         placed = with_ranges(with_places(all_groups, number), view, engine)
     ordered = sorted(placed, key=lambda group: group.group)
@@ -194,11 +194,11 @@ def with_places(groups: Iterable[Group], partitions: int) -> tuple[Group, ...]:
 
 
 def _with_place(group: Group, looks_in: int) -> Group:
-    unseen = 0 if looks_in == _lies_in(group) else len(group.commits)
+    unseen = 0 if looks_in == _partition_number(group) else len(group.commits)
     return replace(group, coordinator_partition=looks_in, unseen_commits=unseen)
 
 
-def _lies_in(group: Group) -> int:
+def _partition_number(group: Group) -> int:
     return int(group.partition.rpartition("-")[2])
 
 

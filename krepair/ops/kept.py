@@ -56,7 +56,7 @@ _NOTHING_TO_UNDO: Final = {
 }
 
 
-class _Found(NamedTuple):
+class _WorkFolderState(NamedTuple):
     """State of one work folder.
 
     Attributes:
@@ -144,7 +144,10 @@ def nothing_to_undo(view: LogDir, plan_id: str) -> bool:
     """Return whether a plan left only obsolete files: it changed nothing, or it is undone."""
     with Tree(view.path, view.inode) as tree:
         disk = RealDisk(tree)
-        folders = [_look(disk, view, partition, private) for partition, private in private_of(view, plan_id)]
+        folders = [
+            _read_work_folder(disk, view, partition, private)
+            for partition, private in private_of(view, plan_id)
+        ]
     return _state(folders) in _NOTHING_TO_UNDO
 
 
@@ -223,15 +226,15 @@ def folders_of(view: LogDir, plan_id: str, disk: Disk) -> list[PartitionFolder]:
 # -- one work folder
 
 
-def _look(
+def _read_work_folder(
     disk: Disk,
     view: LogDir,
     partition: Partition,
     private: PrivateFolder,
     plan: PartitionPlan | None = None,
-) -> _Found:
+) -> _WorkFolderState:
     """Return the state of a work folder, compared with its part of the plan if that is known."""
-    state = _Found(partition, private)
+    state = _WorkFolderState(partition, private)
     try:
         folder = folder_of(disk, view.path, partition.folder, private)
         journal = folder.journal()
@@ -298,7 +301,8 @@ def _plan(
     parts = {part.folder: part for part in partitions}
     disk = RealDisk(tree)
     folders = [
-        _look(disk, view, partition, private, parts.get(partition.folder)) for partition, private in places
+        _read_work_folder(disk, view, partition, private, parts.get(partition.folder))
+        for partition, private in places
     ]
     bad = f"{copy.path}: {copy.problem}" if copy is not None and copy.problem else ""
     hindered = [folder for folder in folders if folder.obstacle or folder.unreadable]
@@ -325,7 +329,7 @@ def _plan(
     return max(folder.number for folder in folders), plan
 
 
-def _state(folders: Sequence[_Found]) -> KeptState:
+def _state(folders: Sequence[_WorkFolderState]) -> KeptState:
     states = [state for folder in folders for state in folder.states]
     if any(folder.half_done or folder.fence for folder in folders):
         return "half done"
@@ -378,7 +382,7 @@ class PlanKeeper:
 
     def _keep_in(self, folder: PartitionFolder) -> None:
         path = f"{folder.private}/{COPY_NAME}"
-        first = self._find()
+        first = self._find_copy()
         status = self._status(path)
         if first is not None and status is not None and (status.st_dev, status.st_ino) == first[1:]:
             return
@@ -392,7 +396,7 @@ class PlanKeeper:
         if first is None:
             self._copy = _path_and_inode(path, self._status(path))
 
-    def _find(self) -> tuple[str, int, int] | None:
+    def _find_copy(self) -> tuple[str, int, int] | None:
         """Return path, device and inode of a valid copy, written by this run or an earlier one."""
         if self._copy is not None and not self._disk.tree.is_there(self._copy[0]):
             self._copy = None  # its partition failed, and its work folder was removed

@@ -70,7 +70,7 @@ def check_named(views: Sequence[LogDir], options: Options) -> None:
     Raises:
         NotALogDirError: a name is in no directory; the message suggests a similar one.
     """
-    _refuse(views, named_and_missing(options, _there(views)))
+    _refuse_missing(views, named_and_missing(options, _existing(views)))
 
 
 def check_consents(views: Sequence[LogDir], options: Options) -> None:
@@ -79,23 +79,25 @@ def check_consents(views: Sequence[LogDir], options: Options) -> None:
     Raises:
         NotALogDirError: a topic is in no directory; the message suggests a similar one.
     """
-    topics = {topic for topic, _ in _there(views)} | {EVERY_TOPIC}
-    _refuse(views, [("--only-replica", topic) for topic in options.only_replica if topic not in topics])
+    topics = {topic for topic, _ in _existing(views)} | {EVERY_TOPIC}
+    _refuse_missing(
+        views, [("--only-replica", topic) for topic in options.only_replica if topic not in topics]
+    )
 
 
-def _there(views: Sequence[LogDir]) -> set[tuple[str, int]]:
+def _existing(views: Sequence[LogDir]) -> set[tuple[str, int]]:
     return {partition.key for view in views for partition in view.partitions}
 
 
-def _refuse(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
+def _refuse_missing(views: Sequence[LogDir], names: Sequence[tuple[str, str]]) -> None:
     """Raise an error that names what is missing, with what was typed for it."""
     if not names:
         return
-    partitions = _there(views)
+    partitions = _existing(views)
     topics = sorted({topic for topic, _ in partitions})
     folders = sorted(f"{topic}-{number}" for topic, number in partitions)
     missing = [
-        f"{kind} {name}{_like(name, topics if kind in _OF_TOPICS else folders)}" for kind, name in names
+        f"{kind} {name}{_suggestion(name, topics if kind in _OF_TOPICS else folders)}" for kind, name in names
     ]
     more = f", and {len(missing) - _NAMED_AT_MOST} more" if len(missing) > _NAMED_AT_MOST else ""
     raise NotALogDirError(
@@ -121,7 +123,7 @@ def named_and_missing(options: Options, partitions: Collection[tuple[str, int]])
     ]
 
 
-def _like(name: str, names: Sequence[str]) -> str:
+def _suggestion(name: str, names: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, names, 1)
     if close:
         return f" (did you mean {close[0]}?)"

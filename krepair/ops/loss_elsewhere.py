@@ -69,7 +69,7 @@ def _lost_ranges(plan: PartitionPlan, analysis: PartitionAnalysis) -> tuple[CutR
     """Return what a partition loses, in ascending order of offsets."""
     return (
         *_lost_at_start(plan, analysis),
-        *_lost_inside(plan),
+        *_lost_in_the_middle(plan),
         *_lost_at_end(plan, analysis),
         *_changed_epochs(plan),
     )
@@ -87,7 +87,7 @@ def _base_offsets(segments: Sequence[SegmentFacts]) -> list[int]:
     return sorted(segment.base_offset for segment in segments)
 
 
-def _lost_inside(plan: PartitionPlan) -> Iterator[CutRange]:
+def _lost_in_the_middle(plan: PartitionPlan) -> Iterator[CutRange]:
     for change in plan.changes:
         for first, end in change.lost_inside():
             yield CutRange(CutPart.MIDDLE, first, end)
