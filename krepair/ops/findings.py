@@ -794,10 +794,8 @@ def _age_text(plan: KeptPlan) -> str:
 
 
 def _kept_text(view: LogDir, plan: KeptPlan) -> str:
-    words = [
-        f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {names_text(plan.partitions)} "
-        f"{_age_text(plan)}"
-    ]
+    where = names_text(plan.partitions)
+    words = [f"plan {plan.plan_id} ({plan.state}) keeps {plan.bytes} bytes in {where} {_age_text(plan)}"]
     if plan.next_command:
         return "; ".join([*words, f"first: {plan.why_not}; next: {plan.next_command}"])
     if plan.state == "unknown" and plan.forbidden:
