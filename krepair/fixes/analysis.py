@@ -1,4 +1,4 @@
-"""Analysis of one partition: what its logs say, and one typed value for the result of each analysis step.
+"""Analysis of one partition: the facts of its logs, and one typed value for the result of each analysis step.
 
 A step belongs to a fix or to the forecast of the next start. It owns its ``ResultKey``, and nobody else stores a value
 under it.
@@ -66,9 +66,10 @@ class AnalysisResults:
 
 @dataclass(eq=False)
 class PartitionAnalysis(AnalysisResults):
-    """One partition, what is known of it, and the changes proposed for it.
+    """Facts about one partition, results of the analysis steps, and the changes proposed so far.
 
     Attributes:
+        partition: listing of the partition's folder.
         high_watermark: high watermark from the checkpoint, -1 if none.
         log_start: log start offset from the checkpoint, 0 if none: records below it were deleted.
         log: facts of its logs; None if they were not read.
@@ -108,7 +109,7 @@ def log_end_of(segments: Iterable[SegmentFacts]) -> int:
 
 
 NEXT_START: ResultKey[NextStart] = ResultKey("next start")
-"""Put by ``krepair.fixes.next_start``."""
+"""Simulated next start, which ``krepair.fixes.next_start`` stores."""
 _NOT_ASKED: Final = NextStart()
 
 
@@ -118,7 +119,7 @@ def next_start_of(analysis: PartitionAnalysis) -> NextStart:
 
 
 INDEXES_RESULT: ResultKey[dict[int, InspectResult | Failed]] = ResultKey("indexes")
-"""Put by ``krepair.fixes.index``."""
+"""Base offset -> result of checking its indexes, which ``krepair.fixes.index`` stores."""
 
 
 def indexes_of(analysis: PartitionAnalysis) -> Mapping[int, InspectResult | Failed]:
