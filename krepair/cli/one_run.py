@@ -375,13 +375,20 @@ class BarProgress:
             TransferSpeedColumn,
         )
 
+        class Terminal(Console):
+            """Console that draws with letters alone where the locale has no others; Python itself takes UTF-8 there."""
+
+            @property
+            def encoding(self) -> str:
+                return super().encoding if _is_utf8() else "ascii"
+
         self._bars: RichBars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             DownloadColumn(binary_units=True),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=Terminal(stderr=True),
             transient=True,
         )
         self._task: TaskID | None = None
@@ -402,6 +409,16 @@ class BarProgress:
             self._bars.remove_task(self._task)
             self._task = None
         self._bars.stop()
+
+
+def _is_utf8() -> bool:
+    """Return whether the locale that was set for this process takes more than ASCII.
+
+    In the locale C Python itself sets LC_CTYPE to C.UTF-8, so that this value says nothing.
+    """
+    coerced = os.environ.get("LC_CTYPE", "")
+    names = (os.environ.get("LC_ALL"), "" if coerced == "C.UTF-8" else coerced, os.environ.get("LANG"))
+    return "utf" in next(filter(None, names), "C").lower()
 
 
 class LineProgress:

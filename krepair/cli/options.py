@@ -122,7 +122,19 @@ def _check_no_empty_operand(operands: Iterable[Any]) -> None:
 
 
 class VerbCommand(TyperCommand):
-    """Command that refuses a value typed twice, of which typer would take the last."""
+    """Command that refuses a value typed twice, of which typer would take the last; its help has whole sentences."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":  # its name says more than <list[str]>
+                vars(parameter)["display_type_rich"] = lambda ctx: ""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the first sentence of the help, for the list of verbs; typer would cut it."""
+        del limit
+        sentence = " ".join((self.help or "").partition("\n\n")[0].split())
+        return f"{sentence.partition('. ')[0].rstrip('.')}."
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments as typer does, after checking them.

@@ -22,6 +22,7 @@ from krepair.next_command import INLINE
 
 _LOG: Final = logging.getLogger(__name__)
 _STANDALONE: Final = "spark://"
+_OTHER_MASTERS: Final = re.compile(r"local\b|yarn$|k8s://")
 _PATIENCE_S: Final = 5.0
 _JAVA_CAUSE: Final = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+\w*(?:Exception|Error): (?P<cause>\S.*)")
 
@@ -146,14 +147,20 @@ def _seconds(seconds: float) -> str:
 
 
 def why_not_reached(master: str, patience_s: float = _PATIENCE_S) -> str:
-    """Return why no process listens at a master's address; empty if one does, or for another kind of master.
+    """Return why no process listens at a master's address; empty if one does, or if another kind of master is known.
 
     Args:
         master: Spark master URL, as ``spark://host:7077`` or ``spark://host:7077,other:7077``.
         patience_s: timeout of one connection in seconds.
     """
+    if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
+        return "neither HADOOP_CONF_DIR nor YARN_CONF_DIR names the folder with the addresses of the cluster"
     if not master.startswith(_STANDALONE):
-        return ""
+        return (
+            ""
+            if _OTHER_MASTERS.match(master)
+            else "local[*], spark://HOST:PORT, yarn or k8s://... is expected"
+        )
     problems = []
     for address in master.removeprefix(_STANDALONE).split(","):
         host, _, port = address.rpartition(":")

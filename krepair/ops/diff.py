@@ -17,7 +17,7 @@ from krepair.formats.words import count_text, names_text, time_text
 from krepair.options import Options
 from krepair.plan.model import PartitionPlan, Plan, Preview, RootPlan
 from krepair.plan.planfile import spelled_out
-from krepair.plan.view import asked_horizon, expected_text, horizon_text, size_text
+from krepair.plan.view import asked_horizon, horizon_text, size_text
 from krepair.rules.reasons import reason_text
 
 PlaceOf = Literal["both", "first", "second"]
@@ -400,7 +400,7 @@ _FIELDS: Final = {
     "drop_unstamped": FieldFormat("markers without a delete horizon may go"),
     "undo": FieldFormat("way back"),
     "type": FieldFormat("kind"),
-    "expected_seconds": FieldFormat("expected time of apply", expected_text),
+    "expected_seconds": FieldFormat("expected time of apply", lambda seconds: f"{seconds:,.1f} s"),
     "freed_at_apply": FieldFormat("freed by apply, before purge, by files of brokers alone", _bytes),
     "freed_at_purge": FieldFormat("freed after purge", _bytes),
     "peak_extra_bytes": FieldFormat("needed while apply runs", _bytes),

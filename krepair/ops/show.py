@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -35,7 +37,17 @@ def page_context_of(plan: Plan, path: str, place: Sequence[str] = ()) -> PageCon
         with_later_horizon=later_horizon_command(plan).more(place),
         after_stop=after_stop_command(plan).more(place) if preview else NOTHING,
         objections=tuple(review(plan)),
+        only_root=_is_for_root_alone(path, plan.log_dir),
     )
+
+
+def _is_for_root_alone(path: str, log_dir: str) -> bool:
+    """Return whether the owner of the log directory cannot read the plan file, as one that root made."""
+    try:
+        file, owner = os.stat(path), os.stat(log_dir).st_uid
+    except OSError:
+        return False
+    return file.st_uid != owner and not file.st_mode & stat.S_IROTH
 
 
 def show_view(plan: Plan, path: str, observed: DiskObservation | str = "not looked at here") -> View:

@@ -98,6 +98,7 @@ class PageContext(NamedTuple):
         after_stop: that command without ``--preview``, for a preview.
         observed: findings about its disk, or why the disk was not examined.
         objections: objections of the review, for which apply will refuse the plan.
+        only_root: true if the log directory's owner cannot read the plan's file.
         unmended: findings that the plan does not repair.
         doubt: sign that the configuration is that of another broker.
     """
@@ -106,6 +107,7 @@ class PageContext(NamedTuple):
     place: tuple[str, ...] = ()
     same: Next = NOTHING
     with_evidence: Next = NOTHING
+    only_root: bool = False
     with_later_horizon: Next = NOTHING
     after_stop: Next = NOTHING
     observed: DiskObservation | str = "not looked at"
@@ -567,7 +569,7 @@ def next_of(plan: Plan, context: PageContext) -> tuple[Section, ...]:
     changes = changes_of(plan)
     if changes:
         disk = context.observed
-        for_root = isinstance(disk, DiskObservation) and disk.root_bytes
+        for_root = context.only_root or (isinstance(disk, DiskObservation) and disk.root_bytes)
         who = "as root" if for_root else "as the broker's user or as root"
         first = _step(
             f"Next, with the broker stopped, {who}:",

@@ -83,6 +83,12 @@ def test_bars_are_drawn_on_a_terminal_and_not_when_quiet_or_piped():
     assert (ended.stdout, ended.stderr) == ("", "")
 
 
+@pytest.mark.parametrize(("locale", "is_utf8"), [("C", False), ("C.UTF-8", True)])
+def test_bars_have_the_letters_of_the_locale(locale: str, *, is_utf8: bool) -> None:
+    seen = on_terminal([sys.executable, "-c", BARS.replace("QUIET", "False")], LANG=locale, LC_ALL="")
+    assert seen.isascii() is not is_utf8
+
+
 @pytest.mark.parametrize("columns", ["80", "60", "200"])
 def test_names_and_numbers_never_break_however_narrow_the_terminal(tmp_path: Path, columns: str):
     folder = "orders.with-a-rather-long-name.of-a-topic-3"

@@ -55,8 +55,19 @@ def test_an_address_that_is_none_is_said(master: str) -> None:
 
 
 @pytest.mark.parametrize("master", ["local[2]", "k8s://10.0.0.1:6443", "yarn"])
-def test_other_masters_are_left_to_spark(master: str) -> None:
+def test_other_masters_are_left_to_spark(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     assert why_not_reached(master) == ""
+
+
+@pytest.mark.parametrize(("master", "why"), [("yarn", "HADOOP_CONF_DIR"), ("yard", "spark://HOST:PORT")])
+def test_what_java_would_answer_with_a_trace_is_one_line(
+    master: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(RefusedError, match=f"the Spark master {master} cannot be reached.*{why}"):
+        choose_engine("spark", master, {WorkKind.READ: 1})
 
 
 @pytest.mark.parametrize(

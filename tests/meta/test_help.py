@@ -47,3 +47,9 @@ def options_of(verb: str) -> set[str]:
 def test_there_are_at_most_so_many_options() -> None:
     assert len(options_of("plan")) <= MOST_OF_PLAN
     assert len(set[str]().union(*map(options_of, GROUP.commands))) <= MOST_OF_ALL
+
+
+def test_no_sentence_is_cut_and_no_type_of_python_is_named() -> None:
+    page = GROUP.get_help(GROUP.context_class(GROUP, info_name="krepair", terminal_width=80))
+    assert "..." not in page.partition("Commands:")[2]
+    assert [verb for verb in sorted(GROUP.commands) if "<" in help_of(verb)] == []
