@@ -281,7 +281,12 @@ class _SnapshotAnalysis:
         # Without this that snapshot would be set aside, and its producers lost.
         loads_first = self.target.recovered_from <= first and recorded < first
         above = first - 1 if loads_first else log_start
-        judged = judge_files(files, self.bases, above, log_end if log_end >= 0 else INT64_MAX)
+        end = log_end if log_end >= 0 else INT64_MAX
+        judged = judge_files(files, self.bases, above, end)
+        # A recovery deletes the snapshots above its first segment and replays from there. One of those above may lack
+        # producers of which only a marker is left: a load drops an entry without a time, a replay keeps the producer.
+        below = [file for file in files if file.offset <= self.target.recovered_from]
+        judged = judged._replace(base=judge_files(below, self.bases, above, end).base)
         self.result = self.result._replace(files=files, judged=judged)
         if reason:
             return

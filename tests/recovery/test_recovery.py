@@ -6,13 +6,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from krepair.engine.items import Failed
+from krepair.formats import producer_snapshot
 from krepair.plan.review import review
 from krepair.rewrite.indexes import transactions
 from krepair.rewrite.indexes.transactions import TxnItem, TxnResult, inspect_txn
-from tests.builders import LogDir, data
+from tests.builders import LogDir, abort, data
 from tests.commit.txfixture import INTERVAL_BYTES, SETTINGS, TIME_MS
 from tests.lab.judge import Judge
 from tests.ops.inline import there_and_back
@@ -82,6 +84,24 @@ def test_a_cleaner_may_have_removed_the_last_batches_before_an_empty_active_segm
     plan = verbs.plan()
     with there_and_back(path, plan, verbs.options()):
         assert points_of(path) == {"c": 9}
+
+
+def test_producers_are_those_of_the_snapshot_that_the_start_replays_from(tmp_path: Path) -> None:
+    """A recovery deletes the snapshots above its first segment: one of them may lack what a replay knows."""
+    directory = LogDir(tmp_path / "logs")
+    made = directory.partition("t").segment(data(0, 3, pid=7)).segment(data(3, 3, pid=8), abort(6, pid=9))
+    made.segment(data(7, 2, pid=7, sequence=3))
+    path = directory.write(clean_stop=False)
+    set_points(path, {"t": 3})
+    folder = path / "t-0"
+    (folder / f"{7:020d}.snapshot").write_bytes(producer_snapshot.encode_table(np.empty((0, 8), np.int64)))
+    (folder / f"{99:020d}.snapshot").write_bytes((folder / f"{3:020d}.snapshot").read_bytes())
+    verbs = Verbs(path, fixes=("snapshots", "recovery"))
+    plan = verbs.plan()
+    with there_and_back(path, plan, verbs.options()):
+        decoded = producer_snapshot.decode((folder / f"{9:020d}.snapshot").read_bytes())
+        assert isinstance(decoded, producer_snapshot.ProducerSnapshot)
+        assert {entry.producer_id for entry in decoded.entries} == {7, 8, 9}
 
 
 def padded_below(root: Path) -> Path:
