@@ -86,7 +86,9 @@ class _Partition:
             kept = self._kept(change.name).read_bytes()
             return closed_problems(data, kept, self.logs[0], self.staging.folder.tree)
         if is_snapshot and change.rule != FORGOTTEN and self.logs[1]:
-            return snapshot_problems(data, self._snapshot(change, INT64_MAX if floor < 0 else floor))
+            clean = change.rule != RECOVERED and self.work.view.clean_shutdown
+            since = INT64_MAX if clean else floor_in(self.work, self.part)
+            return snapshot_problems(data, self._snapshot(change, since))
         return []
 
     def aborted(self) -> list[str]:
