@@ -462,7 +462,7 @@ class _GrowingAudit(IndexAudit):
 
 
 class MadeIndexes:
-    """Check of new indexes while they are written: pass entries to ``tell``, then their batches to ``feed``.
+    """Check of new indexes while they are written: pass entries to ``take_entries``, then their batches to ``feed``.
 
     Args:
         base_offset: base offset of the segment.
@@ -472,7 +472,7 @@ class MadeIndexes:
         none = np.empty((0, 2), np.int64)
         self._audit = _GrowingAudit(base_offset, none, none)
 
-    def tell(self, offsets: Int64s, times: Int64s) -> None:
+    def take_entries(self, offsets: Int64s, times: Int64s) -> None:
         """Take all entries that were written so far.
 
         Args:

@@ -19,7 +19,7 @@ from krepair.durable.attributes import attributes_of, give_attributes
 from krepair.durable.disk import Attributes
 from krepair.durable.medium import make_sure_it_is_written, sync_file_system
 from krepair.durable.tree import Tree, named
-from krepair.durable.writing_error import said_of_writing, writes
+from krepair.durable.writing_error import as_writing_error, writes
 from krepair.durable.written import note
 
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
@@ -205,7 +205,7 @@ class RealDisk:
         """Create a durable copy with all attributes; ``target`` must not exist. A failure leaves no copy."""
         with self.tree.opened(source) as reader:
             attributes = attributes_of(reader)
-            with _said_of_copy(target), self._new_file(target) as writer:
+            with _copy_error_with_file_system(target), self._new_file(target) as writer:
                 _copy_content(reader, writer)
                 give_attributes(writer, attributes)  # after the content, as each write sets the mtime
                 os.fsync(writer)
@@ -295,12 +295,12 @@ class RealDisk:
 
 
 @contextlib.contextmanager
-def _said_of_copy(target: str) -> Iterator[None]:
+def _copy_error_with_file_system(target: str) -> Iterator[None]:
     """Turn errors of the body into write errors, except an I/O error, which may concern either file."""
     try:
         yield
     except OSError as error:
-        write_error = error if error.errno == errno.EIO else said_of_writing(error, target)
+        write_error = error if error.errno == errno.EIO else as_writing_error(error, target)
         if write_error is error:
             raise
         raise write_error from error

@@ -91,7 +91,7 @@ def folder_with_room(folder: str, needed: int) -> str:
     return ""
 
 
-def said_of_writing(error: OSError, path: str) -> OSError:
+def as_writing_error(error: OSError, path: str) -> OSError:
     """Turn an error into a ``WritingError`` whose message names the file system; keep errors of other kinds.
 
     Args:
@@ -138,7 +138,7 @@ def writes(call: Call) -> Call:
         try:
             return call(self, path, *rest, **named)
         except OSError as error:
-            write_error = said_of_writing(error, path)
+            write_error = as_writing_error(error, path)
             if write_error is error:
                 raise
             raise write_error from error

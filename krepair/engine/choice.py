@@ -66,10 +66,10 @@ def _chosen(wanted: str, master: str, work: Load, progress: Progress | None) -> 
                 next_command=INLINE,
             )
         option = "--engine spark" if wanted == "spark" else "--master" if master else ""
-        return _start_spark(master, f"spark: {option or said_of_cost(work, cores)}", progress)
+        return _start_spark(master, f"spark: {option or cost_text(work, cores)}", progress)
     if reason:
         return InlineEngine(f"inline: {reason}", progress, reason if pays else "")
-    return InlineEngine(f"inline: {said_of_cost(work, cores)}", progress)
+    return InlineEngine(f"inline: {cost_text(work, cores)}", progress)
 
 
 def _start_spark(master: str, reason: str, progress: Progress | None) -> Engine:
@@ -136,7 +136,7 @@ def spark_pays(work: Load, cores: int) -> bool:
     return spark_seconds(work, cores) < _WORTH_IT * inline_seconds(work)
 
 
-def said_of_cost(work: Load, cores: int) -> str:
+def cost_text(work: Load, cores: int) -> str:
     """Format both estimates for the report."""
     here, there = _seconds(inline_seconds(work)), _seconds(spark_seconds(work, cores))
     return f"{here} of work, {there} with Spark on {cores} {'core' if cores == 1 else 'cores'}"

@@ -197,7 +197,7 @@ class WorkerWatch:
 _WAVE: Final = 128
 _READING: Final = frozenset({"unreadable", "elsewhere"})
 _MANY_FAILURES: Final = 1000
-_REACHING_SAID_AFTER_S: Final = 20.0
+_REACHING_LOGGED_AFTER_S: Final = 20.0
 _DEFAULT_MEMORY: Final = "1g"
 """Value of ``spark.executor.memory`` if nobody has set it."""
 _LEAST_FREE_BYTES: Final = 64 << 20
@@ -257,7 +257,7 @@ def start_session(master: str) -> SparkSession:
     return builder.getOrCreate()
 
 
-def said_of_a_slow_start(master: str) -> str:
+def slow_start_text(master: str) -> str:
     """Return the message for a slow start of Spark; a local one has no workers to start."""
     if master.startswith("local"):
         return (
@@ -294,7 +294,7 @@ class SparkEngine(Engine):
         self._is_local = master.startswith("local")
         self._nonce: Nonce | None = None
         self._blind = set[str]()
-        with _said_after(_REACHING_SAID_AFTER_S, said_of_a_slow_start(master)):
+        with _logged_after(_REACHING_LOGGED_AFTER_S, slow_start_text(master)):
             self.session = start_session(master)
         if self.session.conf.get("spark.speculation", "false") == "true":
             raise RefusedError("spark.speculation is on: set it to false", next_command=INLINE)
@@ -439,7 +439,7 @@ def _reason(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _said_after(seconds: float, text: str) -> Iterator[None]:
+def _logged_after(seconds: float, text: str) -> Iterator[None]:
     """Log a warning if the body takes longer than ``seconds``."""
     timer = threading.Timer(seconds, _LOG.warning, (f"krepair: {text}",))
     timer.daemon = True

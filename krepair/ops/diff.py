@@ -251,7 +251,7 @@ def _differences(
 
 
 def _difference(path: tuple[str, ...], first: Any, second: Any) -> Difference:
-    field_format = told_of_field(path)
+    field_format = format_of_field(path)
     before, after = field_format.text(first), field_format.text(second)
     if before == after and before:  # they differ by less than the unit shows
         before, after = exact(first), exact(second)
@@ -307,7 +307,7 @@ def words(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.1f}"
     if isinstance(value, Mapping):
-        fields = {name: told_of_field((name,)) for name in value}
+        fields = {name: format_of_field((name,)) for name in value}
         plain = [
             f"{field_format.label} {field_format.text(value[name])}"
             for name, field_format in fields.items()
@@ -427,7 +427,7 @@ _MEMBERS: Final[dict[str, Callable[[str], FieldFormat]]] = {
 """Field with named members -> format of each member as a whole."""
 
 
-def told_of_field(path: Sequence[str]) -> FieldFormat:
+def format_of_field(path: Sequence[str]) -> FieldFormat:
     """Return the label and text format of a field.
 
     Args:

@@ -15,7 +15,7 @@ from krepair.options import Options
 from krepair.plan.changes import changes_logs
 from krepair.plan.model import PartitionPlan, Risk
 from krepair.plan.risks import OTHERS_HAVE
-from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, told, who_has
+from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, describe_loss, who_has
 from krepair.rules.model import SegmentFacts
 from krepair.rules.replicas.model import PartitionVerdict
 
@@ -126,7 +126,7 @@ def _risk_of_loss(
             removed = removed._replace(end=end)
         others = (column for column in verdict.replicas if column.broker != me)
         having = who_has(removed, others, verdict.right, verdict.own_tail(me))
-    loss, who, *more = (*told(plan.folder, removed, having), "")
+    loss, who, *more = (*describe_loss(plan.folder, removed, having), "")
     text = f"{loss} {who}".rstrip()
     return Risk(
         code=OTHERS_HAVE,

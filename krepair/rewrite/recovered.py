@@ -175,7 +175,7 @@ class _Making:
         """Add one window before its CRCs are checked; see ``walk``."""
         self._scan.take(window, end)
         self._entries.take_window(window, end, places.astype("int32"))
-        self.judge.tell(*self._entries.so_far())
+        self.judge.take_entries(*self._entries.so_far())
 
     def result(self, result_so_far: RecoveredResult) -> RecoveredResult:
         """Add the facts, and stage the files that are the plan's and match the log."""

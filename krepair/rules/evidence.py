@@ -242,23 +242,25 @@ class Holders(NamedTuple):
 
 
 def who_has(
-    gone: CutRange, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
+    removed: CutRange, others: Iterable[ReplicaColumn], called_right: Collection[int], own_tail: int = -1
 ) -> Holders:
     """Sort the other replicas by whether they have what goes.
 
     Args:
-        gone: range of offsets that is removed.
+        removed: range of offsets that is removed.
         others: columns of the other replicas.
         called_right: brokers whose replicas the comparison calls right.
         own_tail: offset from which this replica's history differs from others', -1 if it does not.
     """
-    another = own_tail >= 0 and (gone.end == OPEN or own_tail < gone.end)
+    another = own_tail >= 0 and (removed.end == OPEN or own_tail < removed.end)
     right: list[int] = []
     unsure: list[int] = []
     lacking: list[int] = []
     for replica in others:
-        covers = _covers(replica, gone)
-        whole = gone.part is CutPart.EPOCHS or (replica.has_each(gone.first, gone.end) and not another)
+        covers = _covers(replica, removed)
+        whole = removed.part is CutPart.EPOCHS or (
+            replica.has_each(removed.first, removed.end) and not another
+        )
         if covers and whole and replica.broker in called_right:
             right.append(replica.broker)
         elif covers or replica.limited or replica.state == MISSING:
@@ -268,58 +270,58 @@ def who_has(
     return Holders(tuple(right), tuple(unsure), tuple(lacking))
 
 
-def _covers(replica: ReplicaColumn, gone: CutRange) -> bool:
-    if gone.part is CutPart.EPOCHS:
+def _covers(replica: ReplicaColumn, removed: CutRange) -> bool:
+    if removed.part is CutPart.EPOCHS:
         return replica.log_end > replica.log_start
-    if gone.end == OPEN:
-        return replica.log_start <= gone.first < replica.log_end
-    return replica.log_start <= gone.first and replica.log_end >= gone.end
+    if removed.end == OPEN:
+        return replica.log_start <= removed.first < replica.log_end
+    return replica.log_start <= removed.first and replica.log_end >= removed.end
 
 
-def told(folder: str, gone: CutRange, having: Holders) -> tuple[str, ...]:
+def describe_loss(folder: str, removed: CutRange, holders: Holders) -> tuple[str, ...]:
     """Return the sentences that the plan says about a removed range.
 
     Args:
         folder: name of the partition folder, ``topic-partition``.
-        gone: range of offsets that is removed.
-        having: brokers that have it.
+        removed: range of offsets that is removed.
+        holders: brokers that have it.
     """
-    return (_what_goes(folder, gone), *_who_has_it(gone, having), *_advice(gone, having))
+    return (_what_goes(folder, removed), *_who_has_it(removed, holders), *_advice(removed, holders))
 
 
-def _what_goes(folder: str, gone: CutRange) -> str:
-    if gone.part is CutPart.EPOCHS:
+def _what_goes(folder: str, removed: CutRange) -> str:
+    if removed.part is CutPart.EPOCHS:
         return f"{folder}: its leader epochs change, and followers are cut by the epochs of their leader."
-    if gone.end == OPEN:
-        return f"{folder}: the log ends at offset {gone.first} after this plan, and what was above it is gone here."
-    offsets = f"offsets {gone.first} to {gone.end - 1}"
-    if gone.part is CutPart.END:
-        return f"{folder}: the log ends at offset {gone.first} after this plan; {offsets} are gone here."
-    if gone.part is CutPart.START:
-        return f"{folder}: the log begins at offset {gone.end} after this plan; {offsets} are gone here."
+    if removed.end == OPEN:
+        return f"{folder}: the log ends at offset {removed.first} after this plan, and what was above it is gone here."
+    offsets = f"offsets {removed.first} to {removed.end - 1}"
+    if removed.part is CutPart.END:
+        return f"{folder}: the log ends at offset {removed.first} after this plan; {offsets} are gone here."
+    if removed.part is CutPart.START:
+        return f"{folder}: the log begins at offset {removed.end} after this plan; {offsets} are gone here."
     return f"{folder}: {offsets} go from the middle of the log."
 
 
-def _who_has_it(gone: CutRange, having: Holders) -> Iterator[str]:
-    if having.right:
-        has, whom = ("have", "them") if len(having.right) > 1 else ("has", "it")
-        content = "an intact log" if gone.part is CutPart.EPOCHS else "them"
-        yield f"{_ids(having.right)} {has} {content}, and krepair compare calls {whom} right."
-    if having.unsure:
-        has, whom = ("have", "them") if len(having.unsure) > 1 else ("has", "it")
-        if gone.part is CutPart.EPOCHS:
-            yield f"{_ids(having.unsure)} {has} a log, but krepair compare does not call {whom} right."
+def _who_has_it(removed: CutRange, holders: Holders) -> Iterator[str]:
+    if holders.right:
+        has, whom = ("have", "them") if len(holders.right) > 1 else ("has", "it")
+        content = "an intact log" if removed.part is CutPart.EPOCHS else "them"
+        yield f"{_ids(holders.right)} {has} {content}, and krepair compare calls {whom} right."
+    if holders.unsure:
+        has, whom = ("have", "them") if len(holders.unsure) > 1 else ("has", "it")
+        if removed.part is CutPart.EPOCHS:
+            yield f"{_ids(holders.unsure)} {has} a log, but krepair compare does not call {whom} right."
         else:
-            yield f"{_ids(having.unsure)} may have them, or other records in their place, or none."
-    if having.lacking and gone.part is not CutPart.EPOCHS:
-        many = len(having.lacking) > 1
-        yield f"{_ids(having.lacking)} {'do' if many else 'does'} not have them."
+            yield f"{_ids(holders.unsure)} may have them, or other records in their place, or none."
+    if holders.lacking and removed.part is not CutPart.EPOCHS:
+        many = len(holders.lacking) > 1
+        yield f"{_ids(holders.lacking)} {'do' if many else 'does'} not have them."
 
 
-def _advice(gone: CutRange, having: Holders) -> Iterator[str]:
-    if having.right:
-        leader = having.right[0]
-        if gone.part in (CutPart.MIDDLE, CutPart.START):
+def _advice(removed: CutRange, holders: Holders) -> Iterator[str]:
+    if holders.right:
+        leader = holders.right[0]
+        if removed.part in (CutPart.MIDDLE, CutPart.START):
             yield f"This log never gets them back by itself: let broker {leader} lead, and fetch this replica anew."
         else:
             yield (
@@ -327,7 +329,7 @@ def _advice(gone: CutRange, having: Holders) -> Iterator[str]:
                 "lacks."
             )
         yield "If this broker is alone in the ISR, it leads, and the others cut their logs to its end: do not start it."
-    elif having.unsure:
+    elif holders.unsure:
         yield "Compare the replicas before you apply this plan."
     else:
         yield "No replica that was given has them: they are lost unless another one has them."

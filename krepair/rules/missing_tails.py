@@ -25,7 +25,7 @@ class MissingTail(NamedTuple):
         folder: name of the partition folder.
         end: log end offset, the first missing one.
         recorded: highest recorded offset, -1 if only an index shows the loss.
-        said: descriptions of what shows the loss.
+        signs: descriptions of what shows the loss.
         orphans: names of the later index files that lack their log.
         is_alone: whether there is no other replica, and the stop was not clean.
     """
@@ -33,7 +33,7 @@ class MissingTail(NamedTuple):
     folder: str
     end: int
     recorded: int
-    said: tuple[str, ...]
+    signs: tuple[str, ...]
     orphans: tuple[str, ...]
     is_alone: bool = False
 
@@ -54,7 +54,7 @@ class MissingTail(NamedTuple):
         known = f"offsets {self.end} to {self.last} are gone, {count} in all"
         offsets = known if self.last >= 0 else f"offsets from {self.end} on are gone"
         stop = "this is the only replica, and its broker" if self.is_alone else "the last clean stop"
-        return f"{offsets}: the log ends at {self.end}, {stop} left {', '.join(self.said)}"
+        return f"{offsets}: the log ends at {self.end}, {stop} left {', '.join(self.signs)}"
 
 
 def wrong_consent(text: str, gone: Iterable[MissingTail]) -> str:

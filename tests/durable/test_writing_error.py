@@ -17,9 +17,9 @@ from krepair.durable.real_disk import RealDisk
 from krepair.durable.writing_error import (
     FileSystem,
     WritingError,
+    as_writing_error,
     file_system_of,
     folder_with_room,
-    said_of_writing,
 )
 
 
@@ -70,7 +70,7 @@ def test_of_two_names_the_one_that_is_made_is_told(small: Path, tmp_path: Path) 
     ],
 )
 def test_each_reason_has_its_own_words(number: int, words: str) -> None:
-    said = said_of_writing(OSError(number, os.strerror(number)), "/proc/self/x")
+    said = as_writing_error(OSError(number, os.strerror(number)), "/proc/self/x")
     assert isinstance(said, WritingError)
     assert words in str(said.strerror)
     assert "/proc (proc)" in str(said.strerror)
@@ -79,7 +79,7 @@ def test_each_reason_has_its_own_words(number: int, words: str) -> None:
 
 def test_an_error_that_is_none_of_writing_stays_as_it_is() -> None:
     error = FileExistsError(errno.EEXIST, "is there", "/x")
-    assert said_of_writing(error, "/x") is error
+    assert as_writing_error(error, "/x") is error
     with pytest.raises(FileNotFoundError):
         RealDisk().unlink("/proc/nothing")
 
@@ -98,7 +98,7 @@ def test_an_error_that_is_none_of_writing_stays_as_it_is() -> None:
 def test_the_file_that_the_system_names_is_told_and_else_the_one_that_was_to_be_written(
     names: tuple[object, ...], told: str
 ) -> None:
-    said = said_of_writing(OSError(errno.EIO, os.strerror(errno.EIO), *names), "/tried")
+    said = as_writing_error(OSError(errno.EIO, os.strerror(errno.EIO), *names), "/tried")
     assert (type(said), said.filename) == (WritingError, told)
 
 
@@ -110,7 +110,7 @@ def test_inodes_are_missing_only_where_a_file_system_counts_them_and_has_none_fr
     inodes: int, free: int, none_is_left: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=inodes, f_favail=free))
-    said = said_of_writing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/proc/x")
+    said = as_writing_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/proc/x")
     assert ("no inode left" in str(said.strerror)) == none_is_left
     assert ("no space is left" in str(said.strerror)) == (not none_is_left)
 
@@ -122,7 +122,7 @@ def test_a_file_system_that_cannot_be_asked_for_its_inodes_has_no_space(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "statvfs", fail)
-    said = said_of_writing(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/proc/x")
+    said = as_writing_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/proc/x")
     assert "no space is left on the file system /proc (proc)" in str(said.strerror)
 
 

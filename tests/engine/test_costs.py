@@ -27,7 +27,7 @@ def test_spark_is_taken_where_it_pays(kind: WorkKind, gigabytes: int, cores: int
 
 def test_both_figures_are_said_in_seconds() -> None:
     assert (
-        choice.said_of_cost({WorkKind.KEYS: 10 * 10**9}, 2)
+        choice.cost_text({WorkKind.KEYS: 10 * 10**9}, 2)
         == "about 30 s of work, about 29 s with Spark on 2 cores"
     )
-    assert choice.said_of_cost({}, 1) == "less than 1 s of work, about 12 s with Spark on 1 core"
+    assert choice.cost_text({}, 1) == "less than 1 s of work, about 12 s with Spark on 1 core"

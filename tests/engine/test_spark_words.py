@@ -7,20 +7,20 @@ import socket
 import pytest
 
 from krepair.engine.choice import WorkKind, choose_engine, why_not_reached, why_not_started
-from krepair.engine.spark import _reason, said_of_a_slow_start
+from krepair.engine.spark import _reason, slow_start_text
 from krepair.errors import RefusedError
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]"])
 def test_of_spark_on_this_host_nobody_is_told_to_start_a_worker(master: str) -> None:
-    said = said_of_a_slow_start(master)
+    said = slow_start_text(master)
     assert "worker" not in said
     assert "--engine inline" in said
 
 
 @pytest.mark.parametrize("master", ["spark://somewhere:7077", "spark://localhost:7077"])
 def test_of_another_master_it_is_said_that_a_worker_may_be_missing(master: str) -> None:
-    said = said_of_a_slow_start(master)
+    said = slow_start_text(master)
     assert master in said
     assert "start a worker" in said
 

@@ -15,7 +15,7 @@ from krepair.cli.views.comparisons import diff_view
 from krepair.cli.views.writers import plain
 from krepair.durable.real_disk import RealDisk
 from krepair.errors import ExitCode, StalePlanError, UsageError
-from krepair.ops.diff import diff_plans, told_of_field, words
+from krepair.ops.diff import diff_plans, format_of_field, words
 from krepair.ops.show import check_digest
 from krepair.plan.model import Plan, RewriteSegments
 from krepair.plan.planfile import seal
@@ -216,7 +216,7 @@ def test_a_difference_is_told_in_words_units_and_dates_and_never_as_raw_json(
     ],
 )
 def test_values_of_a_plan_have_words(what: str, value: object, said: str) -> None:
-    assert told_of_field(what.split(".")).text(value) == said
+    assert format_of_field(what.split(".")).text(value) == said
 
 
 def test_every_size_and_time_of_a_plan_is_told_with_its_unit() -> None:
@@ -229,7 +229,7 @@ def test_every_size_and_time_of_a_plan_is_told_with_its_unit() -> None:
     }
     with_unit = {name for name in names if re.search(r"(^|_)(bytes|size|ms|ns)(_|$)|^freed_at", name)}
     assert len(with_unit) > 20
-    assert {name for name in with_unit if told_of_field((name,)).words is words} == set()
+    assert {name for name in with_unit if format_of_field((name,)).words is words} == set()
 
 
 def test_two_figures_that_look_the_same_are_told_in_full(made: tuple[Scene, Plan]) -> None:

@@ -14,7 +14,7 @@ from krepair.ops.apply import apply
 from krepair.ops.plan import make_plan
 from krepair.ops.show import show_view
 from krepair.options import EngineName, Options
-from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, told, who_has
+from krepair.rules.evidence import OPEN, CutPart, CutRange, Holders, describe_loss, who_has
 from krepair.rules.replicas.model import ReplicaColumn
 from tests import builders as b
 from tests.pages import words_of
@@ -92,8 +92,10 @@ def test_a_replica_that_cannot_be_read_is_not_said_to_lack_them(replicas: tuple[
 
 def test_what_nobody_has_is_said_to_be_lost_and_who_is_not_right_is_to_be_compared() -> None:
     gone = CutRange(CutPart.END, 50, 100)
-    assert told("t-0", gone, Holders(lacking=(2,)))[-1].startswith("No replica that was given has them")
-    assert told("t-0", gone, Holders(unsure=(2,)))[-1].startswith("Compare the replicas")
+    assert describe_loss("t-0", gone, Holders(lacking=(2,)))[-1].startswith(
+        "No replica that was given has them"
+    )
+    assert describe_loss("t-0", gone, Holders(unsure=(2,)))[-1].startswith("Compare the replicas")
 
 
 def made(

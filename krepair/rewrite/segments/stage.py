@@ -323,7 +323,7 @@ def _read_and_made(item: FinishItem, tree: Tree) -> tuple[dict[str, bytes], str]
 
     def make(window: Uint8s, places: Int64s, end: int) -> None:
         entries.take_window(window, end, places.astype("int32"))
-        judge.tell(*entries.so_far())
+        judge.take_entries(*entries.so_far())
 
     def hold_against(walked: Walked) -> None:
         judge.feed(walked)

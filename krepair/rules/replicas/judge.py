@@ -38,7 +38,7 @@ from krepair.rules.replicas.model import (
     MARKER_MISSED,
     STUCK,
     Disagreement,
-    said,
+    disagreement_of,
 )
 from krepair.rules.replicas.replica import NOWHERE, Fork, Replica, find_fork
 
@@ -218,7 +218,7 @@ def _alone(replica: Replica) -> Iterator[m.Disagreement]:
 
 
 def _of(kind: str, replica: Replica, offset: int, text: str) -> m.Disagreement:
-    return m.said(kind, (replica.broker,), offset, f"broker {replica.broker}: {text}")
+    return m.disagreement_of(kind, (replica.broker,), offset, f"broker {replica.broker}: {text}")
 
 
 def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
@@ -233,7 +233,7 @@ def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
             f"{text}; broker {behind.broker} had them committed (its high watermark is {watermark}): two histories, "
             "neither is right by itself"
         )
-        return m.said(m.FORK, both, fork.offset, text)
+        return m.disagreement_of(m.FORK, both, fork.offset, text)
     if behind.state.clean_stop and watermark >= 0:
         return _of(
             m.BEHIND,
@@ -246,7 +246,7 @@ def _of_fork(first: Replica, second: Replica, fork: Fork) -> m.Disagreement:
         "was not stopped cleanly, and the record may be some seconds old"
     )
     would_tell = "the producer's log: whether records from this offset on were acknowledged"
-    return m.said(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
+    return m.disagreement_of(m.FORK_UNSURE, both, fork.offset, text, would_tell=would_tell)
 
 
 def _behind(group: ReplicaGroup) -> Iterator[m.Disagreement]:
@@ -394,7 +394,7 @@ def _topic_ids(replicas: Sequence[Replica]) -> Iterator[m.Disagreement]:
             f"topic ids: {each}: the topic was deleted and created again; only the cluster's metadata says which is "
             "current, and replicas of different ids are not compared"
         )
-        yield m.said(m.TOPIC_ID, (replica.broker for replica in replicas), -1, text)
+        yield m.disagreement_of(m.TOPIC_ID, (replica.broker for replica in replicas), -1, text)
 
 
 _KEY_TEXTS: Final = {
@@ -413,7 +413,7 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
         if finding.kind == m.LEADER_DECIDES:
             continue
         number = f"{finding.count:,} key{'s' if finding.count > 1 else ''}"
-        yield m.said(
+        yield m.disagreement_of(
             finding.kind,
             (finding.broker,),
             finding.first,
@@ -431,14 +431,14 @@ def _of_content(group: ReplicaGroup, content: ComparedRecords) -> Iterator[m.Dis
                 f"brokers {replica.broker} and {other.broker} have other records at the same {pair.differing:,} "
                 f"offset{'s' if pair.differing > 1 else ''} and leader epoch"
             )
-            yield m.said(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
+            yield m.disagreement_of(m.RECORD_DIFFERS, wrong, pair.first_differing, text, count=pair.differing)
         if pair.missing and not content.assumed:
             text = (
                 f"broker {other.broker} lacks {pair.missing:,} record{'s' if pair.missing > 1 else ''} that broker "
                 f"{replica.broker} has, where nothing was ever cleaned (if the topic is compacted, say so with "
                 "--topic-config or --set cleanup.policy=compact)"
             )
-            yield m.said(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
+            yield m.disagreement_of(m.LOST, (other.broker,), pair.first_missing, text, count=pair.missing)
 
 
 def _who_leads(
@@ -479,7 +479,7 @@ def _who_leads(
             advice = "no other replica here can lead it without harm: it has to be fetched anew"
         keys = next((finding.examples for finding in by_key), ())
         yield replace(
-            m.said(
+            m.disagreement_of(
                 m.LEADER_DECIDES,
                 (replica.broker,),
                 replica.end,
@@ -681,7 +681,7 @@ def _missed_markers(mine: Replica, other: Replica, high: int) -> Iterator[Disagr
             index = int(np.where(chosen, rows[:, T_FIRST], np.iinfo(np.int64).max).argmin())
             text = _of_marker(mine, other, rows[index], next_rows[index])
             first = int(rows[index, T_FIRST])
-            yield said(kind, (mine.broker,), first, text, count=int(chosen.sum()))
+            yield disagreement_of(kind, (mine.broker,), first, text, count=int(chosen.sum()))
 
 
 def next_markers(other: Replica, rows: Int64s) -> Int64s:
@@ -753,7 +753,7 @@ def _cleaned_past(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Itera
         if other.last_gap_end > offset and len(witnesses) == 1:  # several others did not all lose a file
             text += f", or broker {other.broker} has lost a file with its marker"
             brokers.append(other.broker)
-        yield said(STUCK, brokers, offset, text, count=len(past))
+        yield disagreement_of(STUCK, brokers, offset, text, count=len(past))
 
 
 def _over_on(other: Replica, rows: Int64s, high: int) -> Int64s:
@@ -813,7 +813,7 @@ def _longer_aborts(mine: Replica, others: Sequence[tuple[Replica, int]]) -> Iter
         f"and at {int(_begins(other, aborts[index : index + 1])[0])} on broker {other.broker}: an earlier marker "
         f"never came to broker {mine.broker}"
     )
-    yield said(COMMITTED_TO_ABORTED, (mine.broker,), begin, text, count=len(wrong))
+    yield disagreement_of(COMMITTED_TO_ABORTED, (mine.broker,), begin, text, count=len(wrong))
 
 
 def _begins(other: Replica, aborts: Int64s) -> Int64s:

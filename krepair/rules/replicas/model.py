@@ -147,7 +147,7 @@ class Disagreement(Struct, frozen=True, kw_only=True):
     must_not_lead: tuple[int, ...] = ()
 
 
-def said(
+def disagreement_of(
     kind: str,
     brokers: Iterable[int],
     offset: int,
@@ -157,7 +157,7 @@ def said(
     would_tell: str = "",
     keys: tuple[KeyLine, ...] = (),
 ) -> Disagreement:
-    """Build a disagreement with its finding code."""
+    """Build a disagreement, with the finding code of its kind."""
     return Disagreement(
         kind=kind,
         rule=RULE_OF[kind],
