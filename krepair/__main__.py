@@ -7,8 +7,8 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Entry point of the installed command."""
-    # Ctrl-C waits until there is who says how a run ends: of one that meets an import, Python shows where that stood.
+    """Run the installed command."""
+    # Ctrl-C is blocked until its handler is installed: during an import it would print a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     from krepair.cli.main import main
 

@@ -34,7 +34,7 @@ class _Line(logging.Formatter):
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
-    """Handler that never ends a run: where a line cannot be written, that is said once."""
+    """Handler that never ends a run: if a line cannot be written, one warning is printed."""
 
     gone = False
 

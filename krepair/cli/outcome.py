@@ -234,7 +234,7 @@ def _tell(arguments: Sequence[str], message: str, next_command: Next, exit_code:
         sys.stderr.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stderr.flush()
     except OSError:
-        _give_up(sys.stderr)  # the exit code still tells
+        _give_up(sys.stderr)  # the exit code still reports the result
     return exit_code
 
 

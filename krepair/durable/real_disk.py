@@ -62,7 +62,7 @@ _COPY_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 20
 _WRITEBACK_FROM_BYTES = 1 << 20
 _FICLONE = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int): share all blocks of another file
-# Errors by which copy_file_range says that it does not work here; read and write do.
+# Errors with which copy_file_range reports that it does not work here; read and write do.
 _NO_COPY_RANGE = frozenset(
     {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EPERM}
 )

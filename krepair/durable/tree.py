@@ -217,7 +217,7 @@ class Tree:
         return path_status is not None and stat.S_ISDIR(path_status.st_mode)
 
     def entries(self, path: str) -> list[tuple[str, os.stat_result]]:
-        """List name and ``lstat`` of a folder's entries, by name, without entries that disappear meanwhile.
+        """List name and ``lstat`` of a folder's entries, by name, without entries that disappear during the listing.
 
         Raises:
             OSError: see ``open``.

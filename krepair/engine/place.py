@@ -23,7 +23,7 @@ class _Open:
         self.identity = (0, 0)
         self.wanted = 0
         self.others: weakref.WeakSet[Tree] = weakref.WeakSet()
-        """Other trees opened meanwhile. An exception that is kept alive keeps frames that refer to its tree."""
+        """Other trees that are open now. An exception that is kept alive keeps frames that refer to its tree."""
 
 
 _LAST = _Open()
@@ -47,7 +47,7 @@ def reached(place: Place) -> tuple[Tree, str]:
     """Open the log directory of a place; return it, and why this worker cannot do an item there, or empty.
 
     Everything is read and written below the directory that was opened. Another directory that takes over its name
-    meanwhile is not touched, and the next item notices it.
+    is not touched, and the next item notices it.
     """
     last = _LAST.tree
     if last is not None and last.path == place.log_dir and _is_still(place):

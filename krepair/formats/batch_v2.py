@@ -197,7 +197,7 @@ def batch_damage(buf: Bytes, position: int = 0) -> Damage | None:
 def headers_of(read: Callable[[int, int], bytes], size: int) -> Iterator[PlacedBatch | Damage]:
     """Walk a file batch by batch like ``batches``, but read only the headers and check no CRC.
 
-    A log is not mapped into memory: an unreadable page, or a file that was truncated meanwhile, would kill the process
+    A log is not mapped into memory: an unreadable page, or a file that another process truncates, would kill this one
     with SIGBUS and without a message.
 
     Args:

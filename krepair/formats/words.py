@@ -1,4 +1,4 @@
-"""Counts, times and names as text, so that no message says ``1 partitions``; and JSON that is safe for terminals."""
+"""Format counts, times and names, so that no message reads ``1 partitions``; make JSON safe for terminals."""
 
 from __future__ import annotations
 

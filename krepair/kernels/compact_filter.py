@@ -82,7 +82,7 @@ F_RUN_SIZED: Final = 13  # the same of the header after the run
 FIELDS: Final = 14  # fields of the current record
 FILTER_STATE: Final = FIELDS + FIELD_COUNT
 
-# what a header tells of a batch
+# fate of a batch by its header
 STAYS_PARTLY: Final = 0  # or all of it, or nothing: its records have to be looked at
 GOES_ABORTED: Final = 1
 GOES_SUPERSEDED: Final = 2

@@ -128,7 +128,7 @@ def record_rows(buf: Any, place: Any, end: int, left: int, rows: Any) -> Any:
 
 @inlined
 def _read_message(buf: Any, place: Any, end: Any, row: Any) -> Any:
-    """Read the message of v0 or v1 at a place into a row; offset and timestamp are those that stand there.
+    """Read the message of v0 or v1 at a place into a row, with offset and timestamp as stored.
 
     Returns:
         As of ``_read_record``.

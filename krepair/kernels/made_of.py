@@ -19,7 +19,7 @@ _CONSTANT: Final = (bool, int, float, str, bytes, type(None), np.generic)
 
 
 def made_of(function: FunctionType) -> str:
-    """Return the digest of a function and of everything of krepair that it calls, inlines or reads.
+    """Return the digest of a function and of all krepair code that it calls, inlines or reads.
 
     Args:
         function: the Python function; numba's dispatchers stand for the functions they compile.

@@ -40,7 +40,7 @@ _WINDOWS_BYTES: Final = 8 << 20
 _NO_WINDOW: Final = (0, memoryview(b""))
 _SHARED_BATCHES: Final = 1 << 16
 """Most batches of a partition that are kept, some 30 MB; others are read again for each group of versions."""
-_SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; a longer file is none that a broker wrote
+_SNAPSHOT_AT_MOST_BYTES: Final = 1 << 27  # two million producers; no broker writes a longer file
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 

@@ -59,7 +59,7 @@ RESERVED_DIRECTORY_IDS: Final = frozenset(
 
 
 class SnapshotName(NamedTuple):
-    """Name of a snapshot: it holds the state before ``end_offset``, of which the last record had ``epoch``."""
+    """Name of a snapshot of the state before ``end_offset``, whose last record has the leader epoch ``epoch``."""
 
     end_offset: int
     epoch: int
@@ -131,7 +131,7 @@ class MetadataImage:
 
 
 class _NoProofError(Exception):
-    """The copy cannot be used; the text says why, without the folder."""
+    """Signal that the copy cannot be used; the text gives the reason, without the folder."""
 
 
 class Fault(StrEnum):
@@ -144,7 +144,7 @@ class Fault(StrEnum):
     CUT = "cut"
     """A batch is damaged; recovery, which every start does, cuts the log there."""
     MAGIC = "magic"
-    """A batch has a version that is none, and a right CRC: recovery leaves it, and who reads it fails."""
+    """A batch has an invalid version and a right CRC: recovery leaves it, and every reader fails at it."""
     CONTENT = "content"
     """The bytes are right; krepair does not understand what they say."""
     REPLAY = "replay"
@@ -166,7 +166,7 @@ class Examined(NamedTuple):
 
 
 def examine_metadata_log(folder: str) -> Examined:
-    """Read the metadata log of a node that is stopped, as far as that goes.
+    """Read the metadata log of a stopped node up to its first fault.
 
     Args:
         folder: absolute path, no component of which is a link.
@@ -400,7 +400,7 @@ def _text(damage: Damage) -> str:
 
 
 def replay(image: MetadataImage, record: metadata.MetadataRecord) -> None:
-    """Change the state as one record says.
+    """Apply one record to the state.
 
     Raises:
         _NoProofError: it is about a topic, partition or broker that is not there.
@@ -525,7 +525,7 @@ def _remove_controller(image: MetadataImage, values: dict[str, Any]) -> None:
 
 
 def _keep_as_it_is(image: MetadataImage, values: dict[str, Any]) -> None:
-    """Change nothing: a level of a feature says nothing of replicas."""
+    """Change nothing: the level of a feature does not concern replicas."""
 
 
 _REPLAY: Final[dict[str, Callable[[MetadataImage, dict[str, Any]], None]]] = {
@@ -552,7 +552,7 @@ DESCRIBE: Final = Next.by_hand("kafka-topics.sh --bootstrap-server HOST:PORT --d
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """State of a cluster as a file tells it.
+    """State of a cluster by a file.
 
     Attributes:
         path: the file or folder, absolute.
@@ -680,7 +680,7 @@ def _of_folder(path: str) -> ClusterView:
 
 
 def view_of_image(path: str, image: MetadataImage, cluster_id: str, digest: str = "") -> ClusterView:
-    """Return what a metadata log says of the cluster.
+    """Return the state of the cluster by a metadata log.
 
     Args:
         path: absolute path of its folder.

@@ -64,7 +64,7 @@ class TopicConfigs(NamedTuple):
 
 
 class _DuplicateError(ValueError):
-    """A JSON object has the same name twice."""
+    """Signal that a JSON object has the same name twice."""
 
 
 def read_server_properties(path: str) -> dict[str, ConfigLine]:
@@ -194,7 +194,7 @@ def _old_configs(text: str, where: str) -> dict[str, ConfigLine]:
 
 
 DEFAULT_LOG_DIR: Final = "/tmp/kafka-logs"  # noqa: S108
-"""Where a broker keeps its logs if it is told nothing. Source: ``ServerLogConfigs.LOG_DIR_DEFAULT`` (3.9.0)."""
+"""Log directory of a broker without any setting. Source: ``ServerLogConfigs.LOG_DIR_DEFAULT`` (3.9.0)."""
 
 _ID_KEYS: Final = ("node.id", "broker.id")
 
@@ -228,7 +228,7 @@ def configured_metadata_dirs(config: str | None) -> tuple[str, ...]:
 
 
 def log_dirs_left_out(named: Sequence[str], config: str | None) -> tuple[str, ...]:
-    """Log directories in the configuration that were not given, in its order.
+    """Return the log directories in the configuration that were not given, in its order.
 
     The result is empty if none of them was given: then the given directory is a copy, or it is from another host.
 
@@ -616,7 +616,7 @@ def recorded_settings(rows: Mapping[str, Sequence[Setting]]) -> Settings:
         rows: settings of each topic by name, and broker-wide settings under an empty name.
 
     Raises:
-        ValueError: one that has to be a whole number is none.
+        ValueError: a setting that has to be a whole number is not one.
     """
     topics = {topic: {setting.key: setting for setting in settings} for topic, settings in rows.items()}
     settings = Settings(topics.pop("", {}), topics, {}, {})

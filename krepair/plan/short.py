@@ -590,7 +590,7 @@ def next_of(plan: Plan, context: PageContext) -> tuple[Section, ...]:
 
 
 def _step(when: str, commands: Iterable[Next]) -> Section:
-    """Return commands under a line that says when to type them, and as whom."""
+    """Return commands under a line with the time and the user for them."""
     return Section(title="", lines=(when,), commands=tuple(filter(None, commands)))
 
 

@@ -223,12 +223,12 @@ def _is_wrong(jump: _Jump, item: MapItem, read_into: ReadInto, start: int, next_
 
 
 def _batches(read_into: ReadInto, start: int, end: int) -> int:
-    """Return how many batches the sizes in a range of a log tell of."""
+    """Count the batches in a range of a log by following their sizes."""
     return sum(len(rows) for rows in BatchWalk(read_into, end, start))
 
 
 def _ends_by_its_records(read_into: ReadInto, jump: _Jump, start: int) -> bool:
-    """Return whether the number of records of a v2 batch says that it ends where the next one begins."""
+    """Return whether a v2 batch, by its number of records, ends at the offset where the next one begins."""
     head = _read(read_into, jump.start, HEADER.size)
     if len(head) < HEADER.size or head[HEADER.place("magic")] != batch_v2.MAGIC:
         return False
@@ -675,8 +675,8 @@ def _finish(item: MendedItem, stem: str, companions: dict[str, bytes], disk: Rea
     tree = disk.tree
     if item.with_log:
         log = f"{item.target}/{log_name(item.base_offset)}"
-        # Attributes first, so that one fsync makes content and attributes durable; the folder is synced last, so that a
-        # name that survives a crash never stands for unwritten bytes.
+        # Attributes first, so that one fsync makes content and attributes durable; the folder is synced last, so that
+        # no name survives a crash without its bytes.
         disk.set_attributes(log, read_attributes(f"{stem}.log", tree))
         disk.sync_file(log)
     for suffix, data in companions.items():

@@ -205,7 +205,7 @@ def _seen_from(loss: Loss, log_start: int) -> Loss:
 
 
 class Damaged(NamedTuple):
-    """One damaged range of a partition, with everything that krepair says about it.
+    """One damaged range of a partition, with its possible repairs and their costs.
 
     Attributes:
         base_offset: base offset of the range's segment.

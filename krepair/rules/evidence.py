@@ -279,7 +279,7 @@ def _covers(replica: ReplicaColumn, removed: CutRange) -> bool:
 
 
 def describe_loss(folder: str, removed: CutRange, holders: Holders) -> tuple[str, ...]:
-    """Return the sentences that the plan says about a removed range.
+    """Return the sentences of a plan about a removed range.
 
     Args:
         folder: name of the partition folder, ``topic-partition``.

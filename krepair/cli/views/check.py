@@ -168,7 +168,7 @@ def _rule_lines(rules: Sequence[RuleSummary], request: _Asked) -> Iterator[str]:
 
 
 def _rule_line(rule: RuleSummary, width: int) -> list[str]:
-    """Return the row of a rule: what it says is never cut, it goes on below itself."""
+    """Return the row of a rule; its text is wrapped, never cut."""
     size = size_text(rule.bytes) if rule.bytes else "-"
     where = f"{len(rule.partitions):,}" if rule.partitions else "-"  # of the directory as a whole
     head = f"{rule.rule:5}  {rule.severity.value:11}  {where:>10}  {size:>{_PLACES}}  "
@@ -392,7 +392,7 @@ def _versions(report: CheckReport) -> Iterator[str]:
 
 
 def _in_use(dirs: Sequence[LogDirReport]) -> Iterator[str]:
-    """Yield first that what was read may have changed meanwhile."""
+    """Yield the warning that the files may have changed while they were read."""
     for log_dir in dirs:
         text = next((finding.evidence for finding in log_dir.findings if finding.rule == IN_USE), "")
         if text:

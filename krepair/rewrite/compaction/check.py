@@ -60,7 +60,7 @@ def _fill(read_into: ReadInto, window: Uint8s, held: int, position: int, size: i
 
 # -- one group --------------------------------------------------------------------------------------
 class _Wrong(Exception):  # noqa: N818 - the answer of a verification, not an error
-    """The result is not what it has to be; the message says where."""
+    """Signal that the result is wrong; the message names the place."""
 
 
 class _TooLarge(Exception):  # noqa: N818 - not an error either
@@ -615,7 +615,7 @@ class CheckedContents:
         del self.ends[len(self.ends) - count :]
 
     def taken(self) -> list[int]:
-        """Return the starts of the contents and the end of the last, and begin anew without any."""
+        """Return the starts of the contents and the end of the last, and empty the buffer."""
         ends, self.ends = self.ends, [0]
         return ends
 

@@ -261,7 +261,7 @@ class _Judge:
         yield TOMBSTONE_MISSED, r, value & ~committed
 
     def old_after(self, catch_up: CatchUp) -> Bools:
-        """Mark the keys of which the follower, once caught up, serves an old record that its leader cleaned away.
+        """Mark the keys for which a follower that has caught up serves an old record that its leader has cleaned away.
 
         Already committed records count only if another replica still has the later one: else the follower is wrong now,
         whoever leads.

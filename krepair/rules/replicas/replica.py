@@ -305,7 +305,7 @@ class Replica:
 
     @cached_property
     def hidden(self) -> tuple[tuple[int, int], ...]:
-        """(first, last) offset of each damaged part within the log, of which nothing is known."""
+        """First and last offset of each damaged part of the log, where the content is unknown."""
         return tuple(
             (damage.first, damage.last if damage.last >= 0 else NOWHERE)
             for damage in self.corrupt
