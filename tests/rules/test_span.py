@@ -135,7 +135,7 @@ def test_next_pass_drops_no_unstamped_marker_where_the_broker_stamps_or_has_neve
     for fields in (
         {"first_dirty_offset": -1},
         {"first_dirty_offset": 0},
-        {"first_dirty_offset": 20, "stamps": True},
+        {"first_dirty_offset": 20, "writes_horizons": True},
     ):
         assert choices(OF_AGES, replace(POLICY, **fields))["next-pass"] == (0, False)  # type: ignore[arg-type]
 
