@@ -35,9 +35,10 @@ _SYNC_FILE_RANGE = _find("sync_file_range", ctypes.c_int, ctypes.c_int64, ctypes
 
 # Numbers from linux/magic.h and the headers of f2fs and OpenZFS.
 XFS: Final = 0x58465342
+EXT4: Final = 0xEF53
 TMPFS: Final = 0x01021994
 # File systems whose syncfs writes everything: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, tmpfs.
-_ALL_IS_WRITTEN_BY_SYNCFS = frozenset({0xEF53, XFS, 0x9123683E, 0xF2F52010, 0x2FC12FC1, TMPFS})
+_ALL_IS_WRITTEN_BY_SYNCFS = frozenset({EXT4, XFS, 0x9123683E, 0xF2F52010, 0x2FC12FC1, TMPFS})
 # These and the overlay of containers keep their locks in the one kernel that mounts them.
 _OF_ONE_HOST = _ALL_IS_WRITTEN_BY_SYNCFS | {0x794C7630}
 _STATFS_BYTES = 512

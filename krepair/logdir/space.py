@@ -23,6 +23,10 @@ _NOT_GIVEN_BYTES: Final = {medium.XFS: 1 << 20}
 Before each call that creates or renames a file, XFS demands free blocks for inodes, folders and its trees, many more
 than it then uses. Seen on Linux 6: with 192 KiB free it refused a new file of 4 KiB (ENOSPC).
 """
+_OWN_SHARE: Final = 32
+_MOST_OWN: Final = 4096
+"""Blocks that ext4 keeps for itself, where ``/sys`` is not mounted: a fiftieth of all, its own tables included, which
+statvfs does not count, and no more than these (``ext4_set_resv_clusters``)."""
 _PAUSE_S: Final = 0.1
 _MOST_PAUSES: Final = 20
 
@@ -69,8 +73,11 @@ def read_space(path: str, tree: Tree | None = None) -> VolumeSpace:
     if every > state.f_bavail:
         name = _block_device(device)
         own = _own_blocks(name, state.f_fsid)
+        is_told = own >= 0
+        if not is_told:
+            own = min(state.f_blocks // _OWN_SHARE, _MOST_OWN) if kind == medium.EXT4 else 0
         reserve = max(every - state.f_bavail - own, 0)
-        if not state.f_bavail:
+        if not state.f_bavail and is_told:
             free = min(every - own - _root_blocks(name), 0)
     return VolumeSpace(
         free_bytes=free * state.f_frsize,
@@ -130,7 +137,7 @@ def _block_device(device: int) -> str:
 
 @cache  # cached: a setting of the mounted file system that is needed before each change
 def _own_blocks(device: str, file_system: int) -> int:
-    """Read the number of blocks that ext4 keeps for itself, which every user may read; 0 for another file system.
+    """Read the number of blocks that ext4 keeps for itself, which every user may read; -1 if it is not told here.
 
     Args:
         device: name of the block device.
@@ -140,7 +147,7 @@ def _own_blocks(device: str, file_system: int) -> int:
         with open(f"/sys/fs/ext4/{device}/reserved_clusters", encoding="ascii") as file:
             return int(file.read())
     except (OSError, ValueError):
-        return 0
+        return -1
 
 
 def _root_blocks(device: str) -> int:
