@@ -145,7 +145,7 @@ def write_streamed(
         _filled(disk, new, fill)
         made = os.stat(new)
         disk.set_attributes(new, Attributes(made.st_uid, made.st_gid, _MODE, made.st_mtime_ns, {}))
-        # Checked again: during a run of hours another file may have taken the name, even a plan with its only undo.
+        # Checked again: during a run of hours another file, even another plan, may have taken the name.
         if not _replaceable(kind, target):
             raise FileExistsError(
                 errno.EEXIST, f"a file is there that krepair did not write as {kind.what}", target

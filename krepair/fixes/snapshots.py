@@ -278,7 +278,7 @@ class _SnapshotAnalysis:
             reason = reason or f"{unknown.name}: {unknown.damage.text}"
             self.result = self.result._replace(left=reason, unread=(unknown.name, unknown.damage.text))
         # A recovery of the first segment loads the snapshot at its base offset if only the recorded log start is lower.
-        # Without this that snapshot would be set aside, and its producers lost.
+        # Without this the replay here would begin without that snapshot, and miss producers that the broker keeps.
         loads_first = self.target.recovered_from <= first and recorded < first
         above = first - 1 if loads_first else log_start
         end = log_end if log_end >= 0 else INT64_MAX
