@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from krepair.errors import ExitCode
+from krepair.formats import cluster_metadata as metadata
+from krepair.formats.partition_metadata import decode, topic_id_text
 from krepair.ops.check import check
 from krepair.ops.transactions import TransactionsReport, transactions
 from krepair.options import EngineName, Options
 from krepair.start.coordinator_partitions import partition_of_name
 from tests.fixture_dirs import unpack
+from tests.logdir.metadata_records import value
+from tests.start.metadata_log import appended
 from tests.start.states import METADATA
 
 NOW_MS = 1_795_863_100_000
@@ -42,6 +46,28 @@ def test_an_id_that_belongs_to_another_partition_now_is_ended_by_nobody(log_dir:
     (finding,) = report.findings
     assert "__transaction_state-1" in finding.evidence
     assert "tx-1" not in finding.evidence
+
+
+@pytest.mark.parametrize("partitions", [4, 7, 50])
+def test_the_number_that_the_metadata_log_says_last_counts(log_dir: Path, partitions: int) -> None:
+    said = decode((log_dir / "__transaction_state-0" / "partition.metadata").read_bytes())
+    raised = {
+        "topic_id": topic_id_text(said.topic_id),
+        "replicas": [0],
+        "isr": [0],
+        "leader": 0,
+        "leader_epoch": 0,
+    }
+    appended(
+        log_dir,
+        *(value(metadata.PARTITION, raised | {"partition_id": number}) for number in range(3, partitions)),
+    )
+    expected = {
+        name: "hangs" if partition_of_name(name, partitions) else "goes on"
+        for name in ("tx-1", "tx-2", "tx-3")
+    }
+    assert "hangs" in expected.values()
+    assert verdicts(transactions(str(log_dir), OPTIONS)) == expected
 
 
 def test_check_says_it_however_young_they_are(log_dir: Path) -> None:
