@@ -121,8 +121,10 @@ def _row_of_swap(change: CompleteSwap) -> Iterator[tuple[str, ...]]:
 
 def _mends(changes: Sequence[MendLog]) -> Iterator[tuple[str, str]]:
     size = sum(removed.end - removed.start for change in changes for removed in change.removed)
+    padding = all(removed.is_padding for change in changes for removed in change.removed)
+    what = "zeros cut off" if padding else "damage cut out of"
     yield (
-        f"{size_text(size)} of damage cut out of {count_text(len(changes), 'log')}",
+        f"{size_text(size)} of {what} {count_text(len(changes), 'log')}",
         ", and kept; the indexes follow",
     )
 

@@ -349,6 +349,11 @@ class RemovedRange(Struct, frozen=True, kw_only=True):
     last_lost: int
     records: int
 
+    @property
+    def is_padding(self) -> bool:
+        """Return whether these are zeros behind the last batch, of which nothing is lost."""
+        return self.rule == "KR305" and not self.consent
+
 
 class NewCompanion(Struct, frozen=True, kw_only=True):
     """An index that is replaced together with its log.

@@ -23,6 +23,7 @@ from krepair.plan.model import (
     Evidence,
     KeepOriginal,
     KeyCompaction,
+    MendLog,
     NotReversible,
     Plan,
     Preview,
@@ -539,19 +540,18 @@ def _of_all(some: Sequence[Change], changes: Sequence[Change]) -> str:
 
 def _if_not_applied(changes: Sequence[Change]) -> str:
     """Describe the consequence of not applying the plan: the worst finding that the changes repair."""
-    rules = {rule for change in changes for rule in change.rules}
-    worst_first = list(Severity)
-    findings = sorted(
-        (RULES[code] for code in rules if code in RULES),
-        key=lambda rule: (worst_first.index(rule.severity), rule.code),
-    )
-    if not findings:
+    severities = {code: RULES[code].severity for change in changes for code in change.rules if code in RULES}
+    removed = [one for change in changes if isinstance(change, MendLog) for one in change.removed]
+    if "KR305" in severities and all(one.is_padding for one in removed if one.rule == "KR305"):
+        severities["KR305"] = Severity.INFORMATION
+    if not severities:
         return "without this plan the logs stay as large as they are"
-    worst = findings[0]
-    more = f", and {len(findings) - 1:,} more codes" if len(findings) > 1 else ""
-    return (
-        f"without this plan {worst.code} stays ({worst.severity.value}){more}: krepair explain {worst.code}"
-    )
+    worst_first = list(Severity)
+    worst = min(severities, key=lambda code: (worst_first.index(severities[code]), code))
+    more = f", and {len(severities) - 1:,} more codes" if len(severities) > 1 else ""
+    # What padding costs without the plan depends on the next start, which the plan does not know.
+    how_bad = "" if severities[worst] is Severity.INFORMATION else f" ({severities[worst].value})"
+    return f"without this plan {worst} stays{how_bad}{more}: krepair explain {worst}"
 
 
 # -- the next steps

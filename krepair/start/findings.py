@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from krepair.checks.catalogue import Finding, StartEffect, start_of
@@ -16,7 +16,7 @@ from krepair.formats.filenames import METADATA_TOPIC, offset_name
 from krepair.formats.words import count_text, time_text
 from krepair.logdir.cluster import Fault
 from krepair.logdir.config import DEFAULT
-from krepair.logdir.values import LogDir
+from krepair.logdir.values import LogDir, Special
 from krepair.options import Options
 from krepair.start.folders import contents_of_strays, duplicate_findings, marked_findings
 from krepair.start.identity import StartingNode, meta_findings, metadata_findings
@@ -33,7 +33,7 @@ from krepair.start.needs import causes_of_limits, limits_of_host
 from krepair.start.ownership import nodes_of, ownership_findings
 from krepair.start.placed import Missing, missing_findings
 from krepair.start.readable import Readable, readable_findings
-from krepair.start.refusal import Cause, RootFacts, causes_of_refusal
+from krepair.start.refusal import READ_IN_ROOT, Cause, RootFacts, causes_of_refusal
 from krepair.start.topic_settings import TopicConfigs, settings_findings
 
 _NAMED_AT_MOST: Final = 3
@@ -143,7 +143,9 @@ def starting_of(
         },
         all_aside=by_effect[StartEffect.ASIDE],
         cuts_metadata=examined is not None and examined.fault is Fault.CUT,
-        not_known=by_effect[StartEffect.UNKNOWN] or (_metadata_unread(analyses) if node.kraft else ""),
+        not_known=by_effect[StartEffect.UNKNOWN]
+        or _not_opened(view.foreign, READ_IN_ROOT)
+        or (_metadata_unread(analyses) if node.kraft else ""),
         deletes=deletes_strays(node),
     )
 
@@ -151,7 +153,18 @@ def starting_of(
 def _metadata_unread(analyses: Sequence[PartitionAnalysis]) -> str:
     """Return why a file of the metadata log could not be read, without which no node of KRaft starts."""
     logs = [analysis for analysis in analyses if analysis.partition.topic == METADATA_TOPIC]
-    return next((f"{log.partition.folder}: {why}" for log in logs if (why := why_unknown(log))), "")
+    reasons = (
+        (log.partition.folder, why_unknown(log) or _not_opened(log.partition.specials)) for log in logs
+    )
+    return next((f"{folder}: {why}" for folder, why in reasons if why), "")
+
+
+def _not_opened(specials: Sequence[Special], names: Collection[str] = ()) -> str:
+    """Return why a file that the start reads was not opened: a link, a pipe or a device in its place; or empty."""
+    read = (
+        one for one in specials if one.kind not in {"file", "folder"} and (not names or one.name in names)
+    )
+    return next((f"{one.name}: a {one.kind}, which krepair does not open" for one in read), "")
 
 
 def _configs(context: Context, analyses: Sequence[PartitionAnalysis], readable: Readable) -> TopicConfigs:

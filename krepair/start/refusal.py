@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from krepair.checks.index_judge import LARGEST_INDEX_BYTES
 from krepair.fixes.analysis import PartitionAnalysis
@@ -43,6 +43,8 @@ _WITHOUT_IT = {
     REPLICATION_CHECKPOINT: "the broker runs, but does not serve its partitions (metadata publishing fault)",
     CLEANER_CHECKPOINT: "the broker runs, but its cleaner is dead",
 }
+READ_IN_ROOT: Final = frozenset({*_WITHOUT_IT, META_PROPERTIES})
+"""Files of the root that a start reads."""
 
 
 class RootFacts(NamedTuple):

@@ -36,6 +36,7 @@ from krepair.plan.build import build_plan
 from krepair.plan.model import MendLog, NewCompanion, Plan, RewriteSegments, RollSegment, SetAside
 from krepair.plan.planfile import read_plan
 from krepair.plan.review import review
+from krepair.plan.short import _if_not_applied
 from krepair.rewrite.damage import MendedItem, MendedResult, make_mended
 from tests import builders
 from tests import builders as b
@@ -98,6 +99,9 @@ def test_padding_of_a_closed_segment_is_information_and_goes_without_a_consent(
     (finding,) = (one for one in padded.check().findings if one.rule == "KR305")
     assert (finding.severity, finding.records_lost) == (Severity.INFORMATION, 0)
     plan = padded.plan()
+    assert (
+        _if_not_applied(plan.partitions[0].changes) == "without this plan KR305 stays: krepair explain KR305"
+    )
     with there_and_back(padded.root, plan, options()):
         assert padded.log(number).read_bytes() == whole
         assert padded.offsets() == all_first_offsets()
