@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from krepair.engine.items import WorkItem
 from krepair.engine.place import kept_open
-from krepair.engine.progress import JobOfTask, Progress, SilentProgress, shown_of
+from krepair.engine.progress import Parts, Progress, SilentProgress, shown_of
 
 Item = TypeVar("Item", bound=WorkItem)
 Result = TypeVar("Result")
@@ -62,19 +62,19 @@ class Engine(ABC):
             yield pairs[index][0], result
 
     @contextmanager
-    def as_one(self, task: str, total_bytes: int, *, counts_jobs: bool) -> Iterator[Progress]:
-        """Report one task while the body runs, and not each job in it.
+    def as_one(self, task: str, total_bytes: int) -> Iterator[Parts]:
+        """Report one task with its parts while the body runs, instead of each job in it.
 
         Args:
             task: one or two words for a person.
-            total_bytes: size of the task in bytes.
-            counts_jobs: whether the bytes of the jobs in it count; else the body advances the progress.
+            total_bytes: size of all parts in bytes.
         """
         progress = self._progress
         progress.start(task, total_bytes)
-        self._progress = JobOfTask(progress) if counts_jobs else SilentProgress()
+        self._progress = parts = Parts(progress)
         try:
-            yield progress
+            yield parts
+            parts.next(0)
         finally:
             self._progress = progress
             progress.finish()

@@ -55,8 +55,10 @@ class SilentProgress:
         """Ignore the end."""
 
 
-class JobOfTask(SilentProgress):
-    """Receiver for a job inside a task that is shown as a whole: its bytes count for the task.
+class Parts(SilentProgress):
+    """Receiver for the jobs inside a task that is shown as a whole, part by part.
+
+    A job may read a part more than once: its bytes count until the part is full.
 
     Args:
         task: progress of the task.
@@ -64,7 +66,15 @@ class JobOfTask(SilentProgress):
 
     def __init__(self, task: Progress) -> None:
         self._task = task
+        self._left = 0
+
+    def next(self, part_bytes: int) -> None:
+        """Begin a part of so many bytes; the one before it is done."""
+        self._task.advance(self._left)
+        self._left = part_bytes
 
     def advance(self, done_bytes: int) -> None:
-        """Add ``done_bytes`` bytes to what is done of the task."""
-        self._task.advance(done_bytes)
+        """Add ``done_bytes`` bytes to what is done of the part."""
+        done = min(done_bytes, self._left)
+        self._left -= done
+        self._task.advance(done)

@@ -251,23 +251,16 @@ class _Apply:
         check_fits(plan, [_remaining(staging) for staging in stagings if staging.changes], self.options)
         # A broker may have run since the plan was made: under the fence its next start could now cut a log.
         self._check_order(stagings)
-        in_place = plan.policy.keep == INPLACE
-        if in_place:
+        if plan.policy.keep == INPLACE:
             self._stage_ahead(stagings)
-        sizes = (
-            staging.plan.log_bytes_before
-            if in_place
-            else sum(change.work.apply for change in staging.changes)
-            for staging in stagings
-        )
-        with self.engine.as_one("apply", sum(sizes), counts_jobs=not in_place) as progress:
+        with self.engine.as_one("apply", sum(staging.plan.log_bytes_before for staging in stagings)) as whole:
             for staging in stagings:
-                if not in_place:
+                whole.next(staging.plan.log_bytes_before)
+                if plan.policy.keep != INPLACE:
                     self._leave_without_room(staging)
                     self._stage_ahead([staging])
                 self.results += self._commit_target(staging)
                 staging.decided.clear()
-                progress.advance(staging.plan.log_bytes_before if in_place else 0)
         self._drop_journals(targets)
 
     def _choose_order(self, targets: Sequence[PartitionPlan]) -> str:
