@@ -171,9 +171,7 @@ def _check_fence_given_up(folder: PartitionFolder, journal: Journal, judge: Judg
         ask(folder, journal, marker_of(folder, standing_fences(folder.tree, folder.log_dir)), judge)
     except StalePlanError as error:
         for change_id in journal.at_work():
-            kept = kept_for(folder, journal.intents[change_id])
-            needed = [name for name in last_copies(folder, kept) if not _is_passed(folder, name)]
-            _check_not_last(folder, needed, error.message, NOTHING)
+            _check_not_last(folder, _needed(folder, journal.intents[change_id]), error.message, NOTHING)
         return
     _check_no_fence(folder)
 
@@ -205,10 +203,15 @@ def _check_given_up(folder: PartitionFolder, journal: Journal, change_id: str) -
     goes_on = not undoing and _can_go_on(folder, intent)
     if goes_on and not executor.kept(folder, intent):
         raise RefusedError(what, next_command=command)
-    kept = kept_for(folder, intent)
-    needed = [name for name in kept if is_displaced(folder, name)] if goes_on else last_copies(folder, kept)
-    needed = [name for name in needed if goes_on or not _is_passed(folder, name)]
+    kept = [name for name in kept_for(folder, intent) if is_displaced(folder, name)]
+    needed = kept if goes_on else _needed(folder, intent)
     _check_not_last(folder, needed, f"{what}; if {command} is refused", command)
+
+
+def _needed(folder: PartitionFolder, intent: Intent) -> list[str]:
+    """Return the names of a change in ``keep/`` that may be last copies, and that no broker has passed."""
+    kept = last_copies(folder, kept_for(folder, intent))
+    return [name for name in kept if not _is_passed(folder, name)]
 
 
 def _check_not_last(folder: PartitionFolder, needed: Sequence[str], what: str, command: Next) -> None:
@@ -282,18 +285,24 @@ def check_not_half_done(folder: PartitionFolder, journal: Journal) -> None:
 
 
 def _check_none_goes_back(folder: PartitionFolder, journal: Journal) -> None:
-    """Checks that no undo was begun of which the journal has lost the record: its originals would be lost half way."""
+    """Check that no undo was begun whose record the journal has lost: its originals would be lost half way.
+
+    If undo cannot end it, a person has put some originals back over the new files, and purge is the way out.
+    """
     for change_id, state in journal.states.items():
         if state != "committed":
             continue
         intent = journal.intents[change_id]
         # Where nothing was there before, nothing can be lost; a broker's retention deletes such files, too.
-        if executor_of(intent).is_back(folder, intent) and intent.originals:
+        if not executor_of(intent).is_back(folder, intent) or not intent.originals:
+            continue
+        what = f"{change_id}: its originals are back, at least in part"
+        if _can_go_back(folder, intent):
             raise RefusedError(
-                f"{change_id}: its originals are back, at least in part: an undo was begun and has to end first; "
-                "nothing is purged of the whole plan",
+                f"{what}: an undo was begun and has to end first; nothing is purged of the whole plan",
                 next_command=Next.of("undo", PLAN),
             )
+        _check_not_last(folder, _needed(folder, intent), what, NOTHING)
 
 
 def _has_fence(folder: PartitionFolder) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from krepair.commit.executor import Came, Executor, KeptFile
@@ -43,6 +44,29 @@ class _OfGroup(Executor):
 
     fenced = True
 
+    @abstractmethod
+    def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
+        """Return the steps that keep the originals and commit the swap."""
+
+    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
+        """Carry the swap out, or resume it.
+
+        Raises:
+            StalePlanError: a file is neither an original nor one of ours.
+            OSError: a call failed; run it again.
+        """
+        [intent] = intents
+        if not self.is_committed(folder, intent):
+            run(folder, self._steps_to_commit(folder, intent), intent)
+        run(folder, finish_steps(intent, folder.names, folder.order or intent.order), intent)
+        folder.remove_litter(intent)
+        folder.check_finished(intent)
+        return Came(1)
+
+    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
+        """Check that the new segment is untouched, the originals can come back, and no broker discards the swap."""
+        check_group_undo(folder, intent, state)
+
     def is_back(self, folder: PartitionFolder, intent: Intent) -> bool:
         """Return whether a ``.log`` of a source is in its place, or the new segment is on its way back."""
         return is_group_back(folder, intent)
@@ -70,25 +94,13 @@ class SwapGroups(_OfGroup):
         _check_originals(folder, intent)
         return folder.staged_are_there(intent) and not _is_void(folder, intent)
 
-    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Carries the swap out.
-
-        Raises:
-            StalePlanError: a file is neither an original nor the new one.
-            OSError: a call failed.
-        """
-        [intent] = intents
-        if not folder.is_committed(intent):
-            run(folder, [*keep_steps(intent, folder.names), *commit_steps(intent, folder.names)], intent)
-        run(folder, finish_steps(intent, folder.names, folder.order or intent.order), intent)
-        folder.remove_litter(intent)
-        folder.check_finished(intent)
-        return Came(1)
+    def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
+        return [*keep_steps(intent, folder.names), *commit_steps(intent, folder.names)]
 
     def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Checks that the new segment is untouched, the originals can come back, and no broker throws its swap away."""
+        """Check as the base class does, unless the group is back already."""
         if not _is_undone(folder, intent):
-            check_group_undo(folder, intent, state)
+            super().check_undo(folder, intent, state)
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
         """Restore the originals from any state; a group that has not passed its commit is staged again.
@@ -198,9 +210,11 @@ def is_group_back(folder: PartitionFolder, group: Intent) -> bool:
     where = folder.whereabouts(group)
     if where in {Whereabouts.SWAP, Whereabouts.CLEANED, Whereabouts.OUT}:
         return True
+    # A cleaner that found nothing to clean may have left the very same log as ``.cleaned``: ``whereabouts`` knows ours.
     leaving = (
         (path, made)
         for made in group.made
+        if made != group.log
         for path in (made.name + SWAP, made.name + CLEANED, folder.names.out(made.name))
     )
     if any(folder.holds(path, made) for path, made in leaving):
@@ -307,28 +321,13 @@ class FinishSwaps(_OfGroup):
             for made in intent.made[1:]
         )
 
-    def go_on(self, folder: PartitionFolder, intents: Sequence[Intent]) -> Came:
-        """Carries a completion out.
-
-        Raises:
-            StalePlanError: a file is neither an original nor one of ours.
-            OSError: a call failed; run it again.
-        """
-        [intent], names = intents, folder.names
-        if not self.is_committed(folder, intent):
-            here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
-            keeps: list[Step] = [
-                Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
-            ]
-            run(folder, [*keeps, SyncDir(names.keep()), SyncDir(names.private)], intent)
-        run(folder, finish_steps(intent, names, folder.order or intent.order), intent)
-        folder.remove_litter(intent)
-        folder.check_finished(intent)
-        return Came(1)
-
-    def check_undo(self, folder: PartitionFolder, intent: Intent, state: str) -> None:
-        """Check the same as for a rewritten group."""
-        check_group_undo(folder, intent, state)
+    def _steps_to_commit(self, folder: PartitionFolder, intent: Intent) -> list[Step]:
+        names = folder.names
+        here = [original for original in intent.originals if not _is_kept(folder, intent, original)]
+        keeps = [
+            Keep(original.name, names.keep(original.name), names.out(original.name)) for original in here
+        ]
+        return [*keeps, SyncDir(names.keep()), SyncDir(names.private)]
 
     def go_back(self, folder: PartitionFolder, intents: Sequence[Intent], *, committed: bool) -> Came:
         """Makes the swap pending again, with every file as it was; the steps are the same from any state.

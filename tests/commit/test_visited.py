@@ -242,6 +242,33 @@ def test_an_order_of_renames_goes_on_in_that_of_another_broker(
 # -- a change that is done
 
 
+def test_a_log_that_a_cleaner_copied_and_left_is_no_undo_that_was_begun(scene: Scene) -> None:
+    scene.apply()
+    shutil.copy2(scene.path / name(100), scene.path / name(100, ".log.cleaned"))
+    assert not [one for one in scene.apply() if one.failed]
+    assert run(scene, "purge") == []
+
+
+def test_a_finished_change_over_which_a_person_put_an_original_back_ends_with_purge(
+    scene: Scene, memory_dir: Path
+) -> None:
+    keep = scene.path / PRIVATE / "keep"
+    scene.apply()
+    os.unlink(scene.path / name(100))
+    shutil.copy2(keep / name(100), scene.path / name(100))
+    before = scene.now()
+    for verb in ("apply", "undo"):
+        assert any(one.failed for one in run(scene, verb)), verb
+    [refused] = run(scene, "purge")
+    assert "its originals are back, at least in part, this may be the last copy" in refused.why
+    assert f"{keep}/{name(200)}" in refused.why
+    assert scene.now()[f"{FOLDER}/{name(100)}"] == before[f"{FOLDER}/{name(100)}"]
+    for kept in list(keep.iterdir()):
+        shutil.move(kept, memory_dir / kept.name)
+    [damaged] = run(scene, "purge")
+    assert "was written since apply and is damaged" in damaged.why, "the logs of this scene hold no batches"
+
+
 def derived(scene: Scene, file: str, data: bytes) -> None:
     put(scene.path / file, data, 9_000)
 
