@@ -468,7 +468,9 @@ def _instead(path: str, names: list[str]) -> tuple[str, Next]:
     log_dirs = [folder for folder in below if os.path.isfile(f"{folder}/{META_PROPERTIES}")]
     if log_dirs:
         return "there is a log directory below it", Next.of("check", *log_dirs)
-    return "log.dirs in server.properties names the log directories of a broker", _BY_CONFIGURATION
+    empty = "a broker's folder that is empty was not formatted, or its disk is not mounted; "
+    hint = "log.dirs in server.properties names the log directories of a broker"
+    return f"{'' if set(names) - {'lost+found'} else empty}{hint}", _BY_CONFIGURATION
 
 
 # -- one broker's replicas as plain values: what its log directories say about each partition without reading a log.
