@@ -52,8 +52,8 @@ def read_log_dirs(paths: Sequence[str], options: Options) -> tuple[list[LogDir],
             directory.is_folder and isinstance(problem, NotALogDirError)
         )
         if not views or is_typed:
-            if options.config:
-                problem.next_command = NOTHING  # the configuration that names them was read
+            if directory.path in configured:
+                problem.next_command = NOTHING  # the configuration was read
             raise problem
     return views, [directory for directory, _ in failures]
 
