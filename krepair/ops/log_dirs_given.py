@@ -15,7 +15,7 @@ from krepair.logdir.cluster import ClusterView
 from krepair.logdir.config import configured_log_dirs, why_of_another_broker
 from krepair.logdir.values import LogDir
 from krepair.logdir.view import read_log_dir
-from krepair.next_command import NOTHING, Next
+from krepair.next_command import Next
 from krepair.options import EVERY_TOPIC, Options
 from krepair.start.unformatted import UnusableDir
 
@@ -52,8 +52,6 @@ def read_log_dirs(paths: Sequence[str], options: Options) -> tuple[list[LogDir],
             directory.is_folder and isinstance(problem, NotALogDirError)
         )
         if not views or is_typed:
-            if directory.path in configured:
-                problem.next_command = NOTHING  # the configuration was read
             raise problem
     return views, [directory for directory, _ in failures]
 

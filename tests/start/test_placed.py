@@ -133,10 +133,5 @@ def test_under_zookeeper_an_empty_directory_is_formatted_by_the_broker(tmp_path:
 def test_directories_of_which_none_can_be_read_are_refused(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    config = written(tmp_path / "server.properties", {"log.dirs": f"{tmp_path}/a,{tmp_path}/b"})
-    for given, command in ((None, "krepair check --config server.properties"), (config, "")):
-        with pytest.raises(
-            KrepairError, match=r"not a Kafka log directory.*its disk is not mounted"
-        ) as raised:
-            checked([tmp_path / "a", tmp_path / "b"], given)
-        assert str(raised.value.next_command) == command
+    with pytest.raises(KrepairError, match=r"not a Kafka log directory.*its disk is not mounted"):
+        checked([tmp_path / "a", tmp_path / "b"], None)
