@@ -55,8 +55,8 @@ from krepair.rules.missing_tails import MissingTail
 from krepair.start.needs import needed_at_most
 
 _AWAY: Final = (
-    "krepair finds nothing here that can be removed without loss. Copy a partition to another disk, and remove it "
-    "here: docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen while you do"
+    "krepair finds nothing here that can be removed without loss. Copy {} to another disk, and remove {} here: "
+    "docs/runbooks/reclaim-a-full-disk.md says how, and what must not happen while you do"
 )
 
 
@@ -162,9 +162,22 @@ def _advice(
     least, every = _amount(lack.bytes, lack.files), _amount(lack.all_bytes, lack.all_files)
     short = f"At least {least} more have to be free here"
     short += "." if least == every else f" before one partition fits, {every} before all of this does."
-    safe = [f"What can safely go: {removable_files.text}." for removable_files in could] or [f"{_AWAY}."]
+    safe = [f"What can safely go: {removable_files.text}." for removable_files in could] or [
+        f"{_away(plan, lack)}."
+    ]
     commands = [removable_files.command for removable_files in could]
     return (short, *safe, "Then make the plan again with --keep auto."), (*dict.fromkeys(commands), again)
+
+
+def _away(plan: Plan, lack: Shortage) -> str:
+    """Return which partitions to copy away until one of the others fits: the fewest."""
+    size, files, folders = 0, 0, list[str]()
+    for partition in sorted(plan.partitions, key=lambda one: -one.log_bytes_before):
+        if size >= lack.bytes and files >= lack.files and folders:
+            break
+        size, files = size + partition.log_bytes_before, files + len(partition.files)
+        folders.append(partition.folder)
+    return _AWAY.format(names_text(folders), "it" if len(folders) == 1 else "them")
 
 
 def _amount(size: int, files: int) -> str:
