@@ -424,7 +424,7 @@ class Options:
     # What comes out.
     json: bool = _option("--json", "One JSON document on standard output.", default=False)
     json_lines: bool = _option("--json", "One JSON object a line.", default=False)
-    quiet: bool = _option("--quiet -q", "No progress, no page; the exit code tells.", default=False)
+    quiet: bool = _option("--quiet -q", "No progress and no page, only the exit code.", default=False)
     verbose: bool = _option(
         "--verbose -v",
         "Say on stderr, line by line, what is decided and done, with times and partitions.",

@@ -316,7 +316,7 @@ def is_log_dir(target: str, plan_id: str) -> bool:
     if os.path.isdir(target):
         return True
     if plan_id:
-        raise UsageError(f"{target}: --plan-id goes with a log directory, and this is none")
+        raise UsageError(f"{target}: --plan-id needs a log directory, and this is not one")
     return False
 
 

@@ -39,7 +39,7 @@ VERBS: Final = (
     "warm",
 )
 CHANGING_VERBS: Final = ("apply", "undo", "purge")
-_AGAIN: Final = Next.by_hand("run the same command again: it goes on where it stopped")
+_AGAIN: Final = Next.by_hand("run the same command again: it resumes where it stopped")
 OUTPUT: Final = "standard output"
 NO_FILE: Final = "a call that names no file"
 _OF_AN_OUTPUT: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG})

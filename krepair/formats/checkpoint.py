@@ -319,7 +319,7 @@ def encode_offsets(entries: Iterable[CheckpointEntry]) -> bytes:
     lines = []
     for topic, partition, offset in entries:
         if not topic or JAVA_WHITE_SPACE.search(topic) or not topic.isprintable():
-            raise UsageError(f"topic name {shown(topic)!r} cannot stand in a checkpoint file")
+            raise UsageError(f"topic name {shown(topic)!r} cannot be written into a checkpoint file")
         lines.append(f"{topic} {partition} {offset}")
     return _encode(lines)
 

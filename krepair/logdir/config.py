@@ -418,7 +418,7 @@ _SEGMENT_BYTES_OF = {
 _BITS = {"int": 32, "long": 64}
 _MAY_BE_TIERED: Final = (
     "its log start lies before its first segment, as that of a tiered topic does, and the topic's settings are not "
-    "known: --topic-config FILE with what kafka-configs.sh --describe prints tells"
+    "known: give --topic-config FILE with the output of kafka-configs.sh --describe"
 )
 
 

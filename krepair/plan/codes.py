@@ -38,7 +38,7 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
     ),
     "not-begun": CodeInWords(
         "apply would not begin with the partition: another plan is at work there, or its files are not as planned",
-        "krepair undo LOGDIR lists what is kept; finish or take back the other plan first",
+        "krepair undo LOGDIR lists what is kept; finish or undo the other plan first",
     ),
     "no-high-watermark": CodeInWords(
         "replication-offset-checkpoint has no line for the partition",
@@ -124,7 +124,7 @@ SKIPPED: Final[Mapping[str, CodeInWords]] = {
         "krepair plan LOGDIR --fix epochs,recovery",
     ),
     "producers": CodeInWords(
-        "the producers at the log end cannot be told", "krepair check says what is damaged"
+        "the producers at the log end cannot be determined", "krepair check says what is damaged"
     ),
     "log-end": CodeInWords(
         "it is not known where the next start ends the log, or versions differ",

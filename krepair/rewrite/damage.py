@@ -120,7 +120,7 @@ def damage_map(item: MapItem, read_into: ReadInto) -> MapResult:
                 continue
             position, after, complete = _next_valid(item, read_into, start, last, budget)
         if jump is not None and is_jump is None:
-            text += f"; the batch at position {jump.start} has the same offsets, and nothing tells which one is right"
+            text += f"; the batch at position {jump.start} has the same offsets, and nothing shows which one is right"
             last = jump.before  # so the price counts the offsets of both
         damaged.append(_damaged(read_into, start, position, item, kind, text, last, after))
         if after is None:

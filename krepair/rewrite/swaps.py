@@ -229,7 +229,7 @@ def stage_swap(item: StageSwapItem, tree: Tree) -> Failed | None:
         return Failed("changed", f"{path}: {why(error)}")
     result, made = _read(look, tree)
     if result.problem or new_files(made) != change.makes or result.batches != change.batches:
-        text = f"{path}: the indexes, made again, are not those of the plan {result.problem}".rstrip()
+        text = f"{path}: the rebuilt indexes are not those of the plan {result.problem}".rstrip()
         return Failed("changed", text)
     try:
         # Verified here, before the segments that the swap replaces go: from 3.0 on no broker checks it (KAFKA-12520).

@@ -322,7 +322,7 @@ def _advice(removed: CutRange, holders: Holders) -> Iterator[str]:
     if holders.right:
         leader = holders.right[0]
         if removed.part in (CutPart.MIDDLE, CutPart.START):
-            yield f"This log never gets them back by itself: let broker {leader} lead, and fetch this replica anew."
+            yield f"This log never gets them back by itself: let broker {leader} lead, and fetch this replica again."
         else:
             yield (
                 f"Let broker {leader} lead before this broker starts: this one then follows it and fetches what it "

@@ -227,7 +227,7 @@ def undecidable(scan: ProducerStates, broker: ProducerStates, policy: MarkerPoli
     if problem is None and scan.mixed_epochs != INT64_MAX and not policy.mixed_epochs:
         return LeftAlone(
             "mixed-epochs",
-            f"the batch at offset {scan.mixed_epochs} goes on with a transaction under another producer epoch: the "
+            f"the batch at offset {scan.mixed_epochs} continues a transaction under another producer epoch: the "
             "marker between them is missing here, and other replicas may read these records otherwise",
             COMPARE_REPLICAS,
         )

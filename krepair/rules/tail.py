@@ -275,5 +275,5 @@ def notes_on_end(
     if writers and any(not damage.harmless for cut in choice.cuts for damage in cut.damages):
         yield (
             "producers write to it: if a marker was among the lost bytes, its transaction never ends and "
-            "read_committed consumers wait there; krepair check tells (KR103)"
+            "read_committed consumers wait there; krepair check reports it (KR103)"
         )

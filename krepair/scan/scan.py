@@ -80,7 +80,7 @@ def _without_jump(
     front = scan_segment(structs.replace(inputs, file_size=summary.last_position), read_into)
     if front.last_offset + 1 >= next_base:
         return summary
-    text = f"an offset below {next_base}, where the log goes on, was expected, found {summary.last_offset}"
+    text = f"an offset below {next_base}, where the log continues, was expected, found {summary.last_offset}"
     return structs.replace(front, file_size=summary.file_size, damage=D_OFFSET_ORDER, damage_text=text)
 
 

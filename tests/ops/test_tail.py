@@ -838,7 +838,7 @@ def test_a_last_batch_that_jumps_over_the_next_segment_is_damage(tmp_path: Path,
         2,
     )
     (problem,) = verify_log_dir(str(log_dir), options()).problems
-    assert f"a last offset below {2 * batches}, where the log goes on, was expected" in problem.text
+    assert f"a last offset below {2 * batches}, where the log continues, was expected" in problem.text
     compacted = {"topic_config": str(topic_config(tmp_path, None, "t")), "only_replica": ("t",)}
     for fix in ("markers", "compact"):
         (part,) = VERBS.planned(log_dir, fixes=(fix,), topics=("t",), **compacted).partitions
@@ -906,7 +906,7 @@ def test_segments_with_the_same_offsets_are_told(tmp_path: Path) -> None:
     (problem,) = verify_log_dir(str(log_dir), options()).problems
     assert (problem.file, problem.text) == (
         f"{0:020d}.log",
-        "a last offset below 6, where the log goes on, was expected, found 9",
+        "a last offset below 6, where the log continues, was expected, found 9",
     )
 
 

@@ -283,7 +283,7 @@ def test_beside_damage_above_and_below_it_what_has_diverged_is_still_found(
         (8, 8, m.BEHIND, "it fetches the rest again"),
         (8, 7, m.CORRUPT, "below its recorded high watermark 8, which no other replica here reaches"),
         (8, 5, m.CORRUPT, "below its recorded high watermark 8, which no other replica here reaches"),
-        (6, 5, m.BEHIND, "no other replica that was read goes on from there"),
+        (6, 5, m.BEHIND, "no other replica that was read continues from there"),
     ],
 )
 @pytest.mark.parametrize("torn", [False, True], ids=["damaged", "gone"])
@@ -519,7 +519,7 @@ def test_one_that_could_not_be_read_may_be_the_one_that_leads_without_harm(
     [found] = [one for one in verdict.disagreements if one.kind == m.LEADER_DECIDES]
     assert (found.brokers, found.may_lead, found.must_not_lead) == ((3,), (), (2,))
     assert ("no other replica here can lead it" in found.text) is not unread
-    assert ("compare again, or fetch it anew" in found.text) is unread
+    assert ("compare again, or fetch it again" in found.text) is unread
 
 
 @pytest.mark.parametrize("partitions", [2, 6])

@@ -158,7 +158,7 @@ def test_a_hole_names_who_has_its_records_and_how_to_fetch_the_replica_anew(
     one, two = replicas
     [text] = said(one, options(f"2={two}", accepted_losses=consent(one)))
     assert text.startswith("t-0: offsets 30 to 34 go from the middle of the log. Replica 2 has them, and")
-    assert "let broker 2 lead, and fetch this replica anew" in text
+    assert "let broker 2 lead, and fetch this replica again" in text
 
 
 def test_a_log_that_is_cut_as_a_broker_would_names_who_should_lead(replicas: tuple[Path, Path]) -> None:

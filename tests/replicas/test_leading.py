@@ -76,7 +76,7 @@ def test_a_broker_that_has_removed_a_marker_is_not_wrong_where_a_third_one_still
     [verdict] = compared(tmp_path, topics=("dstuck",)).partitions
     [found] = verdict.disagreements
     assert (found.kind, found.may_lead, found.must_not_lead) == (m.LEADER_DECIDES, (2,), (1,))
-    assert "stand still at offset 9" in found.text
+    assert "stall at offset 9" in found.text
     assert verdict.right == (1, 2)
 
 

@@ -37,7 +37,7 @@ _WORDS: Final = {
     m.DAMAGED: "a replica has damaged or torn batches",
     m.DECIDED_BY_LEADER: "a replica is behind, and not each of the others may lead while it catches up",
     m.MISSING: "a replica could not be read",
-    m.CANNOT_TELL: "they differ, and it cannot be told which is right",
+    m.CANNOT_TELL: "they differ, and it is unknown which is right",
     m.IS_BEHIND: "a replica ends earlier, or will after its start",
     m.HARMLESS: "they differ as healthy replicas do",
     m.BYTE_EQUAL: "the same batches in the same segments",
@@ -226,7 +226,7 @@ def _way_back(way: WayBack) -> Iterator[Section]:
     folders = (
         "Then wait until the folders of the wrong replicas are gone, also those whose names end with -delete: here "
         f"{name} and {name}.*-delete on broker {wrong[0]}. It takes a minute (file.delete.delay.ms). "
-        f"On 2.2.1 {name} stays if that broker was down meanwhile: then type this half, the first half and this half."
+        f"On 2.2.1 {name} stays if that broker was down in between: then type this half, the first half and this half."
     )
     yield Section(
         title="The way back, second half",

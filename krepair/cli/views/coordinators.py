@@ -98,7 +98,7 @@ def _misplaced(report: GroupsReport) -> list[str]:
         groups = count_text(len(report.twice), "group")
         return [
             f"{groups} in two partitions of {OFFSETS_TOPIC}, such as {shown(report.twice[0])}.",
-            "Somebody has changed how many partitions there are. Nothing here tells which one counts.",
+            "Somebody has changed how many partitions there are. Nothing here shows which number is right.",
         ]
     return []
 
@@ -261,7 +261,7 @@ def transactions_view(report: TransactionsReport, wanted: Sequence[str] = ()) ->
                 title="Without a marker in the logs here",
                 table=table_of(
                     "partition | # since offset | # producer id | # epoch | transactional id | "
-                    "state | # held back | verdict | what tells",
+                    "state | # held back | verdict | evidence",
                     (_open_row(row) for row in report.open),
                 ),
             ),

@@ -23,8 +23,8 @@ _MOST_KINDS = 3
 
 _NOTHING_LEFT = {
     "apply": "Done: every change was done before.",
-    "undo": "Done: nothing of this plan is applied here, so there is nothing to take back.",
-    "purge": "Done: nothing of this plan is kept here. It was purged, or taken back, or never applied here.",
+    "undo": "Done: nothing of this plan is applied here, so there is nothing to undo.",
+    "purge": "Done: nothing of this plan is kept here. It was purged, undone, or never applied here.",
 }
 _DONE_OUTCOMES: Final[dict[str, ChangeOutcome]] = {"apply": "committed", "undo": "undone", "purge": "purged"}
 

@@ -426,7 +426,7 @@ def _failed(item: MendItem, kind: FailureKind, text: str) -> Failed:
 
 def _unlike_planned(item: MendItem, data: bytes, problem: str) -> str:
     if not problem and digest_bytes(data) != item.change.digest_after:
-        return "the bytes, made again, are not those of the plan"
+        return "the rebuilt bytes are not those of the plan"
     return problem
 
 

@@ -261,7 +261,7 @@ def verify_segment(item: VerifyItem, tree: Tree) -> VerifyResult:
     problems += [(name + suffix, position, text) for suffix, position, text in index_problems]
     # A clean stop may have recorded the end of an earlier batch, which proves nothing.
     if end_offset > item.next_base and (before < item.next_base or not item.active):
-        expected = f"a last offset below {item.next_base}, where the log goes on, was expected"
+        expected = f"a last offset below {item.next_base}, where the log continues, was expected"
         problems.append((f"{name}.log", -1, f"{expected}, found {end_offset - 1}"))
     return VerifyResult(
         problems=tuple(problems), batches=batches, bytes=size, end_offset=end_offset, markers=markers

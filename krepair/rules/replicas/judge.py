@@ -290,7 +290,7 @@ def _cut_by_recovery(replica: Replica, reach: int, *, gone: bool) -> m.Disagreem
         lost = f"below its recorded high watermark {replica.state.high_watermark}, which no other replica here reaches"
         return _of(m.TORN if first.tail else m.CORRUPT, replica, cut, f"{first.text}; {text}, {lost}")
     goes_on = reach > cut
-    rest = "it fetches the rest again" if goes_on else "no other replica that was read goes on from there"
+    rest = "it fetches the rest again" if goes_on else "no other replica that was read continues from there"
     return _of(m.BEHIND, replica, cut, f"{text}, and {rest}")
 
 
@@ -473,10 +473,10 @@ def _who_leads(
         elif any(other.failure or other.limited for other in group.replicas):
             advice = (
                 "of those that could be read to their end, none can lead it without harm: stop the other brokers, and "
-                "compare again, or fetch it anew"
+                "compare again, or fetch it again"
             )
         else:
-            advice = "no other replica here can lead it without harm: it has to be fetched anew"
+            advice = "no other replica here can lead it without harm: it has to be fetched again"
         keys = next((finding.examples for finding in by_key), ())
         yield replace(
             m.disagreement_of(
@@ -493,7 +493,7 @@ def _who_leads(
 
 
 _HARM: Final = {
-    m.STUCK: "stand still at offset {first}",
+    m.STUCK: "stall at offset {first}",
     m.ABORTED_TO_COMMITTED: "serve aborted records from offset {first}",
     m.COMMITTED_TO_ABORTED: "hide committed records from offset {first}",
 }
