@@ -358,7 +358,7 @@ def _commit_and_undo(plan: Plan) -> Section:
         lines.append(
             f"Those of the root are kept in {plan.root.keeper}/krepair~{plan.plan_id}~root/: a folder of krepair's in "
             "the root would keep every broker from starting. A damaged one is replaced first and put back last; lines "
-            "change last, and are taken back first."
+            "change last, and are undone first."
         )
     never = [
         f"{change.change_id} cannot be undone: {change.undo.why}"

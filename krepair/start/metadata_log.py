@@ -289,7 +289,7 @@ def _absent(
         yield Finding(
             rule="KR610",
             evidence="meta.properties is of ZooKeeper (version 0), and no metadata log is here: a broker of a migrated "
-            "cluster starts; a controller without others puts every partition aside. --config server.properties tells "
+            "cluster starts; a controller without others puts every partition aside. --config server.properties shows "
             "which one it is",
             severity=Severity.INFORMATION,
             start=StartEffect.NONE,

@@ -139,7 +139,7 @@ def test_a_transaction_of_two_epochs_leaves_the_partition_alone_but_for_an_only_
         found = part(Verbs(log_dir, given(tmp_path, kind, fixes=(fix,))).plan())
         assert (found.code == "mixed-epochs") == (kind in ("none", "as-broker")), (kind, fix, found.code)
         if found.code:
-            assert "the batch at offset 2 goes on with a transaction" in found.why
+            assert "the batch at offset 2 continues a transaction" in found.why
 
 
 def test_a_transaction_of_two_epochs_inside_one_segment_is_seen_too(tmp_path: Path) -> None:

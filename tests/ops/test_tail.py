@@ -741,7 +741,7 @@ def test_of_two_batches_with_the_same_offsets_a_consent_names_the_offsets_of_bot
     struct.pack_into(">q", raw, len(builders.data(0).raw), 3)
     log.write_bytes(raw)
     (found,) = VERBS.found(log_dir, "KR303")
-    assert "nothing tells which one is right" in found.evidence
+    assert "nothing shows which one is right" in found.evidence
     assert (found.first_offset, found.last_offset, found.records_lost) == (1, 8, 2)
     plan = VERBS.planned(log_dir, accepted_losses=("KR303:t-0:1",))
     with there_and_back(log_dir, plan, VERBS.options(accepted_losses=("KR303:t-0:1",))):
