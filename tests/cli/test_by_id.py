@@ -141,7 +141,7 @@ def test_wrong_use_is_told_with_what_is_there(desk: Desk):
         assert "no plan keeps anything here" in told
         desk.run(verb, desk.log_dir, "--plan-id", "../x", code=64)
         with_file = desk.run(verb, str(desk.plans / "p"), "--plan-id", "0123abcd", code=64)
-        assert "--plan-id goes with a log directory" in with_file.stderr
+        assert "--plan-id needs a log directory" in with_file.stderr
         desk.run(verb, str(desk.plans), code=10)
     desk.apply("p")
     unknown = desk.run("undo", desk.log_dir, "--plan-id", "0123abcd", code=12)
