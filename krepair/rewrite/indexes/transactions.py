@@ -46,7 +46,8 @@ from krepair.scan.segment_files import read_entries
 _NONE: Final = "; offsets before its marker are gone, and a later entry is there: the abort had no records"
 _MAY_BE_NONE: Final = (
     "; offsets before its marker are gone. If that of a commit was among them, as cleaners up to 2.2.1 remove it, the "
-    "abort had no records, and an entry from there on hides committed ones: krepair compare finds out from other replicas"
+    "abort had no records, and an entry from there on hides committed ones: krepair compare finds out from other "
+    "replicas"
 )
 
 
